@@ -68,7 +68,7 @@ not exist any more, --gaps-since leaves older gaps out of the problems.`,
 			if output == "json" {
 				err = terminal.WriteJSON(a.stdout, d)
 			} else {
-				err = d.print(terminal.Safe(a.stdout))
+				err = d.print(terminal.Safe(a.stdout), terminal.TableWidth(a.stdout))
 			}
 			if err == nil && len(d.Problems) > 0 {
 				err = errors.New(terminal.Plural(len(d.Problems), "problem"))

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tributary/pipeline/embedded"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
@@ -69,7 +70,7 @@ func TestDoctorFindsDriftAndShortRetention(t *testing.T) {
 	for _, name := range []string{"rights", "streams", "replicas", "lag", "clock", "retention"} {
 		requireCheck(t, checks, name, verdictOK)
 	}
-	requireCheck(t, checks, "durability", verdictUnknown, "2 minutes", "sync_interval: always")
+	requireCheck(t, checks, "durability", verdictWarning, "one server, which syncs every 1m0s", "sync_interval: always")
 
 	raw, err := js.Stream(t.Context(), streams.RawStream)
 	if err != nil {
@@ -173,6 +174,30 @@ accounts {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 	contains(t, out, "rights", "unknown", "this user may not read", "in the permissions of this user at the broker", "every record is done")
+}
+
+// TestDoctorReadsFromTheServerWhatAPowerFailureLoses has the server of up, which states how it syncs, and one that does not.
+func TestDoctorReadsFromTheServerWhatAPowerFailureLoses(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "nats.conf")
+	if err := os.WriteFile(file, []byte(`{listen: "127.0.0.1:-1", jetstream: {store_dir: "`+t.TempDir()+`"}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		url     string
+		verdict string
+		says    string
+	}{
+		"the server of up":        {pipelinetest.NewServer(t, func(c *embedded.Config) { c.SyncInterval = 0 }).URL(), verdictOK, "synced to the disk before it is acknowledged"},
+		"a server of no accounts": {pipelinetest.StartConfigured(t, file).ClientURL(), verdictUnknown, "imports $SYS.REQ.SERVER.PING.JSZ of the system account"},
+	} {
+		if err := streams.Provision(t.Context(), pipelinetest.Connect(t, c.url), streams.DefaultTopology()); err != nil {
+			t.Fatal(err)
+		}
+		_, checks := checksOf(t, start(t, t.TempDir(), c.url, "doctor", "-o", "json"))
+		t.Log(name)
+		requireCheck(t, checks, "durability", c.verdict, c.says)
+	}
 }
 
 func TestDoctorReportsFullArchives(t *testing.T) {

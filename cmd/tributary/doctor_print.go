@@ -4,13 +4,17 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 
 	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/events"
 )
 
-// print writes the diagnosis for people.
-func (d *diagnosis) print(w io.Writer) error {
+// hang is how far the lines are indented on which a sentence goes on.
+const hang = 2
+
+// print writes the diagnosis for people, in lines of a width.
+func (d *diagnosis) print(w io.Writer, width int) error {
 	for i, part := range []struct {
 		table *terminal.Table
 		notes []string // below it
@@ -25,25 +29,25 @@ func (d *diagnosis) print(w io.Writer) error {
 		if i > 0 && len(part.table.Rows) > 0 {
 			fmt.Fprintln(w)
 		}
-		if err := part.table.Write(w, terminal.Uncut); err != nil {
+		if err := part.table.Write(w, width); err != nil {
 			return err
 		}
 		for _, note := range part.notes {
-			fmt.Fprintln(w, note)
+			fmt.Fprintln(w, strings.Join(terminal.Wrap(note, width, hang), "\n"))
 		}
 	}
 	for i, p := range d.Problems {
 		if i == 0 {
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintf(w, "problem: %s\n", p)
+		fmt.Fprintln(w, strings.Join(terminal.Wrap("problem: "+p, width, hang), "\n"))
 	}
 	return nil
 }
 
 // overviewTable has the broker, the workers and the sums over all partitions.
 func overviewTable(d *diagnosis) *terminal.Table {
-	t := terminal.NewTable("", "")
+	t := &terminal.Table{Columns: []terminal.Column{{}, {Wrap: true}}}
 	t.Add("broker", fmt.Sprintf("%s, records up to %s in one message", d.Server, terminal.Size(d.MaxPayload)))
 	spread := fmt.Sprintf("%d partitions", len(d.Partitions))
 	if d.Cells > 1 {
@@ -131,7 +135,9 @@ func partitionTable(d *diagnosis) *terminal.Table {
 
 // edgeTable has the edges.
 func edgeTable(d *diagnosis) *terminal.Table {
-	t := terminal.NewTable("EDGE", "VERSION", "STATE", "SEEN", "FILES", "UNSENT", "HELD BACK")
+	t := &terminal.Table{Columns: []terminal.Column{
+		{Head: "EDGE"}, {Head: "VERSION", Priority: 1}, {Head: "STATE"}, {Head: "SEEN"}, {Head: "FILES"}, {Head: "UNSENT"}, {Head: "HELD BACK", Priority: 2},
+	}}
 	for _, e := range d.Edges {
 		state := "following"
 		switch {
@@ -151,7 +157,7 @@ func edgeTable(d *diagnosis) *terminal.Table {
 	return t
 }
 
-// edgeNotes names the edges that skip hidden folders.
+// edgeNotes names the edges that skip hidden folders, or files that are no logs of agents that are known.
 func edgeNotes(d *diagnosis) []string {
 	var notes []string
 	for _, e := range d.Edges {
@@ -159,13 +165,19 @@ func edgeNotes(d *diagnosis) []string {
 			notes = append(notes, fmt.Sprintf("edge %s: skipped %s: its log names the first, and ship sends what is in one that is named",
 				terminal.OneLine(e.ID), terminal.Plural(e.Hidden, "hidden folder")))
 		}
+		if e.Unknown > 0 {
+			notes = append(notes, fmt.Sprintf("edge %s: does not send %s, the last: %s",
+				terminal.OneLine(e.ID), terminal.Plural(e.Unknown, "file"), terminal.OneLine(e.UnknownLast)))
+		}
 	}
 	return notes
 }
 
 // readerTable has how far subscriptions and exports are.
 func readerTable(d *diagnosis) *terminal.Table {
-	t := terminal.NewTable("READER", "GENERATION", "DONE UP TO", "BEHIND", "OLDEST", "STATE")
+	t := &terminal.Table{Columns: []terminal.Column{
+		{Head: "READER", Wrap: true}, {Head: "GENERATION"}, {Head: "DONE UP TO", Priority: 1}, {Head: "BEHIND"}, {Head: "OLDEST"}, {Head: "STATE", Wrap: true},
+	}}
 	add := func(name string, r *events.ReaderStatus) {
 		oldest := ""
 		if !r.Oldest.IsZero() {
@@ -214,7 +226,7 @@ func streamTable(d *diagnosis) *terminal.Table {
 
 // checkTable has the checks.
 func checkTable(d *diagnosis) *terminal.Table {
-	t := terminal.NewTable("CHECK", "VERDICT", "")
+	t := &terminal.Table{Columns: []terminal.Column{{Head: "CHECK"}, {Head: "VERDICT"}, {Wrap: true}}}
 	for _, c := range d.Checks {
 		t.Add(c.Name, c.Verdict, c.Text)
 		if c.Cure != "" && c.Verdict != verdictProblem { // the cures of problems are at the end

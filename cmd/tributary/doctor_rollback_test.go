@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -29,7 +28,7 @@ func TestDoctorTellsTheCureOfALostTail(t *testing.T) {
 	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
 	saved.PutBack(streams.RawStream)
 
-	cure := []string{"raw stream has lost its tail", "the stream ends at 400", "tributary ship --again", "new generation", "TRIBUTARY_GENERATION=NAME tributary run"}
+	cure := []string{"raw stream has lost its tail", "the stream ends at 400", "tributary ship --again", "new generation", "tributary replay start NAME", "tributary replay promote NAME --wait"}
 	worker.awaitLogged("raw stream has lost its tail")
 	pipelinetest.RequireInOrder(t, worker.stderr.String(), append([]string{"partition stopped"}, cure...)...)
 	code, out := ended(start(t, home, server.URL(), "doctor"))
@@ -42,12 +41,15 @@ func TestDoctorTellsTheCureOfALostTail(t *testing.T) {
 	}
 
 	pipelinetest.Publish(t, js, records...)
-	second := func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "TRIBUTARY_GENERATION=v2") }
-	startWith(t, second, home, server.URL(), "run")
+	for _, command := range []string{"replay start v2", "replay promote v2 --wait"} {
+		if code, out := ended(start(t, home, server.URL(), strings.Fields(command)...)); code != 0 {
+			t.Fatalf("%s: exit code %d\n%s", command, code, out)
+		}
+	}
 	top.Generation = "v2"
 	awaitWorkers(t, js, top, func(w []streams.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == top.Partitions })
 	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
-	if code, out := ended(startWith(t, second, home, server.URL(), "doctor")); code != 0 || !strings.Contains(out, "every record is done") {
+	if code, out := ended(start(t, home, server.URL(), "doctor")); code != 0 || !strings.Contains(out, "every record is done") {
 		t.Errorf("doctor of the new generation: exit code %d\n%s", code, out)
 	}
 }

@@ -31,10 +31,13 @@ type Config struct {
 	SyncInterval time.Duration
 }
 
+// stateSubject is the service of the system account that states how JetStream is configured and how much it stores.
+const stateSubject = "$SYS.REQ.SERVER.PING.JSZ"
+
 // Start runs a NATS server with JetStream in this process and returns when it accepts
 // connections. Connect to
 // its ClientURL or, without a socket, with the option nats.InProcessServer. End it with
-// Shutdown and WaitForShutdown.
+// Shutdown and WaitForShutdown. Its clients may ask for the state of JetStream, as tributary doctor does.
 func Start(cfg Config) (*server.Server, error) {
 	opts := &server.Options{
 		ServerName: "tributary",
@@ -74,12 +77,29 @@ func Start(cfg Config) (*server.Server, error) {
 	}
 	srv.SetLoggerV2(log, false, false, false)
 	srv.Start()
-	if err := log.awaitReady(srv); err != nil {
+	err = log.awaitReady(srv)
+	if err == nil {
+		err = shareState(srv)
+	}
+	if err != nil {
 		srv.Shutdown()
 		srv.WaitForShutdown()
 		return nil, fmt.Errorf("embedded server did not start: %w", err)
 	}
 	return srv, nil
+}
+
+// shareState lets the clients of a server, which are users of its global account, ask for its state.
+func shareState(srv *server.Server) error {
+	system := srv.SystemAccount()
+	err := system.AddServiceExportWithResponse(stateSubject, server.Streamed, nil)
+	if err == nil {
+		err = srv.GlobalAccount().AddServiceImport(system, stateSubject, stateSubject)
+	}
+	if err != nil {
+		return fmt.Errorf("share %s: %w", stateSubject, err)
+	}
+	return nil
 }
 
 // serverLog passes the server's log to slog and keeps its fatal error: the server has no

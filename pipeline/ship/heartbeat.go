@@ -91,6 +91,9 @@ func (h *heart) present() streams.Edge {
 	if !sum.Behind.Oldest.IsZero() {
 		e.Oldest = sum.Behind.Oldest.UTC()
 	}
+	if sum.Unknown != nil {
+		e.Unknown, e.UnknownLast = sum.Refused[ReasonUnknownSource], sum.Unknown.Error()
+	}
 	if sum.Trouble != nil {
 		e.Error, e.ErrorAt = sum.Trouble.Error(), sum.TroubleAt.UTC()
 	}

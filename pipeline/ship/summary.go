@@ -33,7 +33,8 @@ type Summary struct {
 	Backfill   Backfill       // progress of the first pass
 	Behind     Behind         // what waits to be sent, as of the last second
 	Shipped    time.Time      // when the broker acknowledged the last record; zero for none
-	Trouble    error          // the last error, which may be over: a stall, a refusal, offsets that cannot be saved
+	Unknown    *Refusal       // the last file that is no log of an agent that is known; nil for none
+	Trouble    error          // the last error, which may be over: a stall, another refusal, offsets that cannot be saved
 	TroubleAt  time.Time      // when it was noticed
 }
 
@@ -129,7 +130,11 @@ func (t *tally) count(stored []outgoing, duplicates int) {
 func (t *tally) refuse(r Refusal) {
 	t.change(func(sum *Summary) {
 		sum.Refused[r.Reason]++
-		sum.Trouble, sum.TroubleAt = &r, time.Now()
+		if r.Reason == ReasonUnknownSource {
+			sum.Unknown = &r
+		} else {
+			sum.Trouble, sum.TroubleAt = &r, time.Now()
+		}
 		if len(sum.Refusals) < maxRefusals {
 			sum.Refusals = append(sum.Refusals, r)
 		}

@@ -47,6 +47,9 @@ type Edge struct {
 	Oldest time.Time `json:"oldest,omitzero"` // when the log that has been behind for longest was written to
 	Held   int       `json:"held,omitzero"`   // logs that end in an unfinished record, which waits for its rest
 
+	Unknown     int    `json:"unknown,omitzero"`      // files that it does not send: they are no logs of agents that are known
+	UnknownLast string `json:"unknown_last,omitzero"` // the last of them, with the reason; never content of it
+
 	Error   string    `json:"error,omitzero"`    // the last one; never content of a log
 	ErrorAt time.Time `json:"error_at,omitzero"` // when it was noticed last
 

@@ -46,7 +46,7 @@ const (
 	// CureExpired is what an operator does about records that left the raw stream before they were read.
 	CureExpired = "raise TRIBUTARY_RAW_MAX_AGE or start more workers, ship the logs that still exist again (tributary ship --again), then tributary doctor acknowledge"
 	cureRawLost = "restore the raw stream as it was, and the workers go on by themselves; else ship the logs again first (tributary ship --again), " +
-		"then replay into a new generation (TRIBUTARY_GENERATION=NAME tributary run): this one stores nothing more"
+		"then replay into a new generation (tributary replay start NAME, then tributary replay promote NAME --wait): this one stores nothing more"
 )
 
 // ErrKeysLost means that the bucket has lost the name of the live generation.

@@ -132,11 +132,11 @@ func TestRawStreamThatRolledBackStopsAndIsCured(t *testing.T) {
 			if !strings.HasPrefix(p.Fault, streams.ErrRawLost.Error()) {
 				t.Errorf("partition %d: %q", p.Partition, p.Fault)
 			}
-			pipelinetest.RequireInOrder(t, p.Cure, "tributary ship --again", "new generation", "TRIBUTARY_GENERATION")
+			pipelinetest.RequireInOrder(t, p.Cure, "tributary ship --again", "new generation", "tributary replay start NAME")
 		}
 	}
 	r.log.await(t, rawLostMessage, r.top.Partitions-1)
-	pipelinetest.RequireInOrder(t, r.log.String(), "partition stopped", "raw stream has lost its tail", "tributary ship --again", "new generation", "TRIBUTARY_GENERATION")
+	pipelinetest.RequireInOrder(t, r.log.String(), "partition stopped", "raw stream has lost its tail", "tributary ship --again", "new generation", "tributary replay start NAME")
 	stopped()
 	pipelinetest.Publish(t, r.js, r.next...) // before anybody has looked
 	stopped()

@@ -3,8 +3,6 @@ package conversation
 import (
 	"regexp"
 	"strings"
-
-	"tributary/cmd/internal/terminal"
 )
 
 // plainLine is a line of a text that was Markdown.
@@ -94,23 +92,4 @@ func withoutEmphasis(text string) string {
 	})
 	text = markdownStrong.ReplaceAllString(text, "$2")
 	return markdownEm.ReplaceAllString(text, "$1$3$5")
-}
-
-// wrap breaks a line into lines of a width, between words if it can; those after the first begin with hang spaces.
-func wrap(line string, width, hang int) []string {
-	width = max(width, 16)
-	hang = min(hang, width/2)
-	var lines []string
-	for terminal.WidthOf(line) > width {
-		head := terminal.CutWords(line, width)
-		if strings.TrimSpace(head) == "" {
-			head = terminal.Truncate(line, width, "")
-		}
-		if head == "" || len(head) >= len(line) { // one character is wider than the line
-			break
-		}
-		lines = append(lines, head)
-		line = strings.Repeat(" ", hang) + strings.TrimLeft(line[len(head):], " ")
-	}
-	return append(lines, line)
 }

@@ -175,7 +175,7 @@ func (p *Pretty) answer(markdown string) {
 		if l.strong {
 			s = terminal.Bold
 		}
-		for _, line := range wrap(spaced(l.text), p.room(), l.hang) {
+		for _, line := range terminal.Wrap(spaced(l.text), p.room(), l.hang) {
 			p.line(p.marked(s, line))
 		}
 	}
@@ -188,7 +188,7 @@ func (p *Pretty) prose(s terminal.Style, mark string, text []string, most int) {
 	}
 	var lines []string
 	for _, line := range text {
-		lines = append(lines, wrap(strings.TrimRight(line, " "), p.room()-len(mark), 0)...)
+		lines = append(lines, terminal.Wrap(strings.TrimRight(line, " "), p.room()-len(mark), 0)...)
 	}
 	p.folded(lines, most, func(i int, line string) {
 		before := mark
@@ -323,7 +323,7 @@ func (p *Pretty) body(s terminal.Style, mark, line string) {
 	width := p.room() - terminal.WidthOf(mark)
 	lines := []string{terminal.CutAround(line, p.Match, width)}
 	if p.Full {
-		lines = wrap(line, width, 0)
+		lines = terminal.Wrap(line, width, 0)
 	}
 	for _, line := range lines {
 		p.line(strings.TrimRight(p.style(terminal.Faint, mark)+p.marked(s, line), " "))

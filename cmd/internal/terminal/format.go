@@ -89,6 +89,25 @@ func CutWords(text string, width int) string {
 	return strings.TrimRight(head, " ")
 }
 
+// Wrap breaks a line into lines of a width, between words if it can; those after the first begin with hang spaces.
+func Wrap(line string, width, hang int) []string {
+	width = max(width, 16)
+	hang = min(hang, width/2)
+	var lines []string
+	for WidthOf(line) > width {
+		head := CutWords(line, width)
+		if strings.TrimSpace(head) == "" {
+			head = Truncate(line, width, "")
+		}
+		if head == "" || len(head) >= len(line) { // one character is wider than the line
+			break
+		}
+		lines = append(lines, head)
+		line = strings.Repeat(" ", hang) + strings.TrimLeft(line[len(head):], " ")
+	}
+	return append(lines, line)
+}
+
 // CutAround is [Cut] for a plain line in which the first match of an expression stays. The expression may be nil.
 func CutAround(line string, match *regexp.Regexp, width int) string {
 	if match == nil || WidthOf(line) <= width {

@@ -13,12 +13,16 @@ type Column struct {
 	Right    bool // aligned to the right, for numbers
 	Text     bool // may be cut, down to minText
 	Path     bool // a text that is cut at its beginning: its last elements stay
+	Wrap     bool // may go on in further lines, down to minWrap
 	Width    int  // the least width
 	Priority int  // lowest is left out first where lines are too narrow; 0: never
 }
 
 // minText is the width to which a column of text is cut before other columns are left out.
 const minText = 12
+
+// minWrap is the width to which a column is narrowed that goes on in further lines.
+const minWrap = 20
 
 // gap is the space between columns.
 const gap = 2
@@ -43,26 +47,47 @@ func NewTable(heads ...string) *Table {
 // Add adds a row, which has a value for each column.
 func (t *Table) Add(values ...string) { t.Rows = append(t.Rows, values) }
 
-// Write prints the table with lines of at most width characters: columns of text are cut, then
-// the columns of lowest priority left out. A table without rows prints nothing.
+// Write prints the table with lines of at most width characters: columns go on in further lines, then columns of text are
+// cut, then the columns of lowest priority left out. A table without rows prints nothing.
 func (t *Table) Write(w io.Writer, width int) error {
 	if len(t.Rows) == 0 {
 		return nil
 	}
 	columns, rows, widths := t.fitting(width)
 	for i, values := range rows {
-		line := layOut(columns, values, widths)
-		if t.Style != nil && (i == 0 || i > len(t.Rows)) {
-			line = t.Style(line)
-		}
 		if i == 0 && !headed(columns) {
 			continue
 		}
-		if _, err := fmt.Fprintln(w, line); err != nil {
-			return err
+		for _, values := range wrapRow(columns, values, widths) {
+			line := layOut(columns, values, widths)
+			if t.Style != nil && (i == 0 || i > len(t.Rows)) {
+				line = t.Style(line)
+			}
+			if _, err := fmt.Fprintln(w, line); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// wrapRow returns the lines of a row, whose columns that wrap go on below each other.
+func wrapRow(columns []Column, values []string, widths []int) [][]string {
+	lines := [][]string{values}
+	for i, c := range columns {
+		if !c.Wrap || WidthOf(values[i]) <= widths[i] {
+			continue
+		}
+		parts := Wrap(values[i], widths[i], 0)
+		for len(lines) < len(parts) {
+			lines = append(lines, make([]string, len(columns)))
+		}
+		lines[0] = slices.Clone(lines[0])
+		for n, part := range parts {
+			lines[n][i] = part
+		}
+	}
+	return lines
 }
 
 // fitting returns the columns that fit a width, and the values and widths of these columns: those of the heading, of
@@ -156,24 +181,26 @@ func widest(columns []Column, rows [][]string) []int {
 	return widths
 }
 
-// fit cuts the columns of text, the widest first, and reports whether a line then fits.
+// fit narrows the columns that wrap, then cuts those of text, the widest first, and reports whether a line then fits.
 func fit(columns []Column, widths []int, width int) bool {
-	for {
-		total, widest := -gap, -1
+	total := -gap
+	for _, w := range widths {
+		total += w + gap
+	}
+	for ; total > width; total-- {
+		widest := -1
 		for i, c := range columns {
-			total += widths[i] + gap
-			if c.Text && widths[i] > minText && (widest < 0 || widths[i] > widths[widest]) {
+			narrower := c.Wrap && widths[i] > minWrap || c.Text && widths[i] > minText
+			if narrower && (widest < 0 || c.Wrap && !columns[widest].Wrap || c.Wrap == columns[widest].Wrap && widths[i] > widths[widest]) {
 				widest = i
 			}
-		}
-		if total <= width {
-			return true
 		}
 		if widest < 0 {
 			return false
 		}
 		widths[widest]--
 	}
+	return true
 }
 
 // leastImportant returns the column to leave out next, -1 for none.
