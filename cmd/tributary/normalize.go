@@ -31,7 +31,7 @@ type normalizeFlags struct {
 	form            string
 	cloudEvents     bool
 	report          string
-	explain         bool
+	explain, quiet  bool
 }
 
 func normalizeCommand(a *app) *cobra.Command {
@@ -60,7 +60,7 @@ records could not be read.
 A line on standard error states how many items of unknown types the log has, as a newer
 version of an agent may write them, and whether its version is newer than the last one
 that was checked; the report counts them by version, kind and name. No event depends on
-it.
+it, and --quiet leaves it out. Records that could not be read are named in any case.
 
 With --report - the report is printed instead of the events. The report of several
 files lists each with its name.`,
@@ -79,6 +79,7 @@ files lists each with its name.`,
 	flags.BoolVar(&f.cloudEvents, "cloudevents", false, "print structured CloudEvents")
 	flags.StringVar(&f.report, "report", "", "write the outcome of the records to this file, as JSON; - prints it instead of the events")
 	flags.BoolVar(&f.explain, "explain", false, "say by what the agent of each file was recognized, instead of printing events")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print no notes on unknown types and newer versions")
 	formFlag(cmd, &f.form)
 	return cmd
 }
@@ -131,7 +132,9 @@ func normalizeFiles(ctx context.Context, a *app, paths []string, f *normalizeFla
 			return err
 		}
 	}
-	reports.sayDrift(a.stderr, len(paths) > 1)
+	if !f.quiet {
+		reports.sayDrift(a.stderr, len(paths) > 1)
+	}
 	verdict := reports.verdict(a.stderr, len(paths) > 1)
 	if failed.count > 0 {
 		return failed

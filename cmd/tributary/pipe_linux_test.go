@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -68,10 +69,25 @@ func TestReaderThatGoesAwayEndsTheCommand(t *testing.T) {
 func TestHangupRemovesTheSamples(t *testing.T) {
 	t.Parallel()
 	temp := t.TempDir()
-	p := startWith(t, func(c *exec.Cmd) { c.Env = append(c.Env, "TMPDIR="+temp) }, t.TempDir(), "", "up", "--samples", "--listen", "")
-	p.expect("TOKENS")
+	near, far := openTerminal(t)
+	p := startWith(t, func(c *exec.Cmd) {
+		c.Stdout = far
+		c.Env = append(c.Env, "TMPDIR="+temp)
+	}, t.TempDir(), "", "up", "--samples", "--listen", "")
+	far.Close()
+	var shown buffer
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_, _ = io.Copy(&shown, near) // ends with an error when the process does
+	}()
+	p.awaitLogged("the server runs until Ctrl-C")
 	if code := p.signal(syscall.SIGHUP); code != 0 {
 		t.Errorf("exit code %d after SIGHUP\n%s", code, &p.stderr)
+	}
+	<-over
+	if !strings.Contains(shown.String(), "TOKENS") {
+		t.Errorf("no table of the sessions:\n%s", &shown)
 	}
 	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)

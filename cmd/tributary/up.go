@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -18,7 +19,6 @@ import (
 
 	"tributary/cmd/internal/progress"
 	"tributary/cmd/internal/terminal"
-	"tributary/normalizers"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/replay"
 	"tributary/pipeline/ship"
@@ -26,7 +26,7 @@ import (
 )
 
 func upCommand(a *app) *cobra.Command {
-	var useSamples, once bool
+	var useSamples, once, quiet, again bool
 	var priceFile string
 	var providers []string
 	cmd := &cobra.Command{
@@ -39,11 +39,15 @@ a table of the sessions with their cost, as that of tributary sessions ls. On a 
 last line shows how far it is.
 It follows the live generation through tributary replay promote, rollback and drop.
 
-The data folder keeps everything between two runs. Samples get a temporary folder,
-which is removed at the end, unless --data names one.`,
+The data folder keeps everything between two runs. With --replay a new version of the
+program makes the events in it again, beside those of the old version, and goes on
+with the new ones. Samples get a temporary folder, which is removed at the end,
+unless --data names one, and a free port if the usual one is in use. Where standard
+output is no terminal, they stop by themselves, as with --once.`,
 		Example: `  tributary up --samples                   try it
   tributary up                             follow the agents of this machine
-  tributary up --once old/session.jsonl    process one log, print its events, stop`,
+  tributary up --once old/session.jsonl    process one log, print its events, stop
+  tributary up --once --quiet              bring the data folder up to date, print the sessions`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if useSamples && len(args) > 0 {
 				return usageError{errors.New("pass either --samples or paths")}
@@ -52,7 +56,14 @@ which is removed at the end, unless --data names one.`,
 			if err != nil {
 				return err
 			}
-			u := &up{app: a, once: once, samples: useSamples, pricing: pricing}
+			if again && a.config.Generation != "" {
+				return usageError{errors.New("--replay makes the live generation again: leave out TRIBUTARY_GENERATION")}
+			}
+			if useSamples && !terminal.IsTerminal(a.stdout) {
+				once = true // nobody is there to end it
+			}
+			u := &up{app: a, once: once, samples: useSamples, quiet: quiet, again: again, pricing: pricing}
+			u.anyPort = useSamples && !cmd.Flags().Changed("listen") && a.config.Listen == defaultListen
 			u.ship = ship.Config{Paths: args, Once: once || useSamples, Logger: a.log}
 			if err := useRedaction(a, &u.ship); err != nil {
 				return err
@@ -67,19 +78,28 @@ which is removed at the end, unless --data names one.`,
 	flags := cmd.Flags()
 	flags.BoolVar(&useSamples, "samples", false, "ship the built-in samples instead of real logs")
 	flags.BoolVar(&once, "once", false, "stop when everything that exists now is processed")
+	flags.BoolVarP(&quiet, "quiet", "q", false, "print no events: the table of the sessions alone")
+	flags.BoolVar(&again, "replay", false, "where the events are of another version: make them again, and go on with those")
 	pricesFlags(flags, &priceFile, &providers)
 	flags.StringVar(&a.config.Data, "data", a.config.Data, "folder of the streams (TRIBUTARY_DATA)")
 	flags.StringVar(&a.config.Listen, "listen", a.config.Listen, `address of the server, which asks for no password, "" for none (TRIBUTARY_LISTEN)`)
 	return cmd
 }
 
+// defaultListen is the address of the server where no setting names one.
+const defaultListen = "127.0.0.1:4222"
+
 // up is everything in one process.
 type up struct {
 	*app
 	once, samples bool
+	quiet         bool // events are not printed
+	anyPort       bool // where the address is in use, any free port will do
+	again         bool // events of another revision are made again
 	ship          ship.Config
 	data          string   // folder of the server
 	pricing       *pricing // nil for no costs
+	next          string   // the generation to make of the events of another revision; empty for none
 
 	js       jetstream.JetStream
 	topology streams.Topology // that the worker works on
@@ -157,30 +177,7 @@ func (u *up) run(ctx context.Context) error {
 			return err
 		}
 	}
-	if u.viewer, err = newViewer(ctx, u.app, u.js, u.pricing, u.topology.Generation != ""); err != nil {
-		return err
-	}
 	return u.process(ctx, nc, telemetry)
-}
-
-// liveGeneration returns the live generation of the data folder, which this program can go on
-// with: here is no other worker to do so.
-func (u *up) liveGeneration(ctx context.Context) (string, error) {
-	name, err := streams.LiveGeneration(ctx, u.js)
-	if err != nil {
-		return "", err
-	}
-	all, err := streams.ReadGenerations(ctx, u.js)
-	if err != nil {
-		return "", err
-	}
-	for _, g := range all.List {
-		if g.Name == name && g.Revision != normalizers.Revision {
-			return "", fmt.Errorf("the events in %s are of revision %d, this program makes those of revision %d: "+
-				"TRIBUTARY_GENERATION=NAME tributary up makes them again, under another name", u.data, g.Revision, normalizers.Revision)
-		}
-	}
-	return name, nil
 }
 
 // process runs a stage and ships the logs, then stops the stage and reports the result.
@@ -189,12 +186,27 @@ func (u *up) process(ctx context.Context, nc *nats.Conn, t *telemetry) error {
 	defer fail(nil)
 	var stage sync.WaitGroup
 	working, stopStage := context.WithCancel(ctx)
+	defer stage.Wait()
 	defer stopStage()
-	stage.Go(func() {
-		if err := runWorker(working, u.app, u.js, t, u.topology, "up", u.workerLog()); err != nil {
-			fail(err)
-		}
+	startStage := sync.OnceFunc(func() {
+		stage.Go(func() {
+			if err := runWorker(working, u.app, u.js, t, u.topology, "up", u.workerLog()); err != nil {
+				fail(err)
+			}
+		})
 	})
+	if u.next != "" {
+		startStage()
+		if err := u.makeAgain(ctx); err != nil {
+			return failure(ctx, err)
+		}
+	}
+	var err error
+	if u.viewer, err = newViewer(ctx, u.app, u.js, u.pricing, u.topology.Generation != ""); err != nil {
+		return err
+	}
+	u.viewer.quiet = u.quiet
+	startStage() // behind the viewer, which prints all that it stores
 	shipped, err := u.shipAndPrint(ctx, nc, fail)
 	stopStage()
 	stage.Wait()
@@ -202,6 +214,14 @@ func (u *up) process(ctx context.Context, nc *nats.Conn, t *telemetry) error {
 		return err
 	}
 	return u.finish(context.WithoutCancel(ctx), shipped)
+}
+
+// failure is the error that ended ctx, or err where that was none or a signal.
+func failure(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.As(cause, new(signalError)) {
+		return cause
+	}
+	return err
 }
 
 // workerLog is the log of the worker, without its messages about partitions: one process owns them all.
@@ -230,9 +250,14 @@ func (w warnings) WithGroup(name string) slog.Handler { return warnings{w.Handle
 
 // startBroker starts the server, unless its address is in use.
 func (u *up) startBroker(ctx context.Context) (*server.Server, error) {
-	listen := u.config.Listen
+	listen, note := u.config.Listen, ""
 	if listen != "" {
 		probe, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
+		if u.anyPort && errors.Is(err, syscall.EADDRINUSE) {
+			note = ", for " + listen + " is in use"
+			listen = "127.0.0.1:0"
+			probe, err = (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("cannot listen on %s: stop the program that listens there, or pass --listen 127.0.0.1:0 for any free port, or --listen \"\" for none: %w", listen, err)
 		}
@@ -246,7 +271,7 @@ func (u *up) startBroker(ctx context.Context) (*server.Server, error) {
 	}
 	where := "for this process alone"
 	if listen != "" {
-		where = "at " + broker.ClientURL()
+		where = "at " + broker.ClientURL() + note
 		if !local(listen) {
 			u.log.WarnContext(ctx, "the broker has no authentication: everybody who can reach its address can read and change all that it stores; listen at 127.0.0.1, or use a NATS server with users", "listen", listen)
 		}

@@ -24,6 +24,7 @@ type viewer struct {
 	js      jetstream.JetStream
 	live    *events.Live
 	printer *printer.Pretty
+	quiet   bool // events and dead letters are summed up, and not printed
 
 	mu       sync.Mutex
 	summary  *summary
@@ -91,12 +92,18 @@ func (v *viewer) event(e *events.Event) error {
 		v.letters++
 		v.summary.deadLetter(events.SessionID{Source: l.Source, Session: l.Session})
 		v.mu.Unlock()
+		if v.quiet {
+			return nil
+		}
 		return v.printer.Letter(l)
 	}
 	v.mu.Lock()
 	v.events++
 	v.summary.event(e)
 	v.mu.Unlock()
+	if v.quiet {
+		return nil
+	}
 	return v.printer.Event(&e.AgentEventV1)
 }
 
