@@ -183,6 +183,7 @@ in order per session.`,
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	root.SetIn(a.stdin)
+	a.fitHelp(root)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
 	root.PersistentFlags().TextVar(&a.config.LogLevel, "log-level", a.config.LogLevel, "`level` of the log: debug, info, warn or error (TRIBUTARY_LOG_LEVEL)")
 	root.AddCommand(

@@ -26,14 +26,15 @@ func replayDiffCommand(a *app) *cobra.Command {
 		Short: "Compare the events of two generations",
 		Long: `Compare the events of two generations, session by session, by their event_id: which
 are the same, changed (and in which fields), added (in B alone), removed (in A alone)
-and reordered within their session. The field sequence is not compared: it is the
+and reordered within their session, by agent and type. The field sequence is not compared: it is the
 position in the session. The two are compared up to the last record that both have
 done.
 
-The exit code is 0 if nothing differs, 1 if something does.`,
+The exit code is 0 if nothing differs, 1 if something does or if there was nothing to
+compare.`,
 		Example: `  tributary replay diff v1 b
   tributary replay diff v1 b --ignore tool_metadata --limit 3
-  tributary replay diff v1 b -o json | jq .fields`,
+  tributary replay diff v1 b -o json | jq '.groups[] | select(.changed > 0)'`,
 		Args: generationArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkOutput(output, "pretty", "json"); err != nil {
@@ -67,8 +68,11 @@ The exit code is 0 if nothing differs, 1 if something does.`,
 	return cmd
 }
 
-// errDifferent is the error of generations that differ.
-var errDifferent = errors.New("the generations differ")
+// Errors of a comparison that was made, or had nothing to compare.
+var (
+	errDifferent       = errors.New("the generations differ")
+	errNothingCompared = errors.New("nothing was compared: no event of what both generations have done is selected: see tributary replay ls, and --source and --session")
+)
 
 // diffGenerations compares two generations and prints the result.
 func diffGenerations(ctx context.Context, a *app, js jetstream.JetStream, nameA, nameB string, q replay.DiffQuery, output string) error {
@@ -87,16 +91,21 @@ func diffGenerations(ctx context.Context, a *app, js jetstream.JetStream, nameA,
 	if output == "json" {
 		err = terminal.WriteJSON(a.stdout, d)
 	} else {
-		err = printDiff(terminal.Safe(a.stdout), d)
+		err = printDiff(terminal.Safe(a.stdout), d, terminal.TableWidth(a.stdout))
 	}
-	if err == nil && !d.Equal() {
-		err = errDifferent
+	switch {
+	case err != nil:
+		return err
+	case d.Events == 0:
+		return errNothingCompared
+	case !d.Equal():
+		return errDifferent
 	}
-	return err
+	return nil
 }
 
-// printDiff writes a diff for people.
-func printDiff(w io.Writer, d *replay.Diff) error {
+// printDiff writes a diff for people, in lines of a width.
+func printDiff(w io.Writer, d *replay.Diff, width int) error {
 	t := terminal.NewTable("", d.A.Generation, d.B.Generation)
 	t.Add("events", terminal.Thousands(int64(d.A.Events)), terminal.Thousands(int64(d.B.Events)))
 	for _, name := range replay.TokenFields() {
@@ -112,30 +121,76 @@ func printDiff(w io.Writer, d *replay.Diff) error {
 		terminal.Thousands(int64(d.Changed)), terminal.Thousands(int64(d.Added)), terminal.Thousands(int64(d.Removed)), terminal.Thousands(int64(d.Reordered)))
 	if len(d.Fields) > 0 {
 		fmt.Fprintf(w, "\nchanged fields\n")
-		names := slices.SortedFunc(maps.Keys(d.Fields), func(a, b string) int {
-			return cmp.Or(cmp.Compare(d.Fields[b], d.Fields[a]), cmp.Compare(a, b))
-		})
 		t := terminal.NewTable("", "")
-		for _, name := range names {
+		for _, name := range byCount(d.Fields) {
 			t.Add("  "+name, terminal.Thousands(int64(d.Fields[name])))
 		}
 		if err := t.Write(w, terminal.Uncut); err != nil {
 			return err
 		}
 	}
+	if t := groupTable(d); len(t.Rows) > 0 {
+		fmt.Fprintln(w)
+		if err := t.Write(w, width); err != nil {
+			return err
+		}
+	}
 	for _, x := range d.Examples {
-		fmt.Fprintf(w, "\n%s: %s of %s, session %s, event_id %s\n", x.Kind, x.EventType, x.Source, x.Session, x.EventID)
+		parts := []string{fmt.Sprintf("%s: %s of %s", x.Kind, x.EventType, x.Source), "session " + x.Session, "event_id " + x.EventID}
+		head := strings.Join(parts, ", ")
+		if terminal.WidthOf(head) > width {
+			head = strings.Join(parts, ",\n  ") // ids stay whole
+		}
+		fmt.Fprintf(w, "\n%s\n", head)
 		for _, f := range x.Fields {
-			left, right := around(f.A, f.B)
+			left, right := around(f.A, f.B, min(maxValue, width-len("    - …")-1))
 			fmt.Fprintf(w, "  %s\n    - %s\n    + %s\n", f.Field, left, right)
 		}
 	}
 	return nil
 }
 
-// around returns what two values have around their first difference, on one line each.
-func around(a, b jsontext.Value) (left, right string) {
-	const before, shown = 20, 100
+// groupTable has the agents and types of which events differ.
+func groupTable(d *replay.Diff) *terminal.Table {
+	t := &terminal.Table{Columns: []terminal.Column{
+		{Head: "AGENT"},
+		{Head: "TYPE"},
+		{Head: "CHANGED", Right: true},
+		{Head: "ADDED", Right: true},
+		{Head: "REMOVED", Right: true},
+		{Head: "REORDERED", Right: true},
+		{Head: "CHANGED FIELDS", Wrap: true},
+	}}
+	for _, g := range d.Groups {
+		if g.Equal() {
+			continue
+		}
+		var fields []string
+		for _, name := range byCount(g.Fields) {
+			fields = append(fields, name+" "+terminal.Thousands(int64(g.Fields[name])))
+		}
+		row := []string{string(g.Source), string(g.EventType)}
+		for _, n := range []uint64{g.Changed, g.Added, g.Removed, g.Reordered} {
+			row = append(row, terminal.Thousands(int64(n))) //nolint:gosec // a number of events
+		}
+		t.Add(append(row, strings.Join(fields, ", "))...)
+	}
+	return t
+}
+
+// byCount returns names in the order of their counts, the largest first.
+func byCount(counts map[string]uint64) []string {
+	return slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+	})
+}
+
+// maxValue is how much of a value of an example is shown at most.
+const maxValue = 100
+
+// around returns what two values have around their first difference, so much of each on one line.
+func around(a, b jsontext.Value, shown int) (left, right string) {
+	const before = 20
 	same := 0
 	for same < len(a) && same < len(b) && a[same] == b[same] {
 		same++

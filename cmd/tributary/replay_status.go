@@ -41,7 +41,7 @@ progress on a terminal until then.`,
 				if output == "json" {
 					return terminal.WriteJSON(a.stdout, s)
 				}
-				return s.table().Write(terminal.Safe(a.stdout), terminal.Uncut)
+				return s.table().Write(terminal.Safe(a.stdout), terminal.TableWidth(a.stdout))
 			})
 		},
 	}
@@ -131,7 +131,7 @@ func (s *replayStatus) progress() string {
 
 // table has the status for people.
 func (s *replayStatus) table() *terminal.Table {
-	t := terminal.NewTable("", "")
+	t := &terminal.Table{Columns: []terminal.Column{{}, {Wrap: true}}}
 	t.Add("generation", fmt.Sprintf("%s, %s", s.Name, s.State))
 	t.Add("settings", fmt.Sprintf("revision=%d %s", s.Revision, s.Settings))
 	if s.Part != (streams.Part{}) {
@@ -193,7 +193,9 @@ func listGenerations(ctx context.Context, a *app, js jetstream.JetStream, output
 	if err != nil {
 		return err
 	}
-	t := terminal.NewTable("NAME", "STATE", "REVISION", "EVENTS", "RECORDS", "SETTINGS", "PART")
+	t := &terminal.Table{Columns: []terminal.Column{
+		{Head: "NAME"}, {Head: "STATE"}, {Head: "REVISION"}, {Head: "EVENTS"}, {Head: "RECORDS"}, {Head: "SETTINGS", Wrap: true}, {Head: "PART", Wrap: true},
+	}}
 	for _, g := range all.List {
 		line := generationLine{Generation: g}
 		done := ""
@@ -216,7 +218,7 @@ func listGenerations(ctx context.Context, a *app, js jetstream.JetStream, output
 		}
 		t.Add(g.Name, string(line.State), strconv.Itoa(g.Revision), terminal.Thousands(int64(line.Events)), done, g.Settings.String(), g.Part.String())
 	}
-	return t.Write(terminal.Safe(a.stdout), terminal.Uncut)
+	return t.Write(terminal.Safe(a.stdout), terminal.TableWidth(a.stdout))
 }
 
 func replayDropCommand(a *app) *cobra.Command {

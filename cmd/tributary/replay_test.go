@@ -2,6 +2,7 @@ package main
 
 import (
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -127,5 +128,34 @@ func TestReplayOfExpiredRecordsIsRefusedWithItsCures(t *testing.T) {
 		if got != code || refused != (code == 1) {
 			t.Errorf("%v: exit code %d\n%s", args, got, out)
 		}
+	}
+}
+
+// TestCommandsOfTheReplayPageWorkInTheirOrder runs the commands of deploy/replay.md, one after the other.
+func TestCommandsOfTheReplayPageWorkInTheirOrder(t *testing.T) {
+	t.Parallel()
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(streams.DefaultTopology())
+	pipelinetest.Publish(t, js, pipelinetest.Workload(1, 8, 100)...)
+	home := t.TempDir()
+	start(t, home, server.URL(), "run")
+	ran := 0
+	for _, m := range regexp.MustCompile(`(?m)^ {4}(?:\$ )?tributary (replay [^#\n]*)`).FindAllStringSubmatch(readPage(t, "../../deploy/replay.md"), -1) {
+		args := strings.Fields(m[1])
+		want := []int{0}
+		switch args[1] {
+		case "drop":
+			args = append(args, "--yes")
+		case "diff":
+			want = []int{0, 1}
+		}
+		code, out := ended(start(t, home, server.URL(), args...))
+		if !slices.Contains(want, code) {
+			t.Fatalf("%s: exit code %d\n%s", m[1], code, out)
+		}
+		ran++
+	}
+	if ran < 14 {
+		t.Errorf("%d commands", ran)
 	}
 }

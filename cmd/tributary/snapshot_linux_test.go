@@ -31,7 +31,9 @@ var masks = []struct {
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`), "YYYY-MM-DD hh:mm:ss"}, // when the broker stored something
 	{regexp.MustCompile(`\b([0-9.]+(h|m|s|ms))+ ago`), "AGE ago"},
 	{regexp.MustCompile(`(?m)^last error +worker-1, AGE ago: .*no answer of the broker to .*\n`), ""}, // a machine may be slow for a moment
+	{regexp.MustCompile(`nats://127\.0\.0\.1:\d+`), "nats://SERVER"},
 	{regexp.MustCompile(`\d+(\.\d+)? [KM]iB/s`), "RATE"},
+	{regexp.MustCompile(`(?m)^((?:b|v1) +(?:live|ready) +)\d+`), "${1}N"}, // the revision
 	{regexp.MustCompile(`(?m)^STREAM +MESSAGES +SIZE +REPLICAS`), "STREAM  MESSAGES  SIZE  REPLICAS"},
 	{regexp.MustCompile(`(?m)^((RAW|EVENTS|OBJ|SESSIONS|SUMMARIES|KV)\w*) +[\d,]+ +\S+ [KMG]?i?B +`), "$1  MESSAGES  SIZE  "},
 	{regexp.MustCompile(`(?m)^EDGE +VERSION +STATE +SEEN +FILES`), "EDGE  VERSION  STATE  SEEN  FILES"},
@@ -71,22 +73,31 @@ func TestTerminalShowsWhatItIsMeantTo(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitRecords(t, js, "v1")
+	for _, command := range []string{"replay start b --set tool_metadata=current", "replay status b --wait"} {
+		if code, out := ended(startWith(t, setup, home, server.URL(), strings.Fields(command)...)); code != 0 {
+			t.Fatalf("%s: exit code %d\n%s", command, code, out)
+		}
+	}
 	awaitWorkers(t, js, top, func(w []streams.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == 1 })
 	for name, c := range map[string]struct {
 		code    int
 		args    []string
 		columns []uint16 // 80 and 120 unless others are named
 	}{
-		"up":         {0, []string{"up", "--samples", "--once", "--listen", ""}, nil},
-		"tail":       {0, []string{"tail", "-n", "60"}, nil},
-		"dlq-ls":     {0, []string{"dlq", "ls"}, nil},
-		"dlq-groups": {0, []string{"dlq", "ls", "--group"}, nil},
-		"doctor":     {0, []string{"doctor"}, nil},
-		"trace":      {0, []string{"trace", "6a1f2c9e"}, nil},
-		"stats":      {0, []string{"stats", "--by", "model,project", "--tz", "UTC"}, []uint16{80, 140}},
-		"sessions":   {0, []string{"sessions", "ls"}, []uint16{80, 120, 140}},
-		"read":       {0, []string{"sessions", "read", "6a1f2c9e"}, []uint16{80, 140}},
-		"read-grep":  {0, []string{"sessions", "read", "6a1f2c9e", "--grep", "balance of bob|swapped", "--full"}, []uint16{80}},
+		"up":          {0, []string{"up", "--samples", "--once", "--listen", ""}, nil},
+		"tail":        {0, []string{"tail", "-n", "60"}, nil},
+		"dlq-ls":      {0, []string{"dlq", "ls"}, nil},
+		"dlq-groups":  {0, []string{"dlq", "ls", "--group"}, nil},
+		"doctor":      {0, []string{"doctor"}, nil},
+		"trace":       {0, []string{"trace", "6a1f2c9e"}, nil},
+		"stats":       {0, []string{"stats", "--by", "model,project", "--tz", "UTC"}, []uint16{80, 140}},
+		"sessions":    {0, []string{"sessions", "ls"}, []uint16{80, 120, 140}},
+		"read":        {0, []string{"sessions", "read", "6a1f2c9e"}, []uint16{80, 140}},
+		"read-grep":   {0, []string{"sessions", "read", "6a1f2c9e", "--grep", "balance of bob|swapped", "--full"}, []uint16{80}},
+		"replay-ls":   {0, []string{"replay", "ls"}, []uint16{80, 120}},
+		"replay-diff": {1, []string{"replay", "diff", "v1", "b", "--limit", "0"}, []uint16{80, 140}},
+		"help-replay": {0, []string{"replay", "diff", "--help"}, []uint16{80}},
+		"help-trace":  {0, []string{"trace", "--help"}, []uint16{80}},
 	} {
 		if c.columns == nil {
 			c.columns = []uint16{80, 120}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -90,8 +91,12 @@ func traceSession(ctx context.Context, a *app, source envelopes.Source, id strin
 	case f.output == "json":
 		err = printSpansJSON(a.stdout, spans)
 	default:
-		fmt.Fprintf(a.stdout, "%s %s  %s  %s\n\n", session.Source, terminal.OneLine(session.Session), spans[0].Start.Local().Format(time.DateOnly), terminal.Plural(len(spans), "span"))
-		table := spanTable(spans)
+		first, last := spanDays(spans)
+		table := spanTable(spans, first != last)
+		if first != last {
+			first += " to " + last
+		}
+		fmt.Fprintf(a.stdout, "%s %s  %s  %s\n\n", session.Source, terminal.OneLine(session.Session), first, terminal.Plural(len(spans), "span"))
 		err = table.Write(a.stdout, terminal.TableWidth(a.stdout))
 	}
 	if err == nil && skipped > 0 {
@@ -119,8 +124,21 @@ func sessionSpans(ctx context.Context, a *app, js jetstream.JetStream, session e
 	return view.Spans(), skipped, context.Cause(ctx)
 }
 
-// spanTable is the tree of spans as a table.
-func spanTable(spans []*genai.Span) terminal.Table {
+// spanDays returns the days on which the first span and the last one start, in the local time zone.
+func spanDays(spans []*genai.Span) (first, last string) {
+	days := make([]string, len(spans))
+	for i, s := range spans {
+		days[i] = s.Start.Local().Format(time.DateOnly)
+	}
+	return slices.Min(days), slices.Max(days)
+}
+
+// spanTable is the tree of spans as a table. Times have the day if the spans are of several days.
+func spanTable(spans []*genai.Span, days bool) terminal.Table {
+	layout := time.TimeOnly
+	if days {
+		layout = "01-02 " + time.TimeOnly
+	}
 	t := terminal.Table{Columns: []terminal.Column{
 		{Head: "SPAN", Text: true},
 		{Head: "START", Priority: 4},
@@ -132,7 +150,7 @@ func spanTable(spans []*genai.Span) terminal.Table {
 	}}
 	for _, s := range spans {
 		row := []string{
-			strings.Repeat("  ", s.Depth()) + terminal.OneLine(s.Name), s.Start.Local().Format(time.TimeOnly), s.End.Sub(s.Start).Round(time.Millisecond).String(),
+			strings.Repeat("  ", s.Depth()) + terminal.OneLine(s.Name), s.Start.Local().Format(layout), s.End.Sub(s.Start).Round(time.Millisecond).String(),
 			"", "", terminal.OneLine(s.Failure), "",
 		}
 		if u := s.Usage; u != nil {

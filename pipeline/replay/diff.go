@@ -49,6 +49,7 @@ type Diff struct {
 	Removed   uint64                `json:"removed"`   // in A alone
 	Reordered uint64                `json:"reordered"` // in both, at another place among the events of the session that both have
 	Fields    map[string]uint64     `json:"fields"`    // changed events by the field that differs
+	Groups    []DiffGroup           `json:"groups"`    // the events by agent and type
 	Tokens    map[string]DiffTokens `json:"tokens"`    // by field
 	Examples  []DiffExample         `json:"examples"`
 }
@@ -59,6 +60,22 @@ type DiffSide struct {
 	Events     uint64 `json:"events"`
 	CaughtUp   bool   `json:"caught_up"` // every record of the raw stream was done
 }
+
+// DiffGroup are the events of an agent and a type. Those of all groups add up to the ones of the [Diff]. An event whose type
+// differs is in the group of its type in A.
+type DiffGroup struct {
+	Source    envelopes.Source    `json:"source"`
+	EventType envelopes.EventType `json:"event_type"`
+	Same      uint64              `json:"same"`
+	Changed   uint64              `json:"changed"`
+	Added     uint64              `json:"added"`
+	Removed   uint64              `json:"removed"`
+	Reordered uint64              `json:"reordered"`
+	Fields    map[string]uint64   `json:"fields"`
+}
+
+// Equal reports whether nothing differs.
+func (g *DiffGroup) Equal() bool { return g.Changed+g.Added+g.Removed+g.Reordered == 0 }
 
 // DiffTokens are the sums of a token count over the events of each generation.
 type DiffTokens struct {
@@ -93,7 +110,7 @@ type DiffField struct {
 	B     jsontext.Value `json:"b,omitzero"`
 }
 
-// Equal reports whether nothing differs.
+// Equal reports whether nothing differs. It is true where nothing was compared, which Events states.
 func (d *Diff) Equal() bool { return d.Changed+d.Added+d.Removed+d.Reordered == 0 }
 
 // sequenceField is the field that is never compared, see [Diff].
@@ -124,9 +141,12 @@ func Compare(ctx context.Context, js jetstream.JetStream, a, b string, q DiffQue
 	c := &comparison{
 		js: js, query: q,
 		seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
-		diff:  &Diff{A: DiffSide{Generation: a}, B: DiffSide{Generation: b}, Fields: make(map[string]uint64), Tokens: make(map[string]DiffTokens)},
+		diff: &Diff{
+			A: DiffSide{Generation: a}, B: DiffSide{Generation: b},
+			Fields: make(map[string]uint64), Groups: []DiffGroup{}, Tokens: make(map[string]DiffTokens),
+		},
 	}
-	c.group()
+	c.groupItems()
 	defer func() { _, _ = c.events.Close(), c.sessions.Close() }()
 	if err := c.selectRecords(ctx); err != nil {
 		return nil, err
@@ -148,6 +168,9 @@ func Compare(ctx context.Context, js jetstream.JetStream, a, b string, q DiffQue
 		return nil, err
 	}
 	c.countTokens()
+	slices.SortFunc(c.diff.Groups, func(a, b DiffGroup) int {
+		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.EventType, b.EventType))
+	})
 	return c.diff, c.loadExamples(ctx)
 }
 
@@ -171,24 +194,26 @@ type comparison struct {
 // diffItem is an event of one side.
 type diffItem struct {
 	Side     int    `json:"s"`
+	Group    int    `json:"g"` // index in the groups of the diff
 	Position uint64 `json:"p"` // see [streams.PlaceOf]
 	Fields   []byte `json:"f"` // number of the name and digest of the value, for each field
 }
 
 // diffPair has the positions of an event on both sides; zero when one side alone has it.
 type diffPair struct {
-	A uint64 `json:"a,omitzero"`
-	B uint64 `json:"b,omitzero"`
+	A     uint64 `json:"a,omitzero"`
+	B     uint64 `json:"b,omitzero"`
+	Group int    `json:"g,omitzero"` // that of the event
 }
 
 // The memory of a [diffItem] besides its fields, and of a [diffPair].
 const (
-	itemBytes = 48
-	pairBytes = 16
+	itemBytes = 56
+	pairBytes = 24
 )
 
-// group sets what is done with the items of an event, and with the events of a session.
-func (c *comparison) group() {
+// groupItems sets what is done with the items of an event, and with the events of a session.
+func (c *comparison) groupItems() {
 	c.events = spill.Grouper[*[2][]diffItem, diffItem]{
 		Limit: diffItemBytes,
 		New:   func(string) *[2][]diffItem { return new([2][]diffItem) },
@@ -341,7 +366,19 @@ func (c *comparison) encode(side int, e *events.Event, data []byte) (diffItem, e
 		b = append(b, c.fieldNumber(name))
 		b = binary.BigEndian.AppendUint64(b, maphash.Bytes(c.seeds[0], value))
 	})
-	return diffItem{side, streams.PlaceOf(e.Cell, e.Position), b}, err
+	return diffItem{side, c.group(e.Source, e.EventType), streams.PlaceOf(e.Cell, e.Position), b}, err
+}
+
+// group returns the index of a group, which it adds if it is new.
+func (c *comparison) group(source envelopes.Source, eventType envelopes.EventType) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := slices.IndexFunc(c.diff.Groups, func(g DiffGroup) bool { return g.Source == source && g.EventType == eventType })
+	if i < 0 {
+		i = len(c.diff.Groups)
+		c.diff.Groups = append(c.diff.Groups, DiffGroup{Source: source, EventType: eventType, Fields: make(map[string]uint64)})
+	}
+	return i
 }
 
 // eachField calls field with each field of a JSON object. The value is valid during the call.
@@ -383,17 +420,21 @@ func (c *comparison) compare(session string, a, b []diffItem) error {
 	both := min(len(a), len(b))
 	for i := range both {
 		c.diff.Events++
-		if err := c.sessions.Put(session, &diffPair{a[i].Position, b[i].Position}); err != nil {
+		if err := c.sessions.Put(session, &diffPair{a[i].Position, b[i].Position, a[i].Group}); err != nil {
 			return err
 		}
+		group := &c.diff.Groups[a[i].Group]
 		if slices.Equal(a[i].Fields, b[i].Fields) {
 			c.diff.Same++
+			group.Same++
 			continue
 		}
 		c.diff.Changed++
+		group.Changed++
 		fresh := false
 		for _, name := range c.changedFields(a[i].Fields, b[i].Fields) {
 			c.diff.Fields[name]++
+			group.Fields[name]++
 			fresh = fresh || c.diff.Fields[name] == 1
 		}
 		c.example(DiffChanged, a[i].Position, b[i].Position, fresh)
@@ -401,11 +442,13 @@ func (c *comparison) compare(session string, a, b []diffItem) error {
 	for _, item := range a[both:] {
 		c.diff.Events++
 		c.diff.Removed++
+		c.diff.Groups[item.Group].Removed++
 		c.example(DiffRemoved, item.Position, 0, false)
 	}
 	for _, item := range b[both:] {
 		c.diff.Events++
 		c.diff.Added++
+		c.diff.Groups[item.Group].Added++
 		c.example(DiffAdded, 0, item.Position, false)
 	}
 	if both == 0 {
@@ -447,6 +490,7 @@ func (c *comparison) order(pairs []diffPair) {
 			continue
 		}
 		tails[i] = p.B
+		c.diff.Groups[p.Group].Reordered++
 		c.example(DiffReordered, p.A, p.B, false)
 	}
 	c.diff.Reordered += uint64(len(pairs) - len(tails))

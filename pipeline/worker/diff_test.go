@@ -19,12 +19,22 @@ import (
 	"tributary/pipeline/worker"
 )
 
-// compare compares two generations.
+// compare compares two generations. The groups of every diff add up to it.
 func compare(tb testing.TB, js jetstream.JetStream, a, b string, q replay.DiffQuery) *replay.Diff {
 	tb.Helper()
 	d, err := replay.Compare(tb.Context(), js, a, b, q)
 	if err != nil {
 		tb.Fatal(err)
+	}
+	sum := &replay.Diff{Fields: map[string]uint64{}}
+	for _, g := range d.Groups {
+		sum.Same, sum.Changed, sum.Added, sum.Removed, sum.Reordered = sum.Same+g.Same, sum.Changed+g.Changed, sum.Added+g.Added, sum.Removed+g.Removed, sum.Reordered+g.Reordered
+		for name, n := range g.Fields {
+			sum.Fields[name] += n
+		}
+	}
+	if sum.Same != d.Same || sum.Changed != d.Changed || sum.Added != d.Added || sum.Removed != d.Removed || sum.Reordered != d.Reordered || !maps.Equal(sum.Fields, d.Fields) {
+		tb.Errorf("the groups add up to %+v, the diff is %+v", sum, d)
 	}
 	return d
 }
