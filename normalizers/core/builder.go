@@ -145,9 +145,9 @@ func (b *Builder) Emit(d Draft) bool {
 	}
 	d.setRole()
 	if e.EventType == envelopes.UserMessage {
-		b.Session.setParent(d.Thread, e.EventID)
+		b.Session.Threads = b.Session.Threads.withParent(d.Thread, e.EventID, &b.Session.Lost)
 	} else {
-		e.ParentEventID = b.Session.parent(d.Thread)
+		e.ParentEventID = b.Session.Threads.parent(d.Thread)
 	}
 	refer := b.Session.refer && from.Raw != nil
 	if d.From != nil && !refer {

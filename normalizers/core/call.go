@@ -32,8 +32,23 @@ type Call struct {
 	Undescribed bool   `json:"u,omitzero"`
 }
 
+// calls are the calls that a session remembers.
+type calls struct {
+	Calls Window[*Call] `json:"calls,omitzero"` // none of them is changed in place
+}
+
+func (s *calls) size() (n int) {
+	for _, c := range s.Calls {
+		n += 64 + len(c.Tool) + len(c.Path) + len(c.About)
+		for _, f := range c.Outcome.Files {
+			n += 32 + len(f.Path)
+		}
+	}
+	return n
+}
+
 // RememberCall keeps a tool call for its result.
-func (s *Session) RememberCall(id string, c Call) {
+func (s *calls) RememberCall(id string, c Call) {
 	c.ID = FingerprintOf(id)
 	if len(c.Path) > MaxIdentity {
 		c.Path = ""
@@ -56,7 +71,7 @@ func (s *Session) RememberCall(id string, c Call) {
 }
 
 // RecallCall finds the call of a result.
-func (s *Session) RecallCall(id string) (Call, bool) {
+func (s *calls) RecallCall(id string) (Call, bool) {
 	key := FingerprintOf(id)
 	for _, c := range s.Calls {
 		if c.ID == key {
@@ -67,7 +82,7 @@ func (s *Session) RecallCall(id string) (Call, bool) {
 }
 
 // SetOutcome notes what is known of the outcome of a call that is remembered.
-func (s *Session) SetOutcome(id string, o Outcome) {
+func (s *calls) SetOutcome(id string, o Outcome) {
 	key := FingerprintOf(id)
 	for i, c := range s.Calls {
 		if c.ID == key {
@@ -80,7 +95,7 @@ func (s *Session) SetOutcome(id string, o Outcome) {
 
 // ReleaseCall drops of a call what only its result needs, once that is emitted: of many
 // calls it would be more than all the rest.
-func (s *Session) ReleaseCall(id string) {
+func (s *calls) ReleaseCall(id string) {
 	key := FingerprintOf(id)
 	for i, c := range s.Calls {
 		if c.ID == key && (c.About != "" || c.Undescribed) {

@@ -36,7 +36,7 @@ func (s *Session) EncodeChange() []byte {
 	rest := s.state
 	rest.Calls = nil
 	out := appendPart(nil, encodeJSON(encodedState{s.source, rest, s.State}))
-	out = appendPart(out, s.appendCalls(nil))
+	out = appendPart(out, appendCalls(nil, s.Calls, s.markedCalls))
 	var part []byte
 	for _, e := range s.IDs.recorded {
 		part = append(append(part, e.key[:]...), e.value[:]...)
@@ -51,14 +51,14 @@ func (s *Session) EncodeChange() []byte {
 
 // appendCalls writes the calls for [Session.EncodeChange]. Calls are never changed in place, so
 // the same pointer is the same call; those that stayed are in the order that they had.
-func (s *Session) appendCalls(out []byte) []byte {
+func appendCalls(out []byte, calls, marked Window[*Call]) []byte {
 	at := 0
-	for _, c := range s.Calls {
+	for _, c := range calls {
 		next := at
-		for next < len(s.markedCalls) && s.markedCalls[next] != c {
+		for next < len(marked) && marked[next] != c {
 			next++
 		}
-		if next == len(s.markedCalls) {
+		if next == len(marked) {
 			out = appendPart(append(out, 0), encodeJSON(c))
 			continue
 		}
@@ -83,22 +83,22 @@ func DecodeChanged(whole, change []byte, newState func(envelopes.Source) State) 
 	if err := s.decodeState(parts[0], newState); err != nil {
 		return nil, err
 	}
-	if s.Calls, err = s.decodeCalls(parts[1]); err != nil {
+	if s.Calls, err = decodeCalls(parts[1], s.markedCalls); err != nil {
 		return nil, err
 	}
 	return s, s.decodeMemories(parts[2], parts[3])
 }
 
 // decodeCalls is the inverse of appendCalls.
-func (s *Session) decodeCalls(data []byte) (calls Window[*Call], err error) {
+func decodeCalls(data []byte, marked Window[*Call]) (calls Window[*Call], err error) {
 	for len(data) > 0 {
 		n, w := binary.Uvarint(data)
-		if w <= 0 || n > uint64(len(s.markedCalls)) {
+		if w <= 0 || n > uint64(len(marked)) {
 			return nil, fmt.Errorf("%w: a call of its change is damaged", ErrSession)
 		}
 		data = data[w:]
 		if n > 0 {
-			calls = append(calls, s.markedCalls[n-1])
+			calls = append(calls, marked[n-1])
 			continue
 		}
 		var part []byte

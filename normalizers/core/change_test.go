@@ -80,7 +80,7 @@ func touch(s *Session, random *rand.Rand) {
 		case 7:
 			s.IDs.Put(FingerprintOf(name()), Fingerprint{})
 			s.IDs.rollback()
-			s.setParent(FingerprintOf(name()), name())
+			s.Threads = s.Threads.withParent(FingerprintOf(name()), name(), &s.Lost)
 		}
 	}
 	s.commit()

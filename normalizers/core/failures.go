@@ -160,7 +160,7 @@ func (s *Session) Reject(r Record) (res Result, ok bool) {
 			return Result{}, false
 		}
 	case !r.Origin.End:
-		at := s.advance(r)
+		at := s.advance(r, &s.Lost)
 		at.describe(&res)
 		if at == placeRepeated || at == placeUndecided {
 			return res, false

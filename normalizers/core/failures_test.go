@@ -192,7 +192,7 @@ func TestFailuresAreBounded(t *testing.T) {
 		s.APICalls.Put(id, Consumption{Input: 1 << 40, Output: 1 << 41, CacheRead: 1 << 42})
 	}
 	for n := range 64 {
-		s.setParent(FingerprintOf(strconv.Itoa(n)), string(bytes.Repeat([]byte{'x'}, MaxIdentity)))
+		s.Threads = s.Threads.withParent(FingerprintOf(strconv.Itoa(n)), string(bytes.Repeat([]byte{'x'}, MaxIdentity)), &s.Lost)
 	}
 	for n := range 14 {
 		s.SetTextExtension(strconv.Itoa(n), lenient.Text(bytes.Repeat([]byte{'x'}, MaxExtension-2)))

@@ -18,6 +18,40 @@ type Gap struct {
 // In reports whether the gap is in a file.
 func (g Gap) In(file string) bool { return g.File == FingerprintOf(file) }
 
+// files is how far the files of a session have been read.
+type files struct {
+	First   uint64               `json:"first,omitzero"` // raw sequence of the first record that came from a file
+	Files   Window[filePosition] `json:"files,omitzero"`
+	Missing Window[Gap]          `json:"gaps,omitzero"`
+}
+
+func (f *files) size() int { return 32*len(f.Files) + 32*len(f.Missing) }
+
+// filePosition is how far a file has been read.
+type filePosition struct {
+	File     Fingerprint `json:"f"`
+	Position int64       `json:"p,omitzero"` // the highest of all records
+	Digest   Fingerprint `json:"d,omitzero"` // of a document that is rewritten in place
+
+	Rewritten uint32 `json:"w,omitzero"` // records at passed places that were others
+	Undecided uint32 `json:"u,omitzero"` // records at passed places before Expired
+	Expired   int64  `json:"x,omitzero"` // the raw stream once lacked records before this place
+}
+
+// positionOf returns the place of a record.
+func positionOf(o Origin) filePosition {
+	is := filePosition{File: FingerprintOf(o.File), Position: o.Position}
+	if o.Digest != "" {
+		is.Digest = FingerprintOf(o.Digest)
+	}
+	return is
+}
+
+// newerVersionOf reports whether a record is a document at the place of another version of it.
+func (f filePosition) newerVersionOf(was filePosition) bool {
+	return f.Position == was.Position && f.Digest != was.Digest
+}
+
 // place is where a record stands in its file, against the records that the session has
 // of it.
 type place int
@@ -47,10 +81,10 @@ type Rewrite struct {
 
 // Rewrites returns the files of the session with records at places that it had passed and that
 // were not known to repeat earlier ones.
-func (s *Session) Rewrites() (all []Rewrite) {
-	for _, f := range s.Files {
-		if f.Rewritten+f.Undecided > 0 {
-			all = append(all, Rewrite{f.File, int(f.Rewritten), int(f.Undecided)})
+func (f *files) Rewrites() (all []Rewrite) {
+	for _, p := range f.Files {
+		if p.Rewritten+p.Undecided > 0 {
+			all = append(all, Rewrite{p.File, int(p.Rewritten), int(p.Undecided)})
 		}
 	}
 	return all
@@ -58,72 +92,72 @@ func (s *Session) Rewrites() (all []Rewrite) {
 
 // Gaps returns the gaps in the files of the session, in the order in which they were found.
 // The caller does not change the list.
-func (s *Session) Gaps() []Gap { return s.Missing }
+func (f *files) Gaps() []Gap { return f.Missing }
 
 // Passed reports whether the session has been at the place of a record. Then the record repeats
 // an earlier one or the file was rewritten, and only the raw stream knows which: [Record.Earlier]
 // is to be set before the record is given to [Apply] or [Session.Reject].
-func (s *Session) Passed(r Record) bool {
+func (f *files) Passed(r Record) bool {
 	o := r.Origin
 	if o.File == "" || o.End || o.Requeued != 0 {
 		return false
 	}
 	is := positionOf(o)
-	i := s.file(is.File)
+	i := f.file(is.File)
 	if i < 0 {
-		return len(s.Files) == maxFiles // the session may have forgotten this file
+		return len(f.Files) == maxFiles // the session may have forgotten this file
 	}
-	was := s.Files[i]
-	return is.Position <= was.Position && !is.newerVersionOf(was) && s.gap(is) < 0
+	was := f.Files[i]
+	return is.Position <= was.Position && !is.newerVersionOf(was) && f.gap(is) < 0
 }
 
 // advance notes the position of a record in its file, and returns where that is. A record
-// without a file is always the next one.
-func (s *Session) advance(r Record) place {
+// without a file is always the next one. What the limits make it forget is added to lost.
+func (f *files) advance(r Record, lost *uint64) place {
 	o := r.Origin
 	if o.File == "" {
 		return placeNext
 	}
-	if s.First == 0 {
-		s.First = r.Sequence
+	if f.First == 0 {
+		f.First = r.Sequence
 	}
 	is := positionOf(o)
-	if s.fill(is.File, o) {
+	if f.fill(is.File, o, lost) {
 		return placeInGap
 	}
-	if s.Passed(r) {
-		if at := s.compare(is, r.Earlier); at != placeNext {
+	if f.Passed(r) {
+		if at := f.compare(is, r.Earlier); at != placeNext {
 			return at
 		}
 	}
 	last := int64(-1)
-	if i := s.file(is.File); i >= 0 {
-		was := s.Files[i]
+	if i := f.file(is.File); i >= 0 {
+		was := f.Files[i]
 		last, is.Expired, is.Rewritten, is.Undecided = was.Position, was.Expired, was.Rewritten, was.Undecided
-	} else if len(s.Files) == maxFiles {
-		s.forgetFile()
+	} else if len(f.Files) == maxFiles {
+		f.forgetFile(lost)
 		last = o.Previous
 	}
-	s.note(is)
+	f.note(is)
 	before := min(o.Previous, o.Position-1)
 	if before <= last {
 		return placeNext
 	}
-	s.Missing = s.Missing.Push(Gap{is.File, last, before, r.Sequence}, maxGaps, &s.Lost)
+	f.Missing = f.Missing.Push(Gap{is.File, last, before, r.Sequence}, maxGaps, lost)
 	return placeBehindGap
 }
 
 // compare returns where a record is whose place the session may have passed, by what is known of
 // earlier records.
-func (s *Session) compare(is filePosition, e Earlier) place {
-	i := s.file(is.File)
+func (f *files) compare(is filePosition, e Earlier) place {
+	i := f.file(is.File)
 	switch {
 	case e.Same, i >= 0 && !e.Known:
 		return placeRepeated
 	case i < 0:
 		return placeNext
 	}
-	was := s.Files[i]
+	was := f.Files[i]
 	was.Expired = max(was.Expired, min(e.From, was.Position+1))
 	at := placeVersion
 	switch {
@@ -134,58 +168,58 @@ func (s *Session) compare(is filePosition, e Earlier) place {
 		at = placeRewritten
 		was.Rewritten++
 	}
-	s.note(was)
+	f.note(was)
 	return at
 }
 
-// file returns the index of a file in s.Files, -1 when the session does not know it.
-func (s *Session) file(file Fingerprint) int {
-	return slices.IndexFunc(s.Files, func(f filePosition) bool { return f.File == file })
+// file returns the index of a file in f.Files, -1 when the session does not know it.
+func (f *files) file(file Fingerprint) int {
+	return slices.IndexFunc(f.Files, func(f filePosition) bool { return f.File == file })
 }
 
 // note makes a file the one that was noted last.
-func (s *Session) note(is filePosition) {
-	files := s.Files.Without(func(f filePosition) bool { return f.File == is.File })
-	s.Files = files.Push(is, maxFiles, &s.Lost)
+func (f *files) note(is filePosition) {
+	others := f.Files.Without(func(f filePosition) bool { return f.File == is.File })
+	f.Files = others.Push(is, maxFiles, nil) // [files.advance] has made room
 }
 
 // forgetFile drops the oldest file and its gaps.
-func (s *Session) forgetFile() {
-	oldest := s.Files[0].File
-	s.Files = s.Files[1:]
-	s.Missing = s.Missing.Without(func(g Gap) bool { return g.File == oldest })
-	s.Lost++
+func (f *files) forgetFile(lost *uint64) {
+	oldest := f.Files[0].File
+	f.Files = f.Files[1:]
+	f.Missing = f.Missing.Without(func(g Gap) bool { return g.File == oldest })
+	*lost++
 }
 
 // gap returns the index of the gap that a place lies in, -1 when it lies in none.
-func (s *Session) gap(is filePosition) int {
-	return slices.IndexFunc(s.Missing, func(g Gap) bool { return g.File == is.File && g.After < is.Position && is.Position <= g.Last })
+func (f *files) gap(is filePosition) int {
+	return slices.IndexFunc(f.Missing, func(g Gap) bool { return g.File == is.File && g.After < is.Position && is.Position <= g.Last })
 }
 
 // fill takes the place of a record out of the gap that it lies in; false when it lies in
 // none. What is left of the gap are up to two gaps: one before the record, unless the record
 // follows the one before the gap, and one behind it.
-func (s *Session) fill(file Fingerprint, o Origin) bool {
-	i := s.gap(filePosition{File: file, Position: o.Position})
+func (f *files) fill(file Fingerprint, o Origin, lost *uint64) bool {
+	i := f.gap(filePosition{File: file, Position: o.Position})
 	if i < 0 {
 		return false
 	}
-	g := s.Missing[i]
-	gaps := slices.Clone(s.Missing[:i])
+	g := f.Missing[i]
+	gaps := slices.Clone(f.Missing[:i])
 	if before := min(o.Previous, o.Position-1); before > g.After {
 		gaps = append(gaps, Gap{file, g.After, before, g.Sequence})
 	}
 	if o.Position < g.Last {
 		gaps = append(gaps, Gap{file, o.Position, g.Last, g.Sequence})
 	}
-	gaps = append(gaps, s.Missing[i+1:]...)
+	gaps = append(gaps, f.Missing[i+1:]...)
 	if over := len(gaps) - maxGaps; over > 0 {
 		gaps = gaps[over:]
-		s.Lost += uint64(over)
+		*lost += uint64(over)
 	}
-	s.Missing = gaps
+	f.Missing = gaps
 	if len(gaps) == 0 {
-		s.Missing = nil // as it is decoded
+		f.Missing = nil // as it is decoded
 	}
 	return true
 }

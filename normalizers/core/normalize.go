@@ -48,7 +48,7 @@ func Apply(normalize Normalizer, s *Session, r Record) (res Result, err error) {
 	}
 	at := placeNext
 	if requeued == 0 {
-		at = s.advance(r)
+		at = s.advance(r, &s.Lost)
 	}
 	if at == placeRepeated || at == placeUndecided {
 		return Result{Skip: SkipDuplicate, Undecided: at == placeUndecided}, nil

@@ -1,9 +1,8 @@
 package core
 
 import (
+	"cmp"
 	"errors"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/envelopes"
 )
@@ -47,7 +46,6 @@ type Session struct {
 
 	IDs      Memory[Fingerprint] // event ids, each with what the event said
 	APICalls Memory[Consumption] // API calls, each with the highest figures seen
-	metadata *envelopes.Metadata // made from state; nil when it must be made again
 
 	hash, hashOf string // the hash of a root, made when it is first needed
 
@@ -58,55 +56,20 @@ type Session struct {
 // state is the part of a Session that is put back by assignment when a record fails:
 // nothing that it refers to is ever changed in place.
 type state struct {
-	Records     uint64                    `json:"n,omitzero"`  // readable records so far
-	Events      uint64                    `json:"e,omitzero"`  // events so far
-	TS          string                    `json:"ts,omitzero"` // of the last event
-	Root        string                    `json:"root,omitzero"`
-	ResumeID    string                    `json:"resume,omitzero"`
-	Model       string                    `json:"model,omitzero"`
-	Extensions  map[string]jsontext.Value `json:"ext,omitzero"`
-	VCS         *envelopes.VCS            `json:"vcs,omitzero"`   // nil when nothing is known; not changed in place
-	First       uint64                    `json:"first,omitzero"` // raw sequence of the first record that came from a file
-	Files       Window[filePosition]      `json:"files,omitzero"`
-	Missing     Window[Gap]               `json:"gaps,omitzero"`
-	Failed      failures                  `json:"failed,omitzero"`
-	Threads     Window[thread]            `json:"threads,omitzero"`
-	Calls       Window[*Call]             `json:"calls,omitzero"`     // not changed in place either
-	Lost        uint64                    `json:"forgotten,omitzero"` // what the limits made us forget
-	ProjectHash string                    `json:"hash,omitzero"`      // as the vendor states it; else it is made of Root
+	Records uint64 `json:"n,omitzero"`  // readable records so far
+	Events  uint64 `json:"e,omitzero"`  // events so far
+	TS      string `json:"ts,omitzero"` // of the last event
+	Root    string `json:"root,omitzero"`
+	metadata
+	versionControl
+	files
+	Failed  failures `json:"failed,omitzero"`
+	Threads threads  `json:"threads,omitzero"`
+	calls
+	Lost        uint64 `json:"forgotten,omitzero"` // what the limits made us forget
+	ProjectHash string `json:"hash,omitzero"`      // as the vendor states it; else it is made of Root
 
 	State State `json:"-"` // of the vendor; nil when it remembers nothing
-}
-
-// filePosition is how far a file has been read.
-type filePosition struct {
-	File     Fingerprint `json:"f"`
-	Position int64       `json:"p,omitzero"` // the highest of all records
-	Digest   Fingerprint `json:"d,omitzero"` // of a document that is rewritten in place
-
-	Rewritten uint32 `json:"w,omitzero"` // records at passed places that were others
-	Undecided uint32 `json:"u,omitzero"` // records at passed places before Expired
-	Expired   int64  `json:"x,omitzero"` // the raw stream once lacked records before this place
-}
-
-// positionOf returns the place of a record.
-func positionOf(o Origin) filePosition {
-	is := filePosition{File: FingerprintOf(o.File), Position: o.Position}
-	if o.Digest != "" {
-		is.Digest = FingerprintOf(o.Digest)
-	}
-	return is
-}
-
-// newerVersionOf reports whether a record is a document at the place of another version of it.
-func (f filePosition) newerVersionOf(was filePosition) bool {
-	return f.Position == was.Position && f.Digest != was.Digest
-}
-
-// thread is the main conversation or one subagent, with the id of its last user message.
-type thread struct {
-	Thread Fingerprint `json:"t"`
-	Parent string      `json:"p"`
 }
 
 // NewSession returns the state of a session before its first record.
@@ -150,26 +113,11 @@ func (s *Session) Size() int {
 // size is about how many bytes the state takes in memory; JSON takes at most six times
 // as many.
 func (s *state) size() int {
-	n := len(s.TS) + len(s.Root) + len(s.ResumeID) + len(s.Model) + 32*len(s.Files) + 32*len(s.Missing) + 5*len(s.Failed.Spans)
+	n := len(s.TS) + len(s.Root) + 5*len(s.Failed.Spans)
 	if s.State != nil {
 		n += s.State.Size()
 	}
-	if v := s.VCS; v != nil {
-		n += 64 + len(v.Repository) + len(v.Branch) + len(v.Commit) + len(v.PullRequest)
-	}
-	for name, v := range s.Extensions {
-		n += 32 + len(name) + len(v)
-	}
-	for _, t := range s.Threads {
-		n += 32 + len(t.Parent)
-	}
-	for _, c := range s.Calls {
-		n += 64 + len(c.Tool) + len(c.Path) + len(c.About)
-		for _, f := range c.Outcome.Files {
-			n += 32 + len(f.Path)
-		}
-	}
-	return n
+	return n + s.metadata.size() + s.versionControl.size() + s.files.size() + s.Threads.size() + s.calls.size()
 }
 
 // trim drops the oldest of what is remembered until the session fits maxEncoded: most of
@@ -196,7 +144,7 @@ func (s *Session) trim() {
 			s.Threads = s.Threads[lost:]
 		default:
 			lost = len(s.Extensions)
-			s.Extensions, s.metadata = nil, nil
+			s.Extensions, s.made = nil, nil
 		}
 		s.Lost += uint64(lost)
 	}
@@ -211,25 +159,27 @@ func (s *Session) commit() {
 // rollback undoes what the last record changed; before is the state in front of it.
 func (s *Session) rollback(before state) {
 	s.state = before
-	s.metadata = nil
 	s.IDs.rollback()
 	s.APICalls.rollback()
 }
 
-// parent is the id of the last user message of a thread, nil before the first.
-func (s *Session) parent(thread Fingerprint) *string {
-	for _, t := range s.Threads {
-		if t.Thread == thread {
-			return new(t.Parent)
-		}
+// SetRoot notes the project root; the first one of a session stays.
+func (s *Session) SetRoot(path string) {
+	if s.Root == "" && len(path) <= MaxPath {
+		s.Root = path
 	}
-	return nil
 }
 
-// setParent makes a user message the parent of what follows in its thread.
-func (s *Session) setParent(in Fingerprint, id string) {
-	threads := s.Threads.Without(func(t thread) bool { return t.Thread == in })
-	s.Threads = threads.Push(thread{in, id}, maxThreads, &s.Lost)
+// projectHash is the identity of the project (README.md, Identity): of the session
+// itself while the root is unknown, never one constant shared by many.
+func (s *Session) projectHash() string {
+	if s.ProjectHash != "" {
+		return s.ProjectHash
+	}
+	if s.hash == "" || s.hashOf != s.Root {
+		s.hashOf, s.hash = s.Root, HexHash(cmp.Or(s.Root, "session:"+s.id))
+	}
+	return s.hash
 }
 
 // HasEvent reports whether the session has emitted an event of this id.

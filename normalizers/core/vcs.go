@@ -12,55 +12,67 @@ import (
 // something else.
 const maxVCS = 1 << 10
 
+// versionControl is the last known state of version control.
+type versionControl struct {
+	VCS *envelopes.VCS `json:"vcs,omitzero"` // nil when nothing is known; not changed in place
+}
+
+func (c *versionControl) size() int {
+	if c.VCS == nil {
+		return 0
+	}
+	return 64 + len(c.VCS.Repository) + len(c.VCS.Branch) + len(c.VCS.Commit) + len(c.VCS.PullRequest)
+}
+
 // SetBranch notes the branch from now on; an empty one says nothing.
-func (s *Session) SetBranch(branch lenient.Text) {
-	if branch == "" || s.VCS != nil && s.VCS.Branch == string(branch) {
+func (c *versionControl) SetBranch(branch lenient.Text) {
+	if branch == "" || c.VCS != nil && c.VCS.Branch == string(branch) {
 		return
 	}
-	v := s.lastVCS()
+	v := c.lastVCS()
 	v.Branch = branchOf(string(branch))
-	s.setVCS(v)
+	c.setVCS(v)
 }
 
 // Checkout is what a record states of a working tree.
 type Checkout struct{ Repository, Branch, Commit lenient.Text }
 
-// SetCheckout notes the working tree from now on: what c does not state is not known any more.
-func (s *Session) SetCheckout(c Checkout) {
-	v := s.lastVCS()
-	v.Repository, v.Branch, v.Commit = repositoryOf(string(c.Repository)), branchOf(string(c.Branch)), commitOf(string(c.Commit))
-	s.setVCS(v)
+// SetCheckout notes the working tree from now on: what is not stated is not known any more.
+func (c *versionControl) SetCheckout(stated Checkout) {
+	v := c.lastVCS()
+	v.Repository, v.Branch, v.Commit = repositoryOf(string(stated.Repository)), branchOf(string(stated.Branch)), commitOf(string(stated.Commit))
+	c.setVCS(v)
 }
 
 // SetPullRequest notes the pull request from now on by its URL, and its repository, which is a name on the host
 // of the URL. What is no URL says nothing.
-func (s *Session) SetPullRequest(url, repository lenient.Text) {
+func (c *versionControl) SetPullRequest(url, repository lenient.Text) {
 	r, ok := readRemote(string(url))
 	if !ok || r.scheme != "https" && r.scheme != "http" {
 		return
 	}
-	v := s.lastVCS()
+	v := c.lastVCS()
 	v.PullRequest = r.scheme + "://" + r.host + r.port + "/" + r.path
 	if repository != "" {
 		v.Repository = repositoryOf(r.host + "/" + string(repository))
 	}
-	s.setVCS(v)
+	c.setVCS(v)
 }
 
-func (s *Session) lastVCS() envelopes.VCS {
-	if s.VCS == nil {
+func (c *versionControl) lastVCS() envelopes.VCS {
+	if c.VCS == nil {
 		return envelopes.VCS{}
 	}
-	return *s.VCS
+	return *c.VCS
 }
 
 // setVCS makes v that of events to come. Earlier events share the last one, which stays as it is.
-func (s *Session) setVCS(v envelopes.VCS) {
+func (c *versionControl) setVCS(v envelopes.VCS) {
 	switch {
 	case v.IsZero():
-		s.VCS = nil
-	case v != s.lastVCS():
-		s.VCS = &v
+		c.VCS = nil
+	case v != c.lastVCS():
+		c.VCS = &v
 	}
 }
 

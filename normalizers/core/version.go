@@ -9,8 +9,8 @@ import (
 
 // TextExtension returns a vendor's value of the standardized metadata where it is a string;
 // else the empty string.
-func (s *Session) TextExtension(name string) string {
-	if v := s.Extensions[name]; v != nil {
+func (m *metadata) TextExtension(name string) string {
+	if v := m.Extensions[name]; v != nil {
 		return lenient.Unquote(v)
 	}
 	return ""
