@@ -12,27 +12,18 @@
 package codex
 
 import (
-	"cmp"
-	"strings"
 	"sync"
 
-	"tributary/envelopes"
 	"tributary/normalizers/core"
 	"tributary/normalizers/lenient"
 )
 
 // mapper maps one record to its events.
 type mapper struct {
-	*core.Builder
-	*payload
-	st      *state
-	kind    lenient.Text   // type of the envelope: response_item, event_msg, ...; empty for a bare item
-	ordinal lenient.Number // position of the record in its rollout
-	stamp   string         // time that the record states; empty where it states none
-	copied  bool           // the record is a copy of the history of another session
+	emitter
+	record
 
-	lastNotice core.Fingerprint // state.Notice in front of the record
-	skip       core.SkipReason  // why the record has no event; empty where its events are duplicates
+	lastNotice core.Fingerprint // texts.Notice in front of the record
 }
 
 // wireRecords are pooled, because one takes 2 KB. No event refers to its record.
@@ -46,16 +37,16 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 		*rec = wireRecord{}
 		wireRecords.Put(rec)
 	}()
-	m := &mapper{st: stateOf(s), payload: &rec.Payload.Value}
+	m := &mapper{emitter: emitter{st: stateOf(s)}, record: record{payload: &rec.Payload.Value}}
 	switch {
 	case r.Origin.End:
 		m.Builder = s.Begin(r, "")
-		m.releaseSearch()
-		m.releasePending()
+		m.st.releaseSearch(&m.emitter)
+		m.st.releaseTexts(&m.emitter)
 		return m.Finish("")
 	case m.isText(r.Data):
 		m.Builder = s.Begin(r, "")
-		m.plainText()
+		plainText(m)
 		return m.finish()
 	}
 	if err := r.Read(rec); err != nil {
@@ -71,7 +62,7 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 		m.kind = rec.Type
 		m.rollout()
 	case isExecType(string(rec.Type)):
-		m.exec(rec)
+		exec(m, rec)
 	default:
 		lenient.ReadObject(r.Data, m.payload)
 		m.rollout()
@@ -87,37 +78,3 @@ func (m *mapper) isText(line []byte) bool {
 	isFront := m.st.MetaID == "" && m.st.TurnID == "" && len(m.st.Canonical)+len(m.st.Pending) == 0
 	return isFront && core.IsFrontText(line)
 }
-
-// finish returns the events of the record. A record without any is skipped for the reason in
-// m.skip, else as a duplicate: then the session has emitted all of its events before.
-func (m *mapper) finish() (core.Result, error) {
-	return m.Finish(cmp.Or(m.skip, core.SkipDuplicate))
-}
-
-// put emits an event of the current record, or of the pending record d.From. It reports
-// false when the session has emitted the event before.
-func (m *mapper) put(id lenient.Text, d core.Draft) bool {
-	if strings.HasPrefix(string(id), "review_rollout_") {
-		id = "" // every review has the same ids
-	}
-	d.EventID = string(id)
-	if m.st.Agent != "" {
-		d.Thread = core.FingerprintOf(m.st.Agent)
-		d.AgentID, d.IsInternal = &m.st.Agent, true
-		if d.EventType == envelopes.UserMessage && d.Origin == "" {
-			d.Origin = envelopes.OriginAgent
-		}
-	}
-	if m.copied && d.From == nil {
-		d.Origin = envelopes.OriginCopied
-	}
-	return m.Emit(d)
-}
-
-// putSystem emits an event in which the runtime speaks.
-func (m *mapper) putSystem(t envelopes.EventType, text lenient.Text) {
-	m.put("", core.SystemDraft(t, text))
-}
-
-// model returns the model of the session for an event; nil while it is not known.
-func (m *mapper) model() *string { return lenient.Text(m.Session.Model).Ptr() }

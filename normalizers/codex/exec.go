@@ -55,7 +55,7 @@ func isExecType(t string) bool {
 func isExecShape(s *core.Shape) bool { return s.Kind("payload") == 0 && isExecType(s.Text("type")) }
 
 // plainText emits a line of text that a program wrote between the lines of the exec stream.
-func (m *mapper) plainText() {
+func plainText(m *mapper) {
 	text := core.PlainText(m.Record.Data)
 	if strings.TrimSpace(text) == "" {
 		m.skip = core.SkipEmpty
@@ -66,7 +66,7 @@ func (m *mapper) plainText() {
 }
 
 // exec maps a line of the exec stream by its type.
-func (m *mapper) exec(r *wireRecord) {
+func exec(m *mapper, r *wireRecord) {
 	m.st.Exec = true
 	switch r.Type {
 	case "thread.started":
@@ -76,17 +76,17 @@ func (m *mapper) exec(r *wireRecord) {
 		m.st.ExecTurns++
 		m.skip = core.SkipHeartbeat
 	case "turn.completed":
-		m.execTurnEnd(&r.Usage)
+		execTurnEnd(m, &r.Usage)
 	case "turn.failed", "error":
 		code, message := core.VendorError(r.Error)
 		message = cmp.Or(message, string(r.Message), code)
 		m.put("", m.Session.ErrorDraft(code, message))
 	case "item.started":
-		m.execItemStarted(&r.Item.Value)
+		execItemStarted(m, &r.Item.Value)
 	case "item.updated":
 		m.skip = core.SkipProgress
 	case "item.completed":
-		m.execItemCompleted(&r.Item.Value)
+		execItemCompleted(m, &r.Item.Value)
 	default:
 		m.Unknown(core.UnknownRecord, r.Type)
 		m.putSystem(envelopes.Meta, "")
@@ -95,12 +95,12 @@ func (m *mapper) exec(r *wireRecord) {
 
 // execTurnEnd emits the end of a turn with its tokens: the figures are those of the thread so
 // far, and start again at zero where they fall.
-func (m *mapper) execTurnEnd(u *lenient.Object[usage]) {
+func execTurnEnd(m *mapper, u *lenient.Object[usage]) {
 	m.putSystem(envelopes.Meta, "")
 	if !u.OK {
 		return
 	}
-	m.noteUsage(&u.Value)
+	noteUsage(m.Builder, &u.Value)
 	total, before := u.Value.tokens(), m.st.Total
 	if total.total() < before.total() {
 		before = tokens{}
@@ -110,50 +110,50 @@ func (m *mapper) execTurnEnd(u *lenient.Object[usage]) {
 }
 
 // execItemStarted emits the call of a tool. Any other item is emitted when it is complete.
-func (m *mapper) execItemStarted(i *execItem) {
-	call, ok := i.call(m.execID(i))
+func execItemStarted(m *mapper, i *execItem) {
+	call, ok := i.call(m.st.execID(i))
 	if !ok || i.Type == "web_search" && i.Query == "" { // the query comes with the end
 		m.skip = core.SkipProgress
 		return
 	}
-	m.execCall(call)
+	execCall(m, call)
 }
 
 // execItemCompleted emits the result of a tool, after its call where the start is missing, or
 // an item that is no tool.
-func (m *mapper) execItemCompleted(i *execItem) {
-	id := m.execID(i)
+func execItemCompleted(m *mapper, i *execItem) {
+	id := m.st.execID(i)
 	call, ok := i.call(id)
 	if !ok {
-		m.put(id, m.execText(i))
+		m.put(id, execText(m, i))
 		return
 	}
-	m.execCall(call)
+	execCall(m, call)
 	m.emitResult(id, m.callOf(id, call.name), i.result())
 }
 
 // execCall emits a call, unless the start of its item did.
-func (m *mapper) execCall(call toolCall) {
+func execCall(m *mapper, call toolCall) {
 	if !m.Session.HasEvent(string(call.id)) {
 		m.emitCall(call)
 	}
 }
 
 // execID returns the id of an item in the session: <turn>.<id>.
-func (m *mapper) execID(i *execItem) lenient.Text {
+func (s *state) execID(i *execItem) lenient.Text {
 	if i.ID == "" {
 		return ""
 	}
-	return lenient.Text(strconv.Itoa(max(1, m.st.ExecTurns))) + "." + i.ID
+	return lenient.Text(strconv.Itoa(max(1, s.ExecTurns))) + "." + i.ID
 }
 
 // execText returns the event of an item that is no tool.
-func (m *mapper) execText(i *execItem) core.Draft {
+func execText(m *mapper, i *execItem) core.Draft {
 	switch i.Type {
 	case "agent_message", "plan":
-		return m.execAgentText(envelopes.AssistantMessage, i.Text)
+		return execAgentText(envelopes.AssistantMessage, i.Text, m.Session.Model)
 	case "reasoning":
-		return m.execAgentText(envelopes.Reasoning, i.Text)
+		return execAgentText(envelopes.Reasoning, i.Text, m.Session.Model)
 	case "error":
 		return m.Session.ErrorDraft("", string(i.Message))
 	case "todo_list":
@@ -164,8 +164,8 @@ func (m *mapper) execText(i *execItem) core.Draft {
 	}
 }
 
-func (m *mapper) execAgentText(t envelopes.EventType, text lenient.Text) core.Draft {
-	d := agentDraft(t, string(text), m.Session.Model)
+func execAgentText(t envelopes.EventType, text lenient.Text, model string) core.Draft {
+	d := agentDraft(t, string(text), model)
 	d.Text = text.Ptr()
 	return d
 }

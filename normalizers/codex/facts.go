@@ -3,20 +3,12 @@ package codex
 import (
 	"github.com/go-json-experiment/json/jsontext"
 
-	"tributary/envelopes"
 	"tributary/normalizers/core"
 	"tributary/normalizers/lenient"
 )
 
 // What some records state of themselves is in the metadata of their event (README.md, Facts). The
 // types here are those of the schema of the event.
-
-// putFact emits a meta event with a fact in its metadata.
-func (m *mapper) putFact(name string, fact any) {
-	d := core.SystemDraft(envelopes.Meta, "")
-	d.Metadata = m.Session.MetadataWithFacts(map[string]any{name: fact})
-	m.put("", d)
-}
 
 // nameOf returns a text that is a name, of bounded length; nil where there is none.
 func nameOf(t lenient.Text) *string { return lenient.Text(core.Cut(string(t), core.MaxName)).Ptr() }
@@ -42,8 +34,8 @@ type snapshotFact struct {
 }
 
 // ghostSnapshot emits a snapshot of the working tree.
-func (m *mapper) ghostSnapshot() {
-	m.releasePending()
+func ghostSnapshot(m *mapper) {
+	m.st.releaseTexts(&m.emitter)
 	var commit struct {
 		ID     lenient.Text `json:"id"`
 		Parent lenient.Text `json:"parent"`
@@ -61,7 +53,7 @@ type settingsFact struct {
 }
 
 // threadSettings emits settings that hold from now on.
-func (m *mapper) threadSettings() {
+func threadSettings(m *mapper) {
 	s := &m.ThreadSettings.Value
 	permissions := s.Active.Value.ID
 	if permissions == "" {
@@ -78,7 +70,7 @@ type subagentFact struct {
 }
 
 // subagentActivity emits what a subagent does, in the rollout of the agent that started it.
-func (m *mapper) subagentActivity() {
+func subagentActivity(m *mapper) {
 	m.putFact("subagent", subagentFact{nameOf(m.AgentThreadID), nameOf(m.AgentPath), nameOf(m.ActivityKind)})
 }
 

@@ -15,93 +15,99 @@ import (
 // The rollout of a fork or of a subagent may begin with a copy of its parent's history. This
 // file decides where the copy begins and ends (README.md, Forks and subagents).
 
-// startFork notes that the current session_meta is of a fork, and reports whether it is. A
-// copy follows it, or it may do so.
-func (m *mapper) startFork(spawned bool) bool {
-	st := m.st
-	id := core.Cut(string(m.ID), core.MaxName)
-	base := m.HistoryBase.Value.ThreadID
-	end := cmp.Or(ordinalOf(m.HistoryStart), ordinalOf(m.HistoryBase.Value.EndOrdinal))
-	fork := m.ForkedFromID != "" || spawned || base != "" && base != m.ID || end > 0 && base == ""
-	st.Forked = st.Forked || fork || base != ""
-	marked := fork || m.ParentThreadID != "" || m.ThreadSource == "subagent"
-	st.Copied, st.Fork, st.CopyEnd, st.Weak = "", "", 0, marked && !fork
-	st.Alone = st.MetaID == "" || st.MetaID == id
-	st.Dated, st.Open = false, false
-	st.TurnIDs = statesTurnIDs(string(m.CLIVersion))
-	switch {
-	case fork && (end > 0 || isUUIDv7(id) && !st.Alone):
-		st.Copied, st.CopyEnd = id, end
-	case marked:
-		st.Fork = id
-	}
-	return fork
+// fork is what is known of copied history.
+type fork struct {
+	Copied  string `json:"copied,omitzero"` // id of the fork whose copied history goes on; empty when none does
+	Fork    string `json:"fork,omitzero"`   // id of a session that copied history may follow
+	Weak    bool   `json:"weak,omitzero"`   // Fork is a subagent, and may have no copied history at all
+	Alone   bool   `json:"alone,omitzero"`  // the file has no session_meta but that of Fork
+	CopyEnd int64  `json:"until,omitzero"`  // ordinal of the first record behind the copied history; 0 where none is stated
+	TurnIDs bool   `json:"turns,omitzero"`  // the fork states ids of its turns
+	Dated   bool   `json:"dated,omitzero"`  // turns of the fork state when they began
+	Open    bool   `json:"open,omitzero"`   // a turn began that may be the first of the fork itself
+	Forked  bool   `json:"forked,omitzero"` // the file has the start of a fork, or goes on from another file
 }
 
-// followCopy notes where copied history begins or ends with the current record, and whether
-// that record is copied.
-func (m *mapper) followCopy() {
-	st := m.st
+// start notes that a session_meta is of a fork, and reports whether it is. A copy follows it,
+// or it may do so. The last session_meta has the id last.
+func (f *fork) start(r *record, spawned bool, last string) bool {
+	id := core.Cut(string(r.ID), core.MaxName)
+	base := r.HistoryBase.Value.ThreadID
+	end := cmp.Or(ordinalOf(r.HistoryStart), ordinalOf(r.HistoryBase.Value.EndOrdinal))
+	is := r.ForkedFromID != "" || spawned || base != "" && base != r.ID || end > 0 && base == ""
+	f.Forked = f.Forked || is || base != ""
+	marked := is || r.ParentThreadID != "" || r.ThreadSource == "subagent"
+	f.Copied, f.Fork, f.CopyEnd, f.Weak = "", "", 0, marked && !is
+	f.Alone = last == "" || last == id
+	f.Dated, f.Open = false, false
+	f.TurnIDs = statesTurnIDs(string(r.CLIVersion))
 	switch {
-	case st.Copied != "" && st.CopyEnd > 0 && m.ordinal.OK:
-		if int64(m.ordinal.Value) >= st.CopyEnd {
-			m.endCopy()
-		}
-	case m.kind == "session_meta":
-		if st.Fork != "" && m.ID != "" && string(m.ID) != st.MetaID {
-			st.beginCopy() // the parent's own follows that of the fork
-		}
-	case m.kind == "token_usage_record":
-		if st.Copied != "" && string(m.ThreadID) == st.Copied {
-			m.endCopy()
-		}
-	case m.startsTurn():
-		m.followTurn()
+	case is && (end > 0 || isUUIDv7(id) && !f.Alone):
+		f.Copied, f.CopyEnd = id, end
+	case marked:
+		f.Fork = id
 	}
-	m.copied = st.Copied != ""
+	return is
+}
+
+// follow notes where copied history begins or ends with a record, and reports whether it has ended. The last
+// session_meta has the id last.
+func (f *fork) follow(r *record, last string) (ended bool) {
+	switch {
+	case f.Copied != "" && f.CopyEnd > 0 && r.ordinal.OK:
+		return int64(r.ordinal.Value) >= f.CopyEnd && f.end()
+	case r.kind == "session_meta":
+		if f.Fork != "" && r.ID != "" && string(r.ID) != last {
+			f.begin() // the parent's own follows that of the fork
+		}
+	case r.kind == "token_usage_record":
+		return f.Copied != "" && string(r.ThreadID) == f.Copied && f.end()
+	case r.startsTurn():
+		return f.followTurn(r)
+	}
+	return false
 }
 
 // followTurn notes whether the turn that begins is copied or the fork's own.
-func (m *mapper) followTurn() {
-	st := m.st
-	if st.Copied == "" && (st.Fork == "" || st.Alone) {
-		st.Fork = "" // the parent's session_meta would have come before
-		return
+func (f *fork) followTurn(r *record) (ended bool) {
+	if f.Copied == "" && (f.Fork == "" || f.Alone) {
+		f.Fork = "" // the parent's session_meta would have come before
+		return false
 	}
-	own, stated := m.ownTurn()
+	own, stated := f.ownTurn(r)
 	switch {
 	case stated && own:
-		m.endCopy()
+		return f.end()
 	case stated:
-		st.beginCopy()
-		st.Open = false
-	case st.Copied == "":
-		st.Fork = "" // nothing states that a copy follows
-	case st.Dated, m.TurnID == "" && st.TurnIDs:
+		f.begin()
+		f.Open = false
+	case f.Copied == "":
+		f.Fork = "" // nothing states that a copy follows
+	case f.Dated, r.TurnID == "" && f.TurnIDs:
 		// Copied: the fork's own turn will state that it is.
-	case m.TurnID != "" && m.kind == "turn_context":
-		st.Open = true
+	case r.TurnID != "" && r.kind == "turn_context":
+		f.Open = true
 	default:
-		m.endCopy()
+		return f.end()
 	}
+	return false
 }
 
 // ownTurn reports whether the turn that begins is the fork's own, where the record states it:
 // a UUIDv7 by its time, a task_started by the time at which the turn began. The record of a
 // copied turn is written later than that.
-func (m *mapper) ownTurn() (own, stated bool) {
-	st := m.st
-	fork, turn := cmp.Or(st.Copied, st.Fork), string(m.TurnID)
+func (f *fork) ownTurn(r *record) (own, stated bool) {
+	fork, turn := cmp.Or(f.Copied, f.Fork), string(r.TurnID)
 	if isUUIDv7(fork) && isUUIDv7(turn) {
-		st.TurnIDs = true
+		f.TurnIDs = true
 		return uuidTime(turn) >= uuidTime(fork), true
 	}
-	if st.Copied == "" && st.Weak {
+	if f.Copied == "" && f.Weak {
 		return false, false
 	}
-	at, err := time.Parse(time.RFC3339Nano, m.stamp)
-	if started := m.StartedAt.Integer(); started != nil && err == nil {
-		st.Dated = true
+	at, err := time.Parse(time.RFC3339Nano, r.stamp)
+	if started := r.StartedAt.Integer(); started != nil && err == nil {
+		f.Dated = true
 		return at.Unix() == inSeconds(*started), true
 	}
 	return false, false
@@ -115,30 +121,35 @@ func inSeconds(n int64) int64 {
 	return n
 }
 
+// begin begins the copy of a session that may be a fork.
+func (f *fork) begin() {
+	if f.Copied == "" {
+		f.Copied, f.Fork, f.Forked = f.Fork, "", true
+	}
+}
+
+// end ends the copy, and reports whether there was one: what follows is the fork's own.
+func (f *fork) end() bool {
+	was := f.Copied != ""
+	f.Copied, f.Fork, f.CopyEnd, f.Open = "", "", 0, false
+	return was
+}
+
 // endOpenCopy ends a copy in which a turn began that may be the fork's own: it does at the
 // first tokens of that turn.
-func (m *mapper) endOpenCopy() {
-	if m.st.Open {
-		m.endCopy()
-		m.copied = false
+func (e *emitter) endOpenCopy() {
+	if e.st.Open {
+		e.followCopy(e.st.fork.end())
 	}
 }
 
-// beginCopy begins the copy of a session that may be a fork.
-func (s *state) beginCopy() {
-	if s.Copied == "" {
-		s.Copied, s.Fork, s.Forked = s.Fork, "", true
+// followCopy notes whether the record is copied. No record of a fork's own repeats the texts that are pending
+// where a copy ends.
+func (e *emitter) followCopy(ended bool) {
+	if ended {
+		e.st.releaseTexts(e)
 	}
-}
-
-// endCopy ends the copy: what follows is the fork's own. No record of its own repeats the texts
-// that are pending.
-func (m *mapper) endCopy() {
-	st := m.st
-	if st.Copied != "" {
-		m.releasePending()
-	}
-	st.Copied, st.Fork, st.CopyEnd, st.Open = "", "", 0, false
+	e.copied = e.st.Copied != ""
 }
 
 // isUUIDv7 reports whether an id is a UUID of version 7, which begins with its time.

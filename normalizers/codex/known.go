@@ -23,7 +23,7 @@ var (
 )
 
 // noteRecord notes the type of a record of a rollout that no function maps.
-func (m *mapper) noteRecord() {
+func noteRecord(m *mapper) {
 	switch {
 	case m.kind == "event_msg" && m.Type == "item_completed":
 		var i completedItem
@@ -43,11 +43,11 @@ func (m *mapper) noteRecord() {
 }
 
 // noteParts notes the parts of unknown types of contents.
-func (m *mapper) noteParts(kind core.UnknownKind, known map[lenient.Text]bool, contents ...*content) {
+func noteParts(b *core.Builder, kind core.UnknownKind, known map[lenient.Text]bool, contents ...*content) {
 	for _, c := range contents {
 		for i := range c.parts {
 			if p := &c.parts[i]; !known[p.Type] && (p.Type != "" || p.Text == "") {
-				m.Unknown(kind, p.Type)
+				b.Unknown(kind, p.Type)
 			}
 		}
 	}
@@ -55,27 +55,27 @@ func (m *mapper) noteParts(kind core.UnknownKind, known map[lenient.Text]bool, c
 
 // noteOutput notes the form of an output that is not known: of a value that is neither text
 // nor parts, or of one of its parts.
-func (m *mapper) noteOutput(parts *content) {
+func noteOutput(m *mapper, parts *content) {
 	switch m.Output.Kind() {
 	case '0', 't', 'f':
 		m.Unknown(core.UnknownOutput, core.OutputForm(m.Output))
 	case '{', '[':
-		m.noteParts(core.UnknownOutput, knownOutputs, parts)
+		noteParts(m.Builder, core.UnknownOutput, knownOutputs, parts)
 	default: // a text, or nothing
 	}
 }
 
 // noteUsage notes the members of figures that are not known.
-func (m *mapper) noteUsage(usages ...*usage) {
+func noteUsage(b *core.Builder, usages ...*usage) {
 	for _, u := range usages {
-		m.UnknownMembers(core.UnknownUsage, u.Others)
+		b.UnknownMembers(core.UnknownUsage, u.Others)
 	}
 }
 
 // noteInfo notes the members of the info of a token_count that are not known.
-func (m *mapper) noteInfo(info *tokenInfo) {
-	m.noteUsage(&info.Total.Value, &info.Last.Value)
-	m.UnknownMembers(core.UnknownUsage, info.Others)
+func noteInfo(b *core.Builder, info *tokenInfo) {
+	noteUsage(b, &info.Total.Value, &info.Last.Value)
+	b.UnknownMembers(core.UnknownUsage, info.Others)
 }
 
 // usageBeside are the members of a usage that are known and not read, and those that are not

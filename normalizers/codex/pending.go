@@ -3,12 +3,10 @@ package codex
 import (
 	"cmp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"tributary/envelopes"
 	"tributary/normalizers/core"
-	"tributary/normalizers/lenient"
 )
 
 // Codex writes a text twice, as a response_item and as an event_msg, in either order and
@@ -28,6 +26,23 @@ const (
 	agentText
 	reasoningText
 )
+
+// texts are the texts that one of the two records has stated, and what shows that the other
+// one repeats it.
+type texts struct {
+	Notice    core.Fingerprint           `json:"notice,omitzero"`  // in a review: text of the last record, where that is a notice with one
+	Joint     joint                      `json:"joint,omitzero"`   // how the last event_msg that repeated several parts joins them
+	Canonical core.Window[canonicalText] `json:"said,omitzero"`    // texts of response_items that an event_msg may repeat
+	Pending   core.Window[pendingText]   `json:"pending,omitzero"` // event_msgs that a response_item may repeat
+}
+
+func (t *texts) size() int {
+	n := 24 * len(t.Canonical)
+	for _, p := range t.Pending {
+		n += 256 + p.size()
+	}
+	return n
+}
 
 const (
 	// maxPending is how many event_msgs are pending at once.
@@ -132,12 +147,12 @@ func partTexts(kind textKind, parts []string) []canonicalText {
 
 // eventText maps a text of an event_msg: a duplicate of a response_item or of the event_msg in
 // front of it, or pending. An empty user text counts, for it may be a picture.
-func (m *mapper) eventText(kind textKind, text string) {
+func eventText(m *mapper, kind textKind, text string) {
 	if strings.TrimSpace(text) == "" && kind != userText {
 		m.skip = core.SkipEmpty
 		return
 	}
-	if m.repeatsNotice(kind, text) {
+	if repeatsNotice(m, kind, text) {
 		m.skip = core.SkipMirror
 		return
 	}
@@ -145,94 +160,95 @@ func (m *mapper) eventText(kind textKind, text string) {
 	if kind == userText {
 		key = userKey(text)
 	}
-	m.releaseOtherSide(kind)
-	if m.st.takeCanonical(kind, key) {
+	t := &m.st.texts
+	t.releaseOtherSide(&m.emitter, kind)
+	if t.takeCanonical(kind, key) {
 		m.skip = core.SkipMirror
 		return
 	}
 	m.skip = core.SkipHeld
-	if len(m.st.Pending) == maxPending {
-		m.release(1)
+	if len(t.Pending) == maxPending {
+		t.release(&m.emitter, 1)
 	}
-	m.addPending(pendingText{
+	t.add(&m.emitter, pendingText{
 		Kind: kind, Key: key, Text: text, Model: m.Session.Model, Copied: m.copied, From: m.PendingRecord(),
 	})
 }
 
 // takeCanonical removes the text from those that an event_msg may repeat; false when it is
 // none of them. A repeated part leaves the other parts; a repeated whole leaves nothing.
-func (s *state) takeCanonical(kind textKind, key core.Fingerprint) bool {
-	at := slices.IndexFunc(s.Canonical, func(t canonicalText) bool { return t.Kind == kind && t.Key == key })
+func (t *texts) takeCanonical(kind textKind, key core.Fingerprint) bool {
+	at := slices.IndexFunc(t.Canonical, func(c canonicalText) bool { return c.Kind == kind && c.Key == key })
 	if at < 0 {
 		return false
 	}
-	s.Joint = cmp.Or(s.Canonical[at].Joint, s.Joint)
+	t.Joint = cmp.Or(t.Canonical[at].Joint, t.Joint)
 	var rest core.Window[canonicalText]
-	for i, t := range s.Canonical {
-		if i != at && (t.Kind != kind || t.Part && s.Canonical[at].Part) {
-			rest = append(rest, t)
+	for i, c := range t.Canonical {
+		if i != at && (c.Kind != kind || c.Part && t.Canonical[at].Part) {
+			rest = append(rest, c)
 		}
 	}
-	s.Canonical = rest
+	t.Canonical = rest
 	return true
 }
 
-// addPending adds a pending text. When all of them are too long to keep, their events are
-// emitted now and only their keys stay.
-func (m *mapper) addPending(p pendingText) {
-	pending := append(slices.Clip(m.st.Pending), p)
+// add adds a pending text. When all of them are too long to keep, their events are emitted
+// now and only their keys stay.
+func (t *texts) add(e *emitter, p pendingText) {
+	pending := append(slices.Clip(t.Pending), p)
 	size := 0
 	for i := range pending {
 		size += pending[i].size()
 	}
 	if size > maxPendingBytes {
 		for i, p := range pending {
-			if p.From.Record == m.Session.Records && !p.Emitted {
-				m.put(m.pendingID(&p.From), p.draft()) // an event of the current record
+			if p.From.Record == e.Session.Records && !p.Emitted {
+				e.put(e.pendingID(&p.From), p.draft()) // an event of the current record
 			} else {
-				m.emitPending(p)
+				p.emit(e)
 			}
 			pending[i].Text, pending[i].Emitted, pending[i].From.Raw = "", true, nil
 		}
 	}
-	m.st.Pending = pending
+	t.Pending = pending
 }
 
 // releaseOtherSide releases the pending texts up to the last one of the other side, user or
 // agent: once the other side speaks, no response_item repeats them.
-func (m *mapper) releaseOtherSide(kind textKind) {
+func (t *texts) releaseOtherSide(e *emitter, kind textKind) {
 	n := 0
-	for i, p := range m.st.Pending {
+	for i, p := range t.Pending {
 		if (p.Kind == userText) != (kind == userText) {
 			n = i + 1
 		}
 	}
-	m.release(n)
+	t.release(e, n)
 }
 
-// releasePending releases all pending texts.
-func (m *mapper) releasePending() { m.release(len(m.st.Pending)) }
+// releaseTexts releases all pending texts.
+func (t *texts) releaseTexts(e *emitter) { t.release(e, len(t.Pending)) }
 
 // release emits the first n pending texts: no response_item repeats them.
-func (m *mapper) release(n int) {
+func (t *texts) release(e *emitter, n int) {
 	if n == 0 {
 		return
 	}
-	released := m.st.Pending[:n]
-	rest := slices.Clone(m.st.Pending[n:])
+	released := t.Pending[:n]
+	rest := slices.Clone(t.Pending[n:])
 	if len(rest) == 0 {
 		rest = nil // as it is decoded
 	}
-	m.st.Pending = rest
+	t.Pending = rest
 	for _, p := range released {
-		m.emitPending(p)
+		p.emit(e)
 	}
 }
 
-// emitPending emits a pending text, unless it was emitted before.
-func (m *mapper) emitPending(p pendingText) {
+// emit emits a pending text, unless it was emitted before.
+func (p *pendingText) emit(e *emitter) {
 	if !p.Emitted {
-		m.putPending("", p.draft(), p.From, p.Copied)
+		e.putPending("", p.draft(), p.From, p.Copied)
 	}
 }
 
@@ -251,32 +267,6 @@ func (p *pendingText) draft() core.Draft {
 	default:
 		return agentDraft(envelopes.Reasoning, p.Text, p.Model)
 	}
-}
-
-// putPending emits an event of an earlier record. An event without an id gets one of its
-// record. Only the first event of a record carries the raw record.
-func (m *mapper) putPending(id lenient.Text, d core.Draft, from core.Pending, copied bool) {
-	if copied {
-		d.Origin = envelopes.OriginCopied
-	}
-	if id == "" {
-		id = m.pendingID(&from)
-		if strings.Contains(string(id), ".") {
-			from.Raw = nil
-		}
-	}
-	d.From = &from
-	m.put(id, d)
-}
-
-// pendingID returns the first free id of an event of a pending record: @<n>, then @<n>.<i>.
-func (m *mapper) pendingID(from *core.Pending) lenient.Text {
-	base := "@" + strconv.FormatUint(from.Record, 10)
-	id := base
-	for i := 1; m.Session.HasEvent(id); i++ {
-		id = base + "." + strconv.Itoa(i)
-	}
-	return lenient.Text(id)
 }
 
 // matching matches pending texts with the texts of one response_item.
@@ -307,15 +297,15 @@ func (x *matching) match(p *pendingText) bool {
 	return false
 }
 
-// dropPending drops the pending texts that a response_item of this kind repeats, and releases
+// drop drops the pending texts that a response_item of this kind repeats, and releases
 // those in front of the first of them, or all when it repeats none. Texts that no pending text
-// matched may be repeated by later event_msgs. It returns, by index of texts, which of them
+// matched may be repeated by later event_msgs. It returns, by index of repeated, which of them
 // have an event already.
-func (m *mapper) dropPending(kind textKind, texts []canonicalText) (emitted []bool) {
-	x := matching{texts: texts, matched: make([]bool, len(texts)), emitted: make([]bool, len(texts))}
+func (t *texts) drop(e *emitter, kind textKind, repeated []canonicalText) (emitted []bool) {
+	x := matching{texts: repeated, matched: make([]bool, len(repeated)), emitted: make([]bool, len(repeated))}
 	var rest core.Window[pendingText]
 	front := -1 // how many of rest stand in front of the first match
-	for _, p := range m.st.Pending {
+	for _, p := range t.Pending {
 		if !x.match(&p) {
 			rest = append(rest, p)
 		} else if front < 0 {
@@ -325,20 +315,20 @@ func (m *mapper) dropPending(kind textKind, texts []canonicalText) (emitted []bo
 	if front < 0 {
 		front = len(rest)
 	}
-	m.st.Pending = rest
-	m.st.Joint = cmp.Or(x.joint, m.st.Joint)
-	m.st.setCanonical(kind, &x)
-	m.release(releasable(rest[:front], kind))
+	t.Pending = rest
+	t.Joint = cmp.Or(x.joint, t.Joint)
+	t.setCanonical(kind, &x)
+	t.release(e, releasable(rest[:front], kind))
 	return x.emitted
 }
 
 // setCanonical replaces the texts of a kind that an event_msg may repeat by those of the
 // current response_item that have no match yet.
-func (s *state) setCanonical(kind textKind, x *matching) {
-	s.Canonical = s.Canonical.Without(func(t canonicalText) bool { return t.Kind == kind })
-	for i, t := range x.texts[:min(len(x.texts), maxCanonical)] {
+func (t *texts) setCanonical(kind textKind, x *matching) {
+	t.Canonical = t.Canonical.Without(func(c canonicalText) bool { return c.Kind == kind })
+	for i, c := range x.texts[:min(len(x.texts), maxCanonical)] {
 		if x.open(i) {
-			s.Canonical = s.Canonical.Push(t, 3*maxCanonical, nil)
+			t.Canonical = t.Canonical.Push(c, 3*maxCanonical, nil)
 		}
 	}
 }
@@ -354,11 +344,11 @@ func releasable(pending []pendingText, kind textKind) int {
 }
 
 // newParts drops the pending texts that a response_item repeats, and returns the parts of the
-// response_item that have no event yet. The parts are the last of texts; those in front of
+// response_item that have no event yet. The parts are the last of repeated; those in front of
 // them are whole texts.
-func (m *mapper) newParts(kind textKind, parts []string, texts []canonicalText) []string {
-	emitted := m.dropPending(kind, texts)
-	whole := len(texts) - len(parts)
+func (t *texts) newParts(e *emitter, kind textKind, parts []string, repeated []canonicalText) []string {
+	emitted := t.drop(e, kind, repeated)
+	whole := len(repeated) - len(parts)
 	if slices.Contains(emitted[:whole], true) {
 		return nil
 	}

@@ -20,6 +20,14 @@ type wireRecord struct {
 	execRecord
 }
 
+// record is what the current record states.
+type record struct {
+	*payload
+	kind    lenient.Text   // type of the envelope: response_item, event_msg, ...; empty for a bare item
+	ordinal lenient.Number // position of the record in its rollout
+	stamp   string         // time that the record states; empty where it states none
+}
+
 // payload is the content of an envelope, or a bare line.
 type payload struct {
 	Type lenient.Text `json:"type"`

@@ -11,24 +11,17 @@ import (
 // its own, and its texts stand in event_msgs alone, each twice in a row (README.md, Reviews).
 
 // enterReview notes that a review begins.
-func (m *mapper) enterReview() {
-	if st := m.st; !st.Review {
-		st.Review, st.Outer = true, st.Total
-	}
-	m.meta()
+func enterReview(m *mapper) {
+	m.st.enterReview()
+	meta(m)
 }
 
-// exitReview notes that the review ends: the total goes on from where it was in front of it.
-func (m *mapper) exitReview() {
-	m.releasePending()
-	if st := m.st; st.Review {
-		if st.Total.total() < st.Outer.total() {
-			st.Total = st.Outer
-		}
-		st.Review, st.Outer = false, tokens{}
-	}
+// exitReview notes that the review ends, and emits its outcome.
+func exitReview(m *mapper) {
+	m.st.releaseTexts(&m.emitter)
+	m.st.exitReview()
 	if !lenient.IsValue(m.ReviewOutput) {
-		m.meta()
+		meta(m)
 		return
 	}
 	m.putFact("review", readReview(m.ReviewOutput))
@@ -36,7 +29,7 @@ func (m *mapper) exitReview() {
 
 // repeatsNotice reports whether the record in front of this one is a notice with the same text,
 // in a review.
-func (m *mapper) repeatsNotice(kind textKind, text string) bool {
+func repeatsNotice(m *mapper, kind textKind, text string) bool {
 	if !m.st.Review {
 		return false
 	}

@@ -18,14 +18,14 @@ import (
 func (m *mapper) rollout() {
 	handle := m.handler()
 	if handle != nil && m.Type != "web_search_call" {
-		m.releaseSearch()
+		m.st.releaseSearch(&m.emitter)
 	}
 	if m.kind == "session_meta" {
-		m.releasePending() // before the record changes what is known of the session
+		m.st.releaseTexts(&m.emitter) // before the record changes what is known of the session
 	}
 	m.learn()
 	if handle == nil {
-		m.noteRecord()
+		noteRecord(m)
 		m.put("", core.UnknownDraft())
 		return
 	}
@@ -39,14 +39,14 @@ func (m *mapper) handler() func(*mapper) {
 	case "event_msg":
 		switch {
 		case strings.HasSuffix(string(m.Type), "_delta"):
-			return (*mapper).progress
+			return progress
 		case m.Type == "item_completed" && !m.isKnownItem():
 			return nil
 		}
 		return eventHandlers[m.Type]
 	case "response_item", "":
 		if m.isBareHeader() {
-			return (*mapper).otherItem
+			return otherItem
 		}
 		return itemHandlers[m.itemType()]
 	default:
@@ -56,109 +56,109 @@ func (m *mapper) handler() func(*mapper) {
 
 // envelopeHandlers map the records that are neither items of the conversation nor notices.
 var envelopeHandlers = map[lenient.Text]func(*mapper){
-	"session_meta":                       (*mapper).meta,
-	"turn_context":                       (*mapper).meta,
-	"world_state":                        (*mapper).meta,
-	"inter_agent_communication_metadata": (*mapper).heartbeat,
-	"token_usage_record":                 (*mapper).usageRecord,
-	"compacted":                          (*mapper).compacted,
+	"session_meta":                       meta,
+	"turn_context":                       meta,
+	"world_state":                        meta,
+	"inter_agent_communication_metadata": heartbeat,
+	"token_usage_record":                 usageRecord,
+	"compacted":                          compacted,
 }
 
 // itemHandlers map the items of the conversation: the canonical form of what is said and done.
 // Messages and reasoning may repeat pending event_msgs; any other item releases them.
 var itemHandlers = map[lenient.Text]func(*mapper){
-	"message":                 (*mapper).message,
-	"reasoning":               (*mapper).reasoning,
-	"agent_message":           (*mapper).agentMessage,
-	"function_call":           (*mapper).call,
-	"custom_tool_call":        (*mapper).call,
-	"local_shell_call":        (*mapper).call,
-	"tool_search_call":        (*mapper).call,
-	"function_call_output":    (*mapper).output,
-	"custom_tool_call_output": (*mapper).output,
-	"tool_search_output":      (*mapper).output,
-	"web_search_call":         (*mapper).hostedTool,
-	"image_generation_call":   (*mapper).hostedTool,
-	"ghost_snapshot":          (*mapper).ghostSnapshot,
+	"message":                 message,
+	"reasoning":               reasoning,
+	"agent_message":           agentMessage,
+	"function_call":           functionCall,
+	"custom_tool_call":        functionCall,
+	"local_shell_call":        functionCall,
+	"tool_search_call":        functionCall,
+	"function_call_output":    functionOutput,
+	"custom_tool_call_output": functionOutput,
+	"tool_search_output":      functionOutput,
+	"web_search_call":         hostedTool,
+	"image_generation_call":   hostedTool,
+	"ghost_snapshot":          ghostSnapshot,
 }
 
 // eventHandlers map the notices to the user interface.
 var eventHandlers = map[lenient.Text]func(*mapper){
-	"user_message":                  func(m *mapper) { m.eventText(userText, string(m.Message)) },
-	"agent_message":                 func(m *mapper) { m.eventText(agentText, string(m.Message)) },
-	"agent_reasoning":               func(m *mapper) { m.eventText(reasoningText, string(m.Text)) },
-	"agent_reasoning_raw_content":   func(m *mapper) { m.eventText(reasoningText, string(m.Text)) },
-	"item_completed":                (*mapper).itemCompleted,
-	"token_count":                   (*mapper).tokenCount,
-	"exec_command_end":              (*mapper).toolEnd,
-	"patch_apply_end":               (*mapper).toolEnd,
-	"mcp_tool_call_end":             (*mapper).toolEnd,
-	"dynamic_tool_call_response":    (*mapper).toolEnd,
-	"image_generation_end":          (*mapper).toolEnd,
-	"view_image_tool_call":          (*mapper).toolEnd,
-	"dynamic_tool_call_request":     (*mapper).toolRequest,
-	"web_search_end":                (*mapper).searchEnd,
-	"task_complete":                 (*mapper).turnEnd,
-	"turn_complete":                 (*mapper).turnEnd,
-	"error":                         (*mapper).runError,
-	"stream_error":                  (*mapper).runError,
-	"warning":                       (*mapper).notice,
-	"background_event":              (*mapper).notice,
-	"deprecation_notice":            (*mapper).notice,
-	"turn_aborted":                  (*mapper).turnAborted,
-	"thread_settings_applied":       (*mapper).threadSettings,
-	"sub_agent_activity":            (*mapper).subagentActivity,
-	"entered_review_mode":           (*mapper).enterReview,
-	"exited_review_mode":            (*mapper).exitReview,
+	"user_message":                  func(m *mapper) { eventText(m, userText, string(m.Message)) },
+	"agent_message":                 func(m *mapper) { eventText(m, agentText, string(m.Message)) },
+	"agent_reasoning":               func(m *mapper) { eventText(m, reasoningText, string(m.Text)) },
+	"agent_reasoning_raw_content":   func(m *mapper) { eventText(m, reasoningText, string(m.Text)) },
+	"item_completed":                itemCompleted,
+	"token_count":                   tokenCount,
+	"exec_command_end":              toolEnd,
+	"patch_apply_end":               toolEnd,
+	"mcp_tool_call_end":             toolEnd,
+	"dynamic_tool_call_response":    toolEnd,
+	"image_generation_end":          toolEnd,
+	"view_image_tool_call":          toolEnd,
+	"dynamic_tool_call_request":     toolRequest,
+	"web_search_end":                searchEnd,
+	"task_complete":                 turnEnd,
+	"turn_complete":                 turnEnd,
+	"error":                         runError,
+	"stream_error":                  runError,
+	"warning":                       notice,
+	"background_event":              notice,
+	"deprecation_notice":            notice,
+	"turn_aborted":                  turnAborted,
+	"thread_settings_applied":       threadSettings,
+	"sub_agent_activity":            subagentActivity,
+	"entered_review_mode":           enterReview,
+	"exited_review_mode":            exitReview,
 	"thread_name_updated":           func(m *mapper) { m.putSystem(envelopes.SessionSummary, m.ThreadName) },
-	"agent_reasoning_section_break": (*mapper).heartbeat,
-	"exec_command_begin":            (*mapper).progress, // the call has a record of its own
-	"patch_apply_begin":             (*mapper).progress,
-	"mcp_tool_call_begin":           (*mapper).progress,
-	"web_search_begin":              (*mapper).progress,
-	"image_generation_begin":        (*mapper).progress,
+	"agent_reasoning_section_break": heartbeat,
+	"exec_command_begin":            progress, // the call has a record of its own
+	"patch_apply_begin":             progress,
+	"mcp_tool_call_begin":           progress,
+	"web_search_begin":              progress,
+	"image_generation_begin":        progress,
 
 	// Known, and no more than meta.
-	"task_started":                 (*mapper).meta,
-	"turn_started":                 (*mapper).meta,
-	"context_compacted":            (*mapper).meta,
-	"thread_goal_updated":          (*mapper).meta,
-	"thread_rolled_back":           (*mapper).meta,
-	"undo_completed":               (*mapper).meta,
-	"guardian_assessment":          (*mapper).meta,
-	"collab_agent_spawn_end":       (*mapper).meta,
-	"collab_agent_interaction_end": (*mapper).meta,
-	"collab_waiting_end":           (*mapper).meta,
-	"collab_close_end":             (*mapper).meta,
+	"task_started":                 meta,
+	"turn_started":                 meta,
+	"context_compacted":            meta,
+	"thread_goal_updated":          meta,
+	"thread_rolled_back":           meta,
+	"undo_completed":               meta,
+	"guardian_assessment":          meta,
+	"collab_agent_spawn_end":       meta,
+	"collab_agent_interaction_end": meta,
+	"collab_waiting_end":           meta,
+	"collab_close_end":             meta,
 }
 
-func (m *mapper) meta()      { m.putSystem(envelopes.Meta, "") }
-func (m *mapper) notice()    { m.putSystem(envelopes.Log, m.Message) }
-func (m *mapper) heartbeat() { m.skip = core.SkipHeartbeat }
-func (m *mapper) progress()  { m.skip = core.SkipProgress }
+func meta(m *mapper)      { m.putSystem(envelopes.Meta, "") }
+func notice(m *mapper)    { m.putSystem(envelopes.Log, m.Message) }
+func heartbeat(m *mapper) { m.skip = core.SkipHeartbeat }
+func progress(m *mapper)  { m.skip = core.SkipProgress }
 
 // otherItem maps an item that is only meta.
-func (m *mapper) otherItem() {
-	m.releasePending()
-	m.meta()
+func otherItem(m *mapper) {
+	m.st.releaseTexts(&m.emitter)
+	meta(m)
 }
 
 // runError emits an error that ended or disturbed a turn.
-func (m *mapper) runError() {
+func runError(m *mapper) {
 	m.put("", m.Session.ErrorDraft(errorCode(m.CodexErrorInfo), string(m.Message)))
 }
 
 // turnAborted emits why a turn ended before its time.
-func (m *mapper) turnAborted() {
-	m.releasePending()
+func turnAborted(m *mapper) {
+	m.st.releaseTexts(&m.emitter)
 	m.putSystem(envelopes.Log, "turn aborted: "+cmp.Or(m.Reason, "unknown"))
 }
 
 // compacted emits the summary that a compacted conversation goes on with; without a summary
 // the event is meta. The record's replacement_history repeats the conversation and is never
 // expanded.
-func (m *mapper) compacted() {
-	m.releasePending()
+func compacted(m *mapper) {
+	m.st.releaseTexts(&m.emitter)
 	if m.Message == "" {
 		m.putSystem(envelopes.Meta, "")
 		return
@@ -185,8 +185,8 @@ func (p *payload) itemType() lenient.Text {
 
 // turnEnd emits the end of a turn, with how long it took and the error that ended it. Its last_agent_message is the
 // third copy of a message and never an event.
-func (m *mapper) turnEnd() {
-	m.releasePending()
+func turnEnd(m *mapper) {
+	m.st.releaseTexts(&m.emitter)
 	facts := make(map[string]any)
 	if turn := (turnFact{countOf(m.DurationMS), countOf(m.FirstTokenMS)}); turn != (turnFact{}) {
 		facts["turn"] = turn
@@ -245,9 +245,9 @@ var endOfItem = map[lenient.Text]lenient.Text{
 }
 
 // isKnownItem reports whether the item of an item_completed is of a known type.
-func (m *mapper) isKnownItem() bool {
+func (p *payload) isKnownItem() bool {
 	var i completedItem
-	lenient.ReadObject(m.Item, &i)
+	lenient.ReadObject(p.Item, &i)
 	switch i.Type {
 	case "UserMessage", "AgentMessage", "Plan", "Reasoning":
 		return true
@@ -260,37 +260,37 @@ func (m *mapper) isKnownItem() bool {
 
 // itemCompleted maps an item of the newer event stream: a text that a response_item repeats,
 // the end of a tool, else meta.
-func (m *mapper) itemCompleted() {
+func itemCompleted(m *mapper) {
 	var i completedItem
 	lenient.ReadObject(m.Item, &i)
 	switch i.Type {
 	case "UserMessage":
-		m.eventText(userText, i.Content.text())
+		eventText(m, userText, i.Content.text())
 	case "AgentMessage":
-		m.eventText(agentText, i.Content.text())
+		eventText(m, agentText, i.Content.text())
 	case "Plan":
-		m.eventText(agentText, string(i.Text))
+		eventText(m, agentText, string(i.Text))
 	case "Reasoning":
 		m.skip = core.SkipEmpty
 		for _, t := range i.SummaryText.texts() {
-			m.eventText(reasoningText, t)
+			eventText(m, reasoningText, t)
 		}
 	case "Extension":
-		m.itemEnd(i.Kind)
+		itemEnd(m, i.Kind)
 	default:
-		m.itemEnd(i.Type)
+		itemEnd(m, i.Type)
 	}
 }
 
 // itemEnd maps an item of a tool as the event_msg of the same end.
-func (m *mapper) itemEnd(itemType lenient.Text) {
+func itemEnd(m *mapper, itemType lenient.Text) {
 	item, end := m.Item, endOfItem[itemType]
 	*m.payload = payload{}
 	lenient.ReadObject(item, m.payload)
 	m.Type, m.CallID = end, m.ID
 	if end == "web_search_end" {
-		m.searchEnd()
+		searchEnd(m)
 		return
 	}
-	m.toolEnd()
+	toolEnd(m)
 }

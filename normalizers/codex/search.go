@@ -24,7 +24,7 @@ type search struct {
 }
 
 // searchEnd maps the end of a web search.
-func (m *mapper) searchEnd() {
+func searchEnd(m *mapper) {
 	if m.Session.HasEvent(string(m.CallID)) {
 		m.skip = core.SkipMirror
 		return
@@ -40,13 +40,13 @@ func (m *mapper) searchEnd() {
 
 // takeSearch drops the pending search that a web_search_call of this id repeats, and returns
 // the id of both. A search that the call does not repeat is released.
-func (m *mapper) takeSearch(id lenient.Text) lenient.Text {
+func takeSearch(m *mapper, id lenient.Text) lenient.Text {
 	search := m.st.Search
 	if search == nil {
 		return id
 	}
 	if !bytes.Equal(search.Action, compactValue(m.Action)) && search.CallID != string(id) {
-		m.releaseSearch()
+		m.st.releaseSearch(&m.emitter)
 		return id
 	}
 	m.st.Search = nil
@@ -55,24 +55,24 @@ func (m *mapper) takeSearch(id lenient.Text) lenient.Text {
 
 // releaseSearch emits the call and the result of a pending search: no web_search_call repeats
 // it. The pending texts stand in front of it.
-func (m *mapper) releaseSearch() {
-	search := m.st.Search
+func (s *state) releaseSearch(e *emitter) {
+	search := s.Search
 	if search == nil {
 		return
 	}
-	m.st.Search = nil
-	m.releasePending()
+	s.Search = nil
+	s.releaseTexts(e)
 
 	id := lenient.Text(search.CallID)
 	call := search.draft(envelopes.ToolCall, envelopes.StatusInProgress)
 	call.Text = lenient.Text(search.Action).Ptr()
-	call.Model = m.model()
-	m.putPending(id, call, search.From, search.Copied)
+	call.Model = e.model()
+	e.putPending(id, call, search.From, search.Copied)
 
 	from := search.From
 	from.Raw = nil // the first of the two events carries the record
 	result := search.draft(envelopes.ToolResult, envelopes.StatusSuccess)
-	m.putPending(resultID(id), result, from, search.Copied)
+	e.putPending(resultID(id), result, from, search.Copied)
 }
 
 func (s *search) draft(t envelopes.EventType, status envelopes.ToolStatus) core.Draft {

@@ -12,7 +12,7 @@ import (
 // learn notes what the record states about the session from now on: root, model, settings,
 // turn, and where copied history begins and ends.
 func (m *mapper) learn() {
-	m.followCopy()
+	m.followCopy(m.st.fork.follow(&m.record, m.st.MetaID))
 	if m.startsTurn() {
 		m.st.TurnID = core.Cut(string(m.TurnID), core.MaxName)
 		m.st.Ahead = tokens{}
@@ -32,13 +32,13 @@ func (m *mapper) learn() {
 	}
 }
 
-func (m *mapper) startsTurn() bool {
-	return m.kind == "turn_context" || m.Type == "task_started" || m.Type == "turn_started"
+func (r *record) startsTurn() bool {
+	return r.kind == "turn_context" || r.Type == "task_started" || r.Type == "turn_started"
 }
 
 // isBareHeader reports whether the record is the first line of a bare rollout.
-func (m *mapper) isBareHeader() bool {
-	return m.kind == "" && m.Type == "" && m.Role == "" && m.ID != ""
+func (r *record) isBareHeader() bool {
+	return r.kind == "" && r.Type == "" && r.Role == "" && r.ID != ""
 }
 
 // sessionMeta notes the start of a session: of this one, of a resumption, or of the fork that
@@ -61,7 +61,7 @@ func (m *mapper) sessionMeta() {
 		st.Agent = core.Cut(string(m.ID), core.MaxName)
 	}
 	id := core.Cut(string(m.ID), core.MaxName)
-	if !m.startFork(spawned) && id != st.MetaID {
+	if !st.fork.start(&m.record, spawned, st.MetaID) && id != st.MetaID {
 		st.Total = tokens{} // another session begins: its total begins at zero
 		st.Counted = id
 	}
@@ -70,11 +70,11 @@ func (m *mapper) sessionMeta() {
 
 // subagentSource reports whether the session is of a subagent, and whether that one was
 // spawned from a thread, whose history its rollout begins with.
-func (m *mapper) subagentSource() (subagent, spawned bool) {
+func (p *payload) subagentSource() (subagent, spawned bool) {
 	var source struct {
 		Subagent jsontext.Value `json:"subagent"`
 	}
-	lenient.ReadObject(m.Source, &source)
+	lenient.ReadObject(p.Source, &source)
 	var spawn struct {
 		ThreadSpawn lenient.Present `json:"thread_spawn"`
 	}

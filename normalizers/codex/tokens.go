@@ -168,20 +168,63 @@ func (t tokens) consumption() core.Consumption {
 	}
 }
 
+// totals are the running total of the file, and what the two records that state tokens have billed.
+type totals struct {
+	Total   tokens `json:"total,omitzero"`   // the last running total
+	Counted string `json:"counted,omitzero"` // id of the last session of the file that began a total of its own
+	Ahead   tokens `json:"ahead,omitzero"`   // what token_usage_records of the turn state above its token_counts
+	Review  bool   `json:"review,omitzero"`  // a review goes on
+	Outer   tokens `json:"outer,omitzero"`   // the running total in front of it
+}
+
+// count notes the figures of a token_count, and returns what they add, or that they repeat
+// earlier ones: the last pair, one of before a review, or one of copied history. A forked file goes on from another one.
+func (t *totals) count(info *tokenInfo, forked bool, pairs *core.Memory[core.Consumption]) (use tokens, repeated bool) {
+	pair := info.pair(t.Counted)
+	_, repeated = pairs.Get(pair)
+	before := t.Total
+	if info.Total.OK {
+		t.Total = info.Total.Value.tokens()
+	}
+	if repeated {
+		return tokens{}, true
+	}
+	pairs.Put(pair, core.Consumption{})
+	return info.increment(before, forked), false
+}
+
+// enterReview notes that a review begins: it has a total of its own.
+func (t *totals) enterReview() {
+	if !t.Review {
+		t.Review, t.Outer = true, t.Total
+	}
+}
+
+// exitReview notes that the review ends: the total goes on from where it was in front of it.
+func (t *totals) exitReview() {
+	if !t.Review {
+		return
+	}
+	if t.Total.total() < t.Outer.total() {
+		t.Total = t.Outer
+	}
+	t.Review, t.Outer = false, tokens{}
+}
+
 // tokenCount emits the increment that a token_count states (README.md, Tokens).
-func (m *mapper) tokenCount() {
+func tokenCount(m *mapper) {
 	if len(m.Info) > 0 && !lenient.IsValue(m.Info) {
 		m.skip = core.SkipHeartbeat
 		return
 	}
 	info, ok := readTokenInfo(m.Info)
-	m.noteInfo(&info)
+	noteInfo(m.Builder, &info)
 	if !ok {
 		m.putUsage(tokens{}, tokens{}, info.stated(), "", 0)
 		return
 	}
 	m.endOpenCopy()
-	use, repeated := m.count(&info)
+	use, repeated := m.st.count(&info, m.st.Forked, &m.Session.APICalls)
 	if repeated || m.copied { // a copy is billed in the session that it comes from
 		m.skip = core.SkipDuplicate
 		return
@@ -194,10 +237,10 @@ func (m *mapper) tokenCount() {
 // usageRecord emits what a token_usage_record states: the tokens of one response of the API. A
 // token_count beside it states the same tokens, and only one of the two is billed: Ahead is
 // what the records of the turn state above its token_counts, below zero where they state less.
-func (m *mapper) usageRecord() {
+func usageRecord(m *mapper) {
 	st := m.st
 	info := tokenInfo{Total: m.ThreadUsage, Last: m.Usage}
-	m.noteInfo(&info)
+	noteInfo(m.Builder, &info)
 	info.Total.OK = info.Total.OK && info.Total.Value.readable()
 	info.Last.OK = info.Last.OK && info.Last.Value.readable()
 	if !info.Total.OK && !info.Last.OK {
@@ -206,7 +249,7 @@ func (m *mapper) usageRecord() {
 	}
 	m.endOpenCopy()
 	foreign := m.ThreadID != "" && st.MetaID != "" && string(m.ThreadID) != st.MetaID
-	if m.copied || foreign || m.repeatsResponse(&info) {
+	if m.copied || foreign || repeatsResponse(m, &info) {
 		m.skip = core.SkipDuplicate
 		return
 	}
@@ -226,7 +269,7 @@ func (m *mapper) usageRecord() {
 
 // repeatsResponse notes the response of a token_usage_record, and reports whether the session
 // has its tokens already.
-func (m *mapper) repeatsResponse(info *tokenInfo) bool {
+func repeatsResponse(m *mapper, info *tokenInfo) bool {
 	key := core.FingerprintOf("response", string(m.ResponseID))
 	if m.ResponseID == "" {
 		if !info.Total.OK {
@@ -241,32 +284,15 @@ func (m *mapper) repeatsResponse(info *tokenInfo) bool {
 
 // putUsage emits a meta event with the tokens that no other record of the turn has stated.
 // Where another one has stated all of them, the record is skipped.
-func (m *mapper) putUsage(use, fresh tokens, stated *usage, key lenient.Text, prompt int64) {
+func (e *emitter) putUsage(use, fresh tokens, stated *usage, key lenient.Text, prompt int64) {
 	if fresh == (tokens{}) && use != fresh {
-		m.skip = core.SkipMirror
+		e.skip = core.SkipMirror
 		return
 	}
 	d := core.SystemDraft(envelopes.Meta, "")
-	d.Model = m.model()
-	m.put("", d)
-	m.bill(fresh, stated, string(key), prompt)
-}
-
-// count notes the figures of a token_count, and returns what they add, or that they repeat
-// earlier ones: the last pair, one of before a review, or one of copied history.
-func (m *mapper) count(info *tokenInfo) (use tokens, repeated bool) {
-	st := m.st
-	pair := info.pair(st.Counted)
-	_, repeated = m.Session.APICalls.Get(pair)
-	before := st.Total
-	if info.Total.OK {
-		st.Total = info.Total.Value.tokens()
-	}
-	if repeated {
-		return tokens{}, true
-	}
-	m.Session.APICalls.Put(pair, core.Consumption{})
-	return info.increment(before, st.Forked), false
+	d.Model = e.model()
+	e.put("", d)
+	e.bill(fresh, stated, string(key), prompt)
 }
 
 // increment returns what a token_count adds to the total before it: what the total has grown
@@ -288,10 +314,10 @@ func (i *tokenInfo) increment(before tokens, forked bool) tokens {
 // bill puts an increment on the first event of the record. Figures that are not stated are
 // unknown, not zero. The key is the id of the response, else of the turn, else of the record. The
 // size of the prompt is 0 where the tokens are those of several API calls.
-func (m *mapper) bill(use tokens, stated *usage, response string, prompt int64) {
-	key := cmp.Or(response, m.st.TurnID)
+func (e *emitter) bill(use tokens, stated *usage, response string, prompt int64) {
+	key := cmp.Or(response, e.st.TurnID)
 	if key == "" {
-		key = "@" + strconv.FormatUint(m.Session.Records, 10)
+		key = "@" + strconv.FormatUint(e.Session.Records, 10)
 	}
 	now := use.consumption()
 	u := now.UsageSince(core.Consumption{}, key)
@@ -299,14 +325,14 @@ func (m *mapper) bill(use tokens, stated *usage, response string, prompt int64) 
 		return
 	}
 	u.Prompt = prompt
-	m.AddUsage(u, func(e *envelopes.AgentEventV1) {
-		e.TokensInput = new(u.Input + u.CacheRead + u.CacheWrite)
-		e.TokensOutput = new(u.Output + u.Reasoning)
+	e.AddUsage(u, func(ev *envelopes.AgentEventV1) {
+		ev.TokensInput = new(u.Input + u.CacheRead + u.CacheWrite)
+		ev.TokensOutput = new(u.Output + u.Reasoning)
 		if stated.cached().OK {
-			e.TokensCached = &u.CacheRead
+			ev.TokensCached = &u.CacheRead
 		}
 		if stated.Reasoning.OK {
-			e.TokensThinking = &u.Reasoning
+			ev.TokensThinking = &u.Reasoning
 		}
 	})
 }

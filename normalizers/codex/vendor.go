@@ -45,31 +45,16 @@ var Vendor = core.Vendor{
 // state is what a session of Codex remembers between two records, beyond what the sessions
 // of all vendors do.
 type state struct {
-	MetaID    string                     `json:"meta,omitzero"`    // id of the last session_meta
-	Copied    string                     `json:"copied,omitzero"`  // id of the fork whose copied history goes on; empty when none does
-	Fork      string                     `json:"fork,omitzero"`    // id of a session that copied history may follow
-	Weak      bool                       `json:"weak,omitzero"`    // Fork is a subagent, and may have no copied history at all
-	Alone     bool                       `json:"alone,omitzero"`   // the file has no session_meta but that of Fork
-	CopyEnd   int64                      `json:"until,omitzero"`   // ordinal of the first record behind the copied history; 0 where none is stated
-	TurnIDs   bool                       `json:"turns,omitzero"`   // the fork states ids of its turns
-	Dated     bool                       `json:"dated,omitzero"`   // turns of the fork state when they began
-	Open      bool                       `json:"open,omitzero"`    // a turn began that may be the first of the fork itself
-	Forked    bool                       `json:"forked,omitzero"`  // the file has the start of a fork, or goes on from another file
-	Agent     string                     `json:"agent,omitzero"`   // id of the subagent whose rollout it is
-	TurnID    string                     `json:"turn,omitzero"`    // id of the turn
-	Total     tokens                     `json:"total,omitzero"`   // the last running total
-	Counted   string                     `json:"counted,omitzero"` // id of the last session of the file that began a total of its own
-	Ahead     tokens                     `json:"ahead,omitzero"`   // what token_usage_records of the turn state above its token_counts
-	Review    bool                       `json:"review,omitzero"`  // a review goes on
-	Outer     tokens                     `json:"outer,omitzero"`   // the running total in front of it
-	Notice    core.Fingerprint           `json:"notice,omitzero"`  // in a review: text of the last record, where that is a notice with one
-	Joint     joint                      `json:"joint,omitzero"`   // how the last event_msg that repeated several parts joins them
-	Canonical core.Window[canonicalText] `json:"said,omitzero"`    // texts of response_items that an event_msg may repeat
-	Pending   core.Window[pendingText]   `json:"pending,omitzero"` // event_msgs that a response_item may repeat
-	Search    *search                    `json:"search,omitzero"`  // web_search_end that waits one record for its call
-	Outputs   core.Window[output]        `json:"outs,omitzero"`    // results that an end may supersede
-	Exec      bool                       `json:"exec,omitzero"`    // the session is an exec stream
-	ExecTurns int                        `json:"runs,omitzero"`    // turns of the exec stream so far
+	MetaID string `json:"meta,omitzero"` // id of the last session_meta
+	fork
+	Agent  string `json:"agent,omitzero"` // id of the subagent whose rollout it is
+	TurnID string `json:"turn,omitzero"`  // id of the turn
+	totals
+	texts
+	Search    *search             `json:"search,omitzero"` // web_search_end that waits one record for its call
+	Outputs   core.Window[output] `json:"outs,omitzero"`   // results that an end may supersede
+	Exec      bool                `json:"exec,omitzero"`   // the session is an exec stream
+	ExecTurns int                 `json:"runs,omitzero"`   // turns of the exec stream so far
 }
 
 // stateOf returns the state of Codex in a session.
@@ -80,11 +65,7 @@ func (s *state) Clone() core.State { c := *s; return &c }
 
 // Size implements [core.State].
 func (s *state) Size() int {
-	n := len(s.MetaID) + len(s.Counted) + len(s.Copied) + len(s.Fork) + len(s.Agent) + len(s.TurnID)
-	for _, p := range s.Pending {
-		n += 256 + p.size()
-	}
-	n += 24 * len(s.Canonical)
+	n := s.texts.size() + len(s.MetaID) + len(s.Counted) + len(s.Copied) + len(s.Fork) + len(s.Agent) + len(s.TurnID)
 	for _, o := range s.Outputs {
 		n += 64 + len(o.Text)
 	}

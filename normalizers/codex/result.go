@@ -40,15 +40,15 @@ func (r *result) status() envelopes.ToolStatus {
 }
 
 // readOutput reads the output in the record, in any of its forms (README.md, Outputs).
-func (m *mapper) readOutput() result {
+func readOutput(m *mapper) result {
 	var r result
 	switch m.Output.Kind() {
 	case '"':
 		r.readText(lenient.Unquote(m.Output))
 	case '[', '{':
-		m.noteOutput(r.readContent(m.Output))
+		noteOutput(m, r.readContent(m.Output))
 	default: // it returned nothing
-		m.noteOutput(nil)
+		noteOutput(m, nil)
 	}
 	r.stated = lenient.IsValue(m.Output)
 	if m.Type == "tool_search_output" {

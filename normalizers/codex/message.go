@@ -17,13 +17,13 @@ func agentDraft(t envelopes.EventType, text, model string) core.Draft {
 }
 
 // message maps a message by its role. Messages of a developer or of the system are injected.
-func (m *mapper) message() {
-	m.noteParts(core.UnknownBlock, knownParts, &m.Content)
+func message(m *mapper) {
+	noteParts(m.Builder, core.UnknownBlock, knownParts, &m.Content)
 	switch m.Role {
 	case "user":
-		m.userMessage()
+		userMessage(m)
 	case "assistant":
-		m.agentParts(envelopes.AssistantMessage, agentText, m.Content.texts())
+		agentParts(m, envelopes.AssistantMessage, agentText, m.Content.texts())
 	default:
 		m.put(m.ID, core.DraftOf(core.SpeechInjected, m.Content.text()))
 	}
@@ -31,7 +31,7 @@ func (m *mapper) message() {
 
 // userMessage maps a message under the user's role: the prompt of a human, or text that a
 // machine put into the conversation.
-func (m *mapper) userMessage() {
+func userMessage(m *mapper) {
 	parts := m.Content.texts()
 	text, speech := typedText(parts, m.joint())
 	if speech == core.SpeechInjected {
@@ -45,7 +45,7 @@ func (m *mapper) userMessage() {
 		m.skip = core.SkipEmpty
 		return
 	}
-	if slices.Contains(m.dropPending(userText, userTexts(parts)), true) {
+	if slices.Contains(m.st.drop(&m.emitter, userText, userTexts(parts)), true) {
 		m.skip = core.SkipMirror
 		return
 	}
@@ -58,8 +58,8 @@ func (m *mapper) userMessage() {
 }
 
 // reasoning maps what the agent thinks. Most reasoning is encrypted and has no text.
-func (m *mapper) reasoning() {
-	m.noteParts(core.UnknownBlock, knownParts, &m.Summary, &m.Content)
+func reasoning(m *mapper) {
+	noteParts(m.Builder, core.UnknownBlock, knownParts, &m.Summary, &m.Content)
 	parts := m.Summary.texts()
 	if len(parts) == 0 {
 		parts = m.Content.texts()
@@ -67,12 +67,12 @@ func (m *mapper) reasoning() {
 	if len(parts) == 0 && m.Text != "" {
 		parts = []string{string(m.Text)}
 	}
-	m.agentParts(envelopes.Reasoning, reasoningText, parts)
+	agentParts(m, envelopes.Reasoning, reasoningText, parts)
 }
 
 // agentParts emits what the agent says or thinks, less the parts that a pending event_msg has
 // emitted. An event_msg repeats a message as a whole or by parts, reasoning by parts alone.
-func (m *mapper) agentParts(t envelopes.EventType, kind textKind, parts []string) {
+func agentParts(m *mapper, t envelopes.EventType, kind textKind, parts []string) {
 	if len(parts) == 0 {
 		m.skip = core.SkipEmpty
 		return
@@ -81,7 +81,7 @@ func (m *mapper) agentParts(t envelopes.EventType, kind textKind, parts []string
 	if kind == agentText {
 		texts = messageTexts(kind, parts)
 	}
-	parts = m.newParts(kind, parts, texts)
+	parts = m.st.newParts(&m.emitter, kind, parts, texts)
 	if len(parts) == 0 {
 		m.skip = core.SkipMirror
 		return
@@ -95,19 +95,19 @@ func (m *mapper) agentParts(t envelopes.EventType, kind textKind, parts []string
 
 // joint returns how the parts of a message are joined: as the last event_msg that repeated
 // several joins them; before the first, with nothing from 0.142 on.
-func (m *mapper) joint() joint {
-	version := m.Session.TextExtension("version")
-	if m.st.Joint == unjoined && core.IsVersion(version) && core.CompareVersions(version, "0.142") >= 0 {
+func (e *emitter) joint() joint {
+	version := e.Session.TextExtension("version")
+	if e.st.Joint == unjoined && core.IsVersion(version) && core.CompareVersions(version, "0.142") >= 0 {
 		return byNothing
 	}
-	return m.st.Joint
+	return e.st.Joint
 }
 
 // agentMessage maps a message between agents. One of the root agent in its own rollout is what
 // the agent says, a task for the subagent whose rollout it is a prompt.
-func (m *mapper) agentMessage() {
-	m.noteParts(core.UnknownBlock, knownParts, &m.Content)
-	m.releasePending()
+func agentMessage(m *mapper) {
+	noteParts(m.Builder, core.UnknownBlock, knownParts, &m.Content)
+	m.st.releaseTexts(&m.emitter)
 	text := strings.Join(m.Content.textsWith((*part).plaintext), "\n")
 	if m.Author == "/root" && m.st.Agent == "" {
 		m.put(m.ID, agentDraft(envelopes.AssistantMessage, text, m.Session.Model))

@@ -22,9 +22,9 @@ type toolCall struct {
 	files []envelopes.File // files that the record states as changed
 }
 
-// call maps a response_item that calls a tool.
-func (m *mapper) call() {
-	m.releasePending()
+// functionCall maps a response_item that calls a tool.
+func functionCall(m *mapper) {
+	m.st.releaseTexts(&m.emitter)
 	call := toolCall{id: cmp.Or(m.toolCallID(), m.ID), name: m.Name, args: m.Arguments}
 	if call.name == "" {
 		call.name = m.hostedName()
@@ -42,11 +42,11 @@ func (p *payload) hostedName() lenient.Text {
 	return lenient.Text(strings.TrimSuffix(string(p.Type), "_call"))
 }
 
-// output maps a response_item with what a tool returned. The end of the tool, where it came
+// functionOutput maps a response_item with what a tool returned. The end of the tool, where it came
 // first, adds what the output does not state.
-func (m *mapper) output() {
-	m.releasePending()
-	r := m.readOutput()
+func functionOutput(m *mapper) {
+	m.st.releaseTexts(&m.emitter)
+	r := readOutput(m)
 	id := m.toolCallID()
 	call, known := m.Session.RecallCall(string(id))
 	end := call.Outcome
@@ -72,12 +72,12 @@ func (m *mapper) output() {
 
 // hostedTool maps a tool that runs at the vendor, web search or image generation: one item is
 // call and result. The web_search_end in front of a search has its id.
-func (m *mapper) hostedTool() {
-	m.releasePending()
+func hostedTool(m *mapper) {
+	m.st.releaseTexts(&m.emitter)
 	id := cmp.Or(m.CallID, m.ID)
 	name := m.hostedName()
 	if name == "web_search" {
-		id = m.takeSearch(id)
+		id = takeSearch(m, id)
 	}
 	r := result{
 		text:      string(m.RevisedPrompt),
@@ -91,13 +91,13 @@ func (m *mapper) hostedTool() {
 }
 
 // emitCall emits a call, and remembers it for its result.
-func (m *mapper) emitCall(call toolCall) {
+func (e *emitter) emitCall(call toolCall) {
 	tool := core.ToolOf(string(call.name))
 	d := core.Draft{OnChannel: tool.Channel}
 	d.EventType = envelopes.ToolCall
 	d.ToolName, d.ToolCallID = call.name.Ptr(), call.id.Ptr()
 	d.ToolStatus = new(envelopes.StatusInProgress)
-	d.Model = m.model()
+	d.Model = e.model()
 	text := argumentText(call.args)
 	if lenient.IsValue(call.args) {
 		d.Text = &text
@@ -114,8 +114,8 @@ func (m *mapper) emitCall(call toolCall) {
 		file = fileOf(text)
 		d.Touch(file, tool.Op)
 	}
-	if m.put(call.id, d) && call.id != "" {
-		m.Session.RememberCall(string(call.id), core.Call{Tool: string(call.name), Channel: tool.Channel, Op: tool.Op, Path: file})
+	if e.put(call.id, d) && call.id != "" {
+		e.Session.RememberCall(string(call.id), core.Call{Tool: string(call.name), Channel: tool.Channel, Op: tool.Op, Path: file})
 	}
 }
 
@@ -186,8 +186,8 @@ func fileOf(args string) string {
 
 // callOf returns the call of a result that the same record states. A call without an id is not
 // remembered.
-func (m *mapper) callOf(id, name lenient.Text) core.Call {
-	call, ok := m.Session.RecallCall(string(id))
+func (e *emitter) callOf(id, name lenient.Text) core.Call {
+	call, ok := e.Session.RecallCall(string(id))
 	if id == "" || !ok {
 		call = core.Call{Tool: string(name), Channel: core.ToolOf(string(name)).Channel}
 	}
@@ -195,7 +195,7 @@ func (m *mapper) callOf(id, name lenient.Text) core.Call {
 }
 
 // emitResult emits the result of a call.
-func (m *mapper) emitResult(id lenient.Text, call core.Call, r result) {
+func (e *emitter) emitResult(id lenient.Text, call core.Call, r result) {
 	d := core.Draft{OnChannel: cmp.Or(call.Channel, envelopes.ChannelOther)}
 	d.EventType = envelopes.ToolResult
 	d.ToolName, d.ToolCallID = lenient.Text(call.Tool).Ptr(), id.Ptr()
@@ -208,7 +208,7 @@ func (m *mapper) emitResult(id lenient.Text, call core.Call, r result) {
 	if len(r.files) > 0 {
 		d.Patch(r.files)
 	}
-	m.put(resultID(id), d)
+	e.put(resultID(id), d)
 }
 
 // resultID returns the id of the result of a call; empty where the call has none.
@@ -220,6 +220,6 @@ func resultID(call lenient.Text) lenient.Text {
 }
 
 // noteResult notes that a call has its result, and what that one states.
-func (m *mapper) noteResult(id lenient.Text, r result) {
-	m.Session.SetOutcome(string(id), core.Outcome{Exit: r.exit, Latency: r.latency, Emitted: true})
+func (e *emitter) noteResult(id lenient.Text, r result) {
+	e.Session.SetOutcome(string(id), core.Outcome{Exit: r.exit, Latency: r.latency, Emitted: true})
 }

@@ -14,7 +14,7 @@ import (
 
 // toolEnd maps an event_msg with the end of a tool: it stands beside the output, and may state
 // more than the output (README.md, Ends of tools).
-func (m *mapper) toolEnd() {
+func toolEnd(m *mapper) {
 	id := m.toolCallID()
 	end := m.readEnd()
 	call, known := m.Session.RecallCall(string(id))
@@ -22,16 +22,16 @@ func (m *mapper) toolEnd() {
 	case !known && m.Session.HasEvent(string(id)):
 		m.skip = core.SkipMirror // a call of so long ago that it is not remembered
 	case !known:
-		m.endWithoutCall(id, end)
+		endWithoutCall(m, id, end)
 	case call.Outcome.Alone:
-		m.releasePending()
+		m.st.releaseTexts(&m.emitter)
 		m.emitResult(id, call, end)
 		m.noteResult(id, end)
 	case !call.Outcome.Emitted:
-		m.noteEnd(id, call.Outcome, end)
+		noteEnd(m, id, call.Outcome, end)
 		m.skip = core.SkipMirror
 	case end.exit != nil && call.Outcome.Exit == nil, end.latency != nil && call.Outcome.Latency == nil:
-		m.supersedeResult(id, call, end)
+		supersedeResult(m, id, call, end)
 	default:
 		m.skip = core.SkipMirror
 	}
@@ -40,7 +40,7 @@ func (m *mapper) toolEnd() {
 // supersedeResult emits the result of a call again: its output did not state the exit code or
 // the time that the end states. What the text of the end lacks of that of the output stays in
 // front of it. An end that would lose a text too long to be remembered is skipped.
-func (m *mapper) supersedeResult(id lenient.Text, call core.Call, end result) {
+func supersedeResult(m *mapper, id lenient.Text, call core.Call, end result) {
 	key := core.FingerprintOf(string(id))
 	at := slices.IndexFunc(m.st.Outputs, func(o output) bool { return o.Call == key })
 	if at >= 0 {
@@ -99,8 +99,8 @@ func (s *state) rememberOutput(id lenient.Text, r result) {
 
 // endWithoutCall emits an end that is call and result at once. A view_image_tool_call states
 // no result.
-func (m *mapper) endWithoutCall(id lenient.Text, end result) {
-	m.releasePending()
+func endWithoutCall(m *mapper, id lenient.Text, end result) {
+	m.st.releaseTexts(&m.emitter)
 	call := m.callOfEnd()
 	call.id, call.files = id, end.files
 	m.emitCall(call)
@@ -113,7 +113,7 @@ func (m *mapper) endWithoutCall(id lenient.Text, end result) {
 
 // noteEnd keeps what an end states for the result that follows. A tool may have several ends:
 // of a command, and of the patch in it.
-func (m *mapper) noteEnd(id lenient.Text, seen core.Outcome, end result) {
+func noteEnd(m *mapper, id lenient.Text, seen core.Outcome, end result) {
 	files := end.files
 	if len(files) == 0 {
 		files = seen.Files
@@ -128,39 +128,39 @@ func (m *mapper) noteEnd(id lenient.Text, seen core.Outcome, end result) {
 
 // toolRequest maps the request of a dynamic tool, which may have no response_item: then its
 // response is the result.
-func (m *mapper) toolRequest() {
+func toolRequest(m *mapper) {
 	id := m.toolCallID()
 	if m.Session.HasEvent(string(id)) {
 		m.skip = core.SkipMirror
 		return
 	}
-	m.releasePending()
+	m.st.releaseTexts(&m.emitter)
 	m.emitCall(toolCall{id: id, name: m.Tool, args: m.Arguments})
 	m.Session.SetOutcome(string(id), core.Outcome{Alone: true})
 }
 
 // readEnd returns what an end states about the result.
-func (m *mapper) readEnd() result {
-	r := result{stated: true, text: string(m.Aggregated), exit: m.ExitCode.Integer()}
-	if d := m.Duration.Value; d.Secs.OK {
+func (p *payload) readEnd() result {
+	r := result{stated: true, text: string(p.Aggregated), exit: p.ExitCode.Integer()}
+	if d := p.Duration.Value; d.Secs.OK {
 		r.latency = milliseconds(d.Secs.Value + d.Nanos.Value/1e9)
 	}
-	r.failed = string(m.Success) == "false" || m.Status == "failed" || m.Status == "declined"
+	r.failed = string(p.Success) == "false" || p.Status == "failed" || p.Status == "declined"
 	if r.text == "" {
-		r.text = strings.TrimSuffix(string(m.Stdout)+"\n"+string(m.Stderr), "\n")
+		r.text = strings.TrimSuffix(string(p.Stdout)+"\n"+string(p.Stderr), "\n")
 	}
-	switch m.Type {
+	switch p.Type {
 	case "patch_apply_end":
-		r.files = patchedFiles(m.Changes)
+		r.files = patchedFiles(p.Changes)
 	case "mcp_tool_call_end":
-		m.readMCPEnd(&r)
+		p.readMCPEnd(&r)
 	case "dynamic_tool_call_response":
-		r.text = cmp.Or(m.ContentItems.text(), string(lenient.Scalar(m.Error)))
+		r.text = cmp.Or(p.ContentItems.text(), string(lenient.Scalar(p.Error)))
 	case "image_generation_end":
-		r.text = string(cmp.Or(m.RevisedPrompt, m.RevisedCamel))
+		r.text = string(cmp.Or(p.RevisedPrompt, p.RevisedCamel))
 	case "web.search":
-		if lenient.IsValue(m.Results) {
-			r.text = lenient.CompactText(m.Results)
+		if lenient.IsValue(p.Results) {
+			r.text = lenient.CompactText(p.Results)
 		}
 	}
 	return r
@@ -174,20 +174,20 @@ type mcpResult struct {
 
 // readMCPEnd reads the result of an MCP tool: {"Ok": ...} or {"Err": ...}; in a completed item
 // the result alone, with the error beside it.
-func (m *mapper) readMCPEnd(r *result) {
+func (p *payload) readMCPEnd(r *result) {
 	var end struct {
 		Ok  lenient.Object[mcpResult] `json:"Ok"`
 		Err jsontext.Value            `json:"Err"`
 		mcpResult
 	}
-	lenient.ReadObject(m.Result, &end)
+	lenient.ReadObject(p.Result, &end)
 	returned := end.mcpResult
 	if end.Ok.OK {
 		returned = end.Ok.Value
 	}
-	_, message := core.VendorError(m.Error)
+	_, message := core.VendorError(p.Error)
 	r.text = cmp.Or(string(lenient.Scalar(end.Err)), message, returned.Content.text())
-	r.failed = r.failed || lenient.IsValue(end.Err) || lenient.IsValue(m.Error) || bool(returned.IsError)
+	r.failed = r.failed || lenient.IsValue(end.Err) || lenient.IsValue(p.Error) || bool(returned.IsError)
 }
 
 // patchedFiles returns the files of a patch_apply_end, by path. A moved file has two entries.
@@ -220,30 +220,30 @@ func opOf(change lenient.Text) envelopes.FileOp {
 }
 
 // callOfEnd returns the call that an end states, without its id.
-func (m *mapper) callOfEnd() toolCall {
-	switch m.Type {
+func (p *payload) callOfEnd() toolCall {
+	switch p.Type {
 	case "exec_command_end":
-		return toolCall{name: "exec_command", args: m.Command}
+		return toolCall{name: "exec_command", args: p.Command}
 	case "patch_apply_end":
 		return toolCall{name: "apply_patch"}
 	case "mcp_tool_call_end":
-		i := m.Invocation.Value
-		if !m.Invocation.OK {
-			i = invocation{m.Server, m.Tool, m.Arguments}
+		i := p.Invocation.Value
+		if !p.Invocation.OK {
+			i = invocation{p.Server, p.Tool, p.Arguments}
 		}
 		return toolCall{name: mcpName(i.Server, i.Tool), args: i.Arguments}
 	case "image_generation_end":
 		return toolCall{name: "image_generation"}
 	case "view_image_tool_call":
-		path := strings.TrimPrefix(string(m.Path), "file://")
+		path := strings.TrimPrefix(string(p.Path), "file://")
 		return toolCall{name: "view_image", args: jsontext.Value(`{"path":` + string(lenient.AppendQuote(nil, path)) + `}`)}
 	case "web.search":
-		if !lenient.IsValue(m.Action) {
-			return toolCall{name: "web_search", args: lenient.AppendQuote(nil, string(m.Query))}
+		if !lenient.IsValue(p.Action) {
+			return toolCall{name: "web_search", args: lenient.AppendQuote(nil, string(p.Query))}
 		}
-		return toolCall{name: "web_search", args: m.Action}
+		return toolCall{name: "web_search", args: p.Action}
 	default:
-		return toolCall{name: m.Tool, args: m.Arguments}
+		return toolCall{name: p.Tool, args: p.Arguments}
 	}
 }
 
