@@ -31,7 +31,7 @@ type entryResult struct {
 // document maps the whole of a session. It is written again with every change, so that only
 // what is new yields events; entries that were read before and can no longer change are passed
 // over. The timeline counts, chatMessages repeat it for the model.
-func (m *mapper) document() {
+func document(m *mapper) {
 	m.Session.SetResumeID(string(m.SessionID))
 	var entries []jsontext.Value
 	if m.Timeline.Kind() == '[' {
@@ -47,7 +47,7 @@ func (m *mapper) document() {
 		from = before.Messages
 	}
 	for i := from; i < len(entries); i++ {
-		m.entryRecord(i+1, entries[i])
+		entryRecord(m, i+1, entries[i])
 	}
 	if n := max(0, len(entries)-core.DocumentTail); n > 0 {
 		m.st.Document = core.DocumentHead{Messages: n, Digest: core.DigestOf(entries[:n])}
@@ -55,7 +55,7 @@ func (m *mapper) document() {
 }
 
 // entryRecord maps the n-th entry as a record of its own: its first event carries it.
-func (m *mapper) entryRecord(n int, raw jsontext.Value) {
+func entryRecord(m *mapper, n int, raw jsontext.Value) {
 	var e entry
 	lenient.ReadObject(raw, &e)
 	m.NextElement()
@@ -65,7 +65,7 @@ func (m *mapper) entryRecord(n int, raw jsontext.Value) {
 	} else if m.Session.TS != "" {
 		m.TS = m.Session.TS
 	}
-	m.entry(&e)
+	entryEvent(m, &e)
 	if m.First >= 0 {
 		m.CarryRaw(m.First, raw)
 		m.entries = true
@@ -73,31 +73,31 @@ func (m *mapper) entryRecord(n int, raw jsontext.Value) {
 	m.NextElement()
 }
 
-// entry maps an entry of the timeline by its type.
-func (m *mapper) entry(e *entry) {
+// entryEvent maps an entry of the timeline by its type.
+func entryEvent(m *mapper, e *entry) {
 	switch {
 	case e.Type == "user" && !isBlank(e.Text):
 		m.put(m.ID, chatDraft(envelopes.UserMessage, e.Text, nil))
 	case (e.Type == "copilot" || e.Type == "assistant") && !isBlank(e.Text):
 		m.put(m.ID, chatDraft(envelopes.AssistantMessage, e.Text, m.model()))
 	case e.Type == "tool_call_requested":
-		m.entryCall(e)
+		entryCall(m, e)
 	case e.Type == "tool_call_completed":
-		m.entryCall(e)
+		entryCall(m, e)
 		r := result{text: e.Result.Value.Log, stated: e.Result.OK, succeeded: e.Result.Value.Type == "success"}
 		r.failed = e.Result.Value.Type != "" && !r.succeeded
 		m.emitResult(cmp.Or(e.CallID, m.ID), e.Name, r)
 	case e.Type == "error":
 		m.putError("", e.Text)
 	default:
-		m.noteEntry(e)
+		noteEntry(m, e)
 		m.putSystem(envelopes.Meta, e.Text)
 	}
 }
 
 // entryCall emits the call of an entry, unless an earlier one did: the entry of a request
 // becomes that of its result.
-func (m *mapper) entryCall(e *entry) {
+func entryCall(m *mapper, e *entry) {
 	id := cmp.Or(e.CallID, m.ID)
 	if !m.Session.HasEvent(string(id)) {
 		m.emitCall(id, e.Name, e.Arguments)

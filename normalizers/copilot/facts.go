@@ -13,16 +13,6 @@ import (
 // What some records state of themselves is in the metadata of their event (README.md, Facts). The
 // types here are those of the schema of the event.
 
-// putFacts emits an event in which the runtime speaks, with facts in its metadata.
-func (m *mapper) putFacts(t envelopes.EventType, facts map[string]any) {
-	d := core.SystemDraft(t, "")
-	d.Identity = string(m.Data)
-	if len(facts) > 0 {
-		d.Metadata = m.Session.MetadataWithFacts(facts)
-	}
-	m.put(m.ID, d)
-}
-
 // nameOf returns a text that is a name, of bounded length; nil where there is none.
 func nameOf(t lenient.Text) *string { return lenient.Text(core.Cut(string(t), core.MaxName)).Ptr() }
 
@@ -34,9 +24,9 @@ type hookFact struct {
 }
 
 // hookEnd emits the end of a hook, with its error where it failed.
-func (m *mapper) hookEnd() {
+func hookEnd(m *mapper) {
 	if string(m.data.Success) != "false" {
-		m.meta()
+		meta(m)
 		return
 	}
 	_, message := m.data.problem()
@@ -68,7 +58,7 @@ type permissionRequest struct {
 }
 
 // permissionRequested emits that a permission is asked for.
-func (m *mapper) permissionRequested() {
+func permissionRequested(m *mapper) {
 	asks := &m.data.Permission.Value
 	call := cmp.Or(asks.ToolCallID, m.data.Prompt.Value.ToolCallID, m.data.ToolCallID)
 	if id := core.BoundID(string(call)); id != "" && m.data.RequestID != "" {
@@ -80,7 +70,7 @@ func (m *mapper) permissionRequested() {
 }
 
 // permissionCompleted emits the decision about a permission.
-func (m *mapper) permissionCompleted() {
+func permissionCompleted(m *mapper) {
 	call := m.data.ToolCallID
 	request := core.FingerprintOf(string(m.data.RequestID))
 	m.st.Asked = m.st.Asked.Without(func(a asked) bool {
@@ -126,12 +116,12 @@ type codeChanges struct {
 }
 
 // accounts returns what a record states of premium requests and of changed code.
-func (m *mapper) accounts() map[string]any {
+func (d *data) accounts() map[string]any {
 	facts := make(map[string]any)
-	if n := m.data.PremiumRequests; n.OK {
+	if n := d.PremiumRequests; n.OK {
 		facts["premiumRequests"] = n.Value
 	}
-	if c := m.data.CodeChanges; c.OK {
+	if c := d.CodeChanges; c.OK {
 		files := make([]string, 0, min(len(c.Value.FilesModified), maxFilesModified))
 		for _, f := range c.Value.FilesModified[:cap(files)] {
 			files = append(files, core.Cut(string(f), core.MaxPath))

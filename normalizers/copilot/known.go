@@ -11,7 +11,7 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// What is known beside the types that a function is for (types.go, document.go): whatever
+// What is known beside the types that a function is for (handlers.go, document.go): whatever
 // stands neither there nor here is counted as unknown (normalizers/README.md, Drift).
 var (
 	// knownEntries are the types of the entries of a document that are one meta event.
@@ -39,14 +39,14 @@ func names(list string) map[lenient.Text]bool {
 }
 
 // noteVersion notes the version of Copilot CLI that the session starts with.
-func (m *mapper) noteVersion() {
+func noteVersion(m *mapper) {
 	if v := string(m.data.Version); core.IsVersion(v) {
 		m.st.Version = v
 	}
 }
 
 // noteEntry notes the type of an entry of a document that no function maps.
-func (m *mapper) noteEntry(e *entry) {
+func noteEntry(m *mapper, e *entry) {
 	if !knownEntries[e.Type] {
 		m.Unknown(core.UnknownRecord, "timeline", e.Type)
 	}
@@ -58,7 +58,7 @@ type attachment struct {
 }
 
 // noteAttachments notes the types of attachments that are not known.
-func (m *mapper) noteAttachments() {
+func noteAttachments(m *mapper) {
 	for _, a := range m.data.Attachments {
 		if t := a.Value.Type; !knownAttachments[t] {
 			m.Unknown(core.UnknownBlock, t)
@@ -67,7 +67,7 @@ func (m *mapper) noteAttachments() {
 }
 
 // noteOutput notes the form of a result, or the types of its blocks, that are not known.
-func (m *mapper) noteOutput(r *toolResult) {
+func noteOutput(m *mapper, r *toolResult) {
 	switch v := m.data.Result; v.Kind() {
 	case '[', '0', 't', 'f':
 		m.Unknown(core.UnknownOutput, core.OutputForm(v))
@@ -82,7 +82,7 @@ func (m *mapper) noteOutput(r *toolResult) {
 
 // noteUsage notes the members of the figures of an API call that are not known. Those of an
 // assistant.usage stand among other members of the record.
-func (m *mapper) noteUsage(f *figures) {
+func noteUsage(m *mapper, f *figures) {
 	for _, o := range lenient.ObjectMembers(f.Others) {
 		if name := lenient.Text(o.Name); !knownCall[name] {
 			m.Unknown(core.UnknownUsage, name)
@@ -91,10 +91,10 @@ func (m *mapper) noteUsage(f *figures) {
 }
 
 // noteModels notes the members of the figures of the models that are not known.
-func (m *mapper) noteModels(used map[string]lenient.Object[metrics]) {
+func noteModels(m *mapper, used map[string]lenient.Object[metrics]) {
 	for _, model := range slices.Sorted(maps.Keys(used)) {
 		u := used[model].Value
-		m.noteUsage(&u.Usage.Value)
+		noteUsage(m, &u.Usage.Value)
 		m.UnknownMembers(core.UnknownUsage, u.Others)
 	}
 }

@@ -33,23 +33,22 @@ func (o *openText) size() int {
 func fitsOpen(text lenient.Text) bool { return core.FitsJSON(string(text), maxOpen) }
 
 // messageKey identifies the message that the record is a chunk of.
-func (m *mapper) messageKey() core.Fingerprint {
-	return core.FingerprintOf("message", string(m.data.MessageID))
+func (d *data) messageKey() core.Fingerprint {
+	return core.FingerprintOf("message", string(d.MessageID))
 }
 
-// continuesOpen reports whether the record is the next chunk of the open message.
-func (m *mapper) continuesOpen() bool {
-	open := &m.st.Open
-	return m.Type == "assistant.message" && open.isMessage() && open.Message == m.messageKey() && open.Agent == m.agent
+// continuedBy reports whether a record of an agent is the next chunk of the open message.
+func (o *openText) continuedBy(r *record, agent string) bool {
+	return r.Type == "assistant.message" && o.isMessage() && o.Message == r.data.messageKey() && o.Agent == agent
 }
 
 // openMessage makes the text, with the current record as its last chunk, the open one.
-func (m *mapper) openMessage(text lenient.Text) {
+func openMessage(m *mapper, text lenient.Text) {
 	if !m.st.Open.isMessage() {
-		m.flush() // a paragraph
+		m.st.Open.flush(&m.emitter) // a paragraph
 	}
 	m.st.Open = openText{
-		Message: m.messageKey(),
+		Message: m.data.messageKey(),
 		From:    m.PendingRecord(),
 		ID:      core.BoundID(string(m.ID)),
 		Text:    text,
@@ -61,16 +60,16 @@ func (m *mapper) openMessage(text lenient.Text) {
 }
 
 // flush emits the open text.
-func (m *mapper) flush() {
-	open := m.st.Open
-	m.st.Open = openText{}
+func (o *openText) flush(e *emitter) {
+	open := *o
+	*o = openText{}
 	if isBlank(open.Text) {
 		return
 	}
-	agent, duplicate := m.agent, m.Duplicate
-	m.agent = open.Agent
+	agent, duplicate := e.agent, e.Duplicate
+	e.agent = open.Agent
 	d := chatDraft(envelopes.AssistantMessage, open.Text, lenient.Text(open.Model).Ptr())
 	d.From = &open.From
-	m.put(lenient.Text(open.ID), d)
-	m.agent, m.Duplicate = agent, duplicate // those of the current record
+	e.put(lenient.Text(open.ID), d)
+	e.agent, e.Duplicate = agent, duplicate // those of the current record
 }

@@ -1,161 +1,159 @@
 package copilot
 
 import (
-	"cmp"
-	"strings"
+	"github.com/go-json-experiment/json/jsontext"
 
-	"tributary/envelopes"
 	"tributary/normalizers/core"
 	"tributary/normalizers/lenient"
 )
 
-// record maps a record of a log by its type. A record of a known type ends the open message,
-// unless it goes on with it. A record of an unknown type is one meta event, and ends nothing.
-func (m *mapper) record() {
-	m.agent = m.agentOf()
-	handle := m.handler()
-	if handle == nil {
-		m.Unknown(core.UnknownRecord, m.Type)
-		d := core.UnknownDraft()
-		d.Identity = string(m.Data)
-		m.put(m.ID, d)
-		return
-	}
-	if m.st.Open.isMessage() && !m.continuesOpen() {
-		m.flush()
-	}
-	handle(m)
+// wireRecord is a record of a log, or the one document of a session.
+type wireRecord struct {
+	Type      lenient.Text   `json:"type"`
+	Data      jsontext.Value `json:"data"`
+	ID        lenient.Text   `json:"id"`
+	Timestamp lenient.Text   `json:"timestamp"`
+	AgentID   lenient.Text   `json:"agentId"`
+
+	SessionID    lenient.Text   `json:"sessionId"`
+	StartTime    lenient.Text   `json:"startTime"`
+	Timeline     jsontext.Value `json:"timeline"`
+	ChatMessages jsontext.Value `json:"chatMessages"`
 }
 
-func (m *mapper) meta()     { m.putSystem(envelopes.Meta, "") }
-func (m *mapper) notice()   { m.putSystem(envelopes.Meta, m.data.Message) }
-func (m *mapper) progress() { m.skip = core.SkipProgress }
-
-// failure emits an error of the session or of a call of the model.
-func (m *mapper) failure(message lenient.Text) {
-	m.putError(cmp.Or(m.data.ErrorType, m.data.ErrorCode), message)
+// record is what the current record states.
+type record struct {
+	wireRecord
+	data data
 }
 
-// subagentFailed emits the error that a subagent ended with.
-func (m *mapper) subagentFailed() {
-	_, message := m.data.problem()
-	m.putError("", lenient.Text(message))
-}
-
-// runEnd emits the last line of --output-format json.
-func (m *mapper) runEnd() {
-	m.Session.SetResumeID(string(m.SessionID))
-	m.putSystem(envelopes.SessionSummary, "")
-}
-
-// messageUsage bills a call of the API whose figures are the data itself.
-func (m *mapper) messageUsage() {
-	var f figures
-	lenient.ReadObject(m.Data, &f)
-	m.usage(&f)
-}
-
-// agentOf returns the id of the subagent that the record is of; empty for the main
-// conversation. It is the id of the call that started the subagent.
-func (m *mapper) agentOf() string {
-	agent := cmp.Or(m.AgentID, m.data.ParentToolCallID)
-	if agent == "" && strings.HasPrefix(string(m.Type), "subagent.") {
-		agent = m.data.ToolCallID
-	}
-	return string(agent)
-}
-
-// sessionStart notes what the session starts with, and emits the start.
-func (m *mapper) sessionStart() {
-	m.noteVersion()
-	m.Session.SetResumeID(string(m.data.SessionID))
-	m.Session.SetRoot(string(m.data.Context.Value.CWD))
-	m.noteCheckout()
-	m.setModel(m.data.SelectedModel)
-	if m.putSystem(envelopes.SystemMessage, "") {
-		m.st.Run = account{}
-	}
-}
-
-// noteCheckout notes the working tree that the start, a resumption or a change of the session states.
-func (m *mapper) noteCheckout() {
-	switch d := &m.data; {
-	case m.Type == "session.context_changed":
-		m.Session.SetCheckout(d.checkout())
-	case d.Context.OK:
-		m.Session.SetCheckout(d.Context.Value.checkout())
-	}
-}
-
-// sessionChange emits a change of the session, and then notes it: it holds for what follows. The working
-// tree is that of the event, too.
-func (m *mapper) sessionChange() {
-	m.noteCheckout()
-	first := m.putSystem(envelopes.Meta, "")
-	d := &m.data
-	switch m.Type {
-	case "session.resume":
-		if first {
-			m.st.Run = account{}
+// time returns the record's own time in the form of an event; empty when it has none.
+func (r *wireRecord) time() string {
+	for _, v := range []lenient.Text{r.Timestamp, r.StartTime} {
+		if ts, ok := core.ParseTime(string(v)); ok {
+			return ts
 		}
-		m.Session.SetRoot(string(d.Context.Value.CWD))
-		m.setModel(d.SelectedModel)
-	case "session.context_changed":
-		m.Session.SetRoot(string(d.CWD))
-	case "session.model_change":
-		m.setModel(d.NewModel)
-	case "session.tools_updated": // the output of `copilot -p` has no session.start
-		m.setModel(d.Model)
-	case "session.auto_mode_resolved":
-		m.setModel(d.ChosenModel)
 	}
+	return ""
 }
 
-// setModel notes the model of the main conversation.
-func (m *mapper) setModel(model lenient.Text) {
-	if m.agent == "" && !m.sidechain && isModel(model) {
-		m.Session.SetModel(string(model))
+// data is the data of a record of any type.
+type data struct {
+	// Session.
+	SessionID     lenient.Text            `json:"sessionId"`
+	Version       lenient.Text            `json:"copilotVersion"`
+	SelectedModel lenient.Text            `json:"selectedModel"`
+	NewModel      lenient.Text            `json:"newModel"`
+	ChosenModel   lenient.Text            `json:"chosenModel"`
+	Model         lenient.Text            `json:"model"`
+	Context       lenient.Object[context] `json:"context"`
+
+	context // of session.context_changed
+
+	// Conversation.
+	Content      lenient.Text                             `json:"content"`
+	MessageID    lenient.Text                             `json:"messageId"`
+	APICallID    lenient.Text                             `json:"apiCallId"`
+	Reasoning    lenient.Text                             `json:"reasoningText"`
+	Requests     lenient.List[request]                    `json:"toolRequests"`
+	OutputTokens lenient.Number                           `json:"outputTokens"`
+	ChunkIndex   lenient.Number                           `json:"chunkIndex"`
+	ChunkCount   lenient.Number                           `json:"chunkCount"`
+	Source       lenient.Text                             `json:"source"`
+	Attachments  lenient.List[lenient.Object[attachment]] `json:"attachments"`
+	Autopilot    lenient.Flag                             `json:"isAutopilotContinuation"`
+
+	// Tools.
+	ParentToolCallID lenient.Text              `json:"parentToolCallId"`
+	ToolCallID       lenient.Text              `json:"toolCallId"`
+	ToolName         lenient.Text              `json:"toolName"`
+	Arguments        jsontext.Value            `json:"arguments"`
+	Success          jsontext.Value            `json:"success"`
+	Result           jsontext.Value            `json:"result"`
+	Error            jsontext.Value            `json:"error"`
+	Telemetry        lenient.Object[telemetry] `json:"toolTelemetry"`
+	Shell            lenient.Object[block]     `json:"shellExecution"`
+
+	// Hooks and permissions.
+	HookType   lenient.Text                      `json:"hookType"`
+	RequestID  lenient.Text                      `json:"requestId"`
+	Permission lenient.Object[permissionRequest] `json:"permissionRequest"`
+	Prompt     lenient.Object[permissionRequest] `json:"promptRequest"`
+
+	// Notices.
+	Message      lenient.Text `json:"message"`
+	ErrorType    lenient.Text `json:"errorType"`
+	ErrorCode    lenient.Text `json:"errorCode"`
+	ErrorMessage lenient.Text `json:"errorMessage"`
+	Reason       lenient.Text `json:"reason"`
+	Summary      lenient.Text `json:"summary"`
+	Compacted    lenient.Text `json:"summaryContent"`
+	Title        lenient.Text `json:"title"`
+	ShutdownType lenient.Text `json:"shutdownType"`
+	ErrorReason  lenient.Text `json:"errorReason"`
+
+	// Tokens, requests and changes.
+	Usage   lenient.Object[figures]                            `json:"usage"`
+	Metrics lenient.Object[map[string]lenient.Object[metrics]] `json:"modelMetrics"`
+
+	PremiumRequests lenient.Number              `json:"totalPremiumRequests"`
+	CodeChanges     lenient.Object[codeChanges] `json:"codeChanges"`
+}
+
+// context is the folder that the agent works in.
+type context struct {
+	CWD        lenient.Text `json:"cwd"`
+	Host       lenient.Text `json:"repositoryHost"`
+	Repository lenient.Text `json:"repository"` // name on the host
+	Branch     lenient.Text `json:"branch"`
+	Commit     lenient.Text `json:"headCommit"`
+}
+
+// checkout returns the working tree.
+func (c *context) checkout() core.Checkout {
+	repository := c.Repository
+	if c.Host != "" && repository != "" {
+		repository = c.Host + "/" + repository
 	}
+	return core.Checkout{Repository: repository, Branch: c.Branch, Commit: c.Commit}
 }
 
-// isModel reports whether a name is that of a model; "auto" states that one will be chosen.
-func isModel(name lenient.Text) bool {
-	return name != "" && !strings.EqualFold(string(name), "auto")
+// request is a call in a message.
+type request struct {
+	ToolCallID lenient.Text   `json:"toolCallId"`
+	Name       lenient.Text   `json:"name"`
+	Arguments  jsontext.Value `json:"arguments"`
 }
 
-// model returns the model of an event: the one that the record names, else in the main
-// conversation that of the session.
-func (m *mapper) model() *string {
-	switch {
-	case isModel(m.data.Model):
-		return m.data.Model.Ptr()
-	case m.agent == "" && !m.sidechain:
-		return lenient.Text(m.Session.Model).Ptr()
-	default:
-		return nil
+// telemetry is what is measured beside a result.
+type telemetry struct {
+	Metrics lenient.Object[measured] `json:"metrics"`
+}
+
+type measured struct {
+	DurationMS lenient.Number `json:"durationMs"`
+	ExitCode   lenient.Number `json:"exit_code"`
+}
+
+// toolResult is what a tool returned: content to the model, and in full to the human.
+type toolResult struct {
+	Content  lenient.Text        `json:"content"`
+	Detailed lenient.Text        `json:"detailedContent"`
+	Blocks   lenient.List[block] `json:"contents"`
+}
+
+// block is a block of a result, or stands beside it. That of a shell states how its command
+// ended.
+type block struct {
+	Type     lenient.Text   `json:"type"`
+	ExitCode lenient.Number `json:"exitCode"`
+}
+
+// problem returns the code and the message of the error, which is a string or an object.
+func (d *data) problem() (code, message string) {
+	code, message = core.VendorError(d.Error)
+	if message == "" {
+		code, message = "", code
 	}
+	return code, message
 }
-
-// compacted emits the summary that a compacted conversation goes on with, or the error for
-// which there is none.
-func (m *mapper) compacted() {
-	code, message := m.data.problem()
-	if message != "" && isBlank(m.data.Compacted) {
-		m.putError(lenient.Text(code), lenient.Text(message))
-		return
-	}
-	m.summary(m.data.Compacted)
-}
-
-// summary emits a summary of the session; without a text the event is meta.
-func (m *mapper) summary(text lenient.Text) {
-	if isBlank(text) {
-		m.putSystem(envelopes.Meta, "")
-		return
-	}
-	d := chatDraft(envelopes.SessionSummary, text, nil)
-	d.Identity = string(m.Data)
-	m.put(m.ID, d)
-}
-
-func isBlank(text lenient.Text) bool { return strings.TrimSpace(string(text)) == "" }

@@ -41,27 +41,27 @@ func (m *mapper) isText(r core.Record) bool {
 		(r.Data[len(r.Data)-1] == '\n' || r.Origin.Digest != "")
 }
 
-// line maps a line of plain text: one that states the session, or content.
-func (m *mapper) line() {
+// textLine maps a line of plain text: one that states the session, or content.
+func textLine(m *mapper) {
 	if m.Record.Origin.File != "" {
 		m.st.Text = core.FingerprintOf(m.Record.Origin.File)
 	}
 	m.Raw = lenient.AppendQuote(nil, string(m.Record.Data))
 	if m.st.Open.isMessage() {
-		m.flush()
+		m.st.Open.flush(&m.emitter)
 	}
 	line := bytes.TrimPrefix(m.Record.Data, []byte("\xef\xbb\xbf"))
 	if id := sessionOfLine(line); id != "" {
-		m.flush()
+		m.st.Open.flush(&m.emitter)
 		m.Session.SetResumeID(id)
 		m.put("", core.SystemDraft(envelopes.SystemMessage, ""))
 		return
 	}
-	m.paragraph(lenient.Text(ansiEscape.ReplaceAllString(strings.ToValidUTF8(string(line), "\ufffd"), "")))
+	paragraph(m, lenient.Text(ansiEscape.ReplaceAllString(strings.ToValidUTF8(string(line), "\ufffd"), "")))
 }
 
 // paragraph joins a line to the open paragraph; a blank line ends it.
-func (m *mapper) paragraph(line lenient.Text) {
+func paragraph(m *mapper, line lenient.Text) {
 	open := m.st.Open.Text
 	if isBlank(line) {
 		if open == "" {
@@ -69,14 +69,14 @@ func (m *mapper) paragraph(line lenient.Text) {
 			return
 		}
 		m.st.Open = openText{}
-		m.putParagraph(open)
+		putParagraph(m, open)
 		return
 	}
 	if !fitsOpen(open + line) {
-		m.flush()
+		m.st.Open.flush(&m.emitter)
 		open = ""
 		if !fitsOpen(line) {
-			m.putParagraph(line)
+			putParagraph(m, line)
 			return
 		}
 	}
@@ -84,6 +84,6 @@ func (m *mapper) paragraph(line lenient.Text) {
 	m.st.Open = openText{From: m.PendingRecord(), Text: open + line}
 }
 
-func (m *mapper) putParagraph(text lenient.Text) {
+func putParagraph(m *mapper, text lenient.Text) {
 	m.put("", chatDraft(envelopes.AssistantMessage, text, lenient.Text(m.Session.Model).Ptr()))
 }

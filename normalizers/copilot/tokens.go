@@ -60,7 +60,7 @@ func callKey(call string) core.Fingerprint { return core.FingerprintOf("api", ca
 
 // billMessage bills the output tokens that a message states, on the event at this index, else
 // on the first of the record. It bills nothing once the session has records of API calls.
-func (m *mapper) billMessage(event int) {
+func billMessage(m *mapper, event int) {
 	st := m.st
 	call := core.BoundID(string(cmp.Or(m.data.APICallID, m.data.MessageID, m.ID)))
 	key := callKey(call)
@@ -99,18 +99,18 @@ func (m *mapper) billMessage(event int) {
 
 // putUsage emits an event for the tokens of a message that has no other. It returns its index;
 // -1 when the session has emitted it before.
-func (m *mapper) putUsage() int {
+func (e *emitter) putUsage() int {
 	d := core.SystemDraft(envelopes.Meta, "")
-	d.Identity, d.Model = string(m.Data), m.model()
-	if !m.put(partID(m.ID, "usage"), d) {
+	d.Identity, d.Model = string(e.Data), e.model()
+	if !e.put(partID(e.ID, "usage"), d) {
 		return -1
 	}
-	return m.First
+	return e.First
 }
 
-// usage emits the record of an API call, with what it has above the message of the call.
-func (m *mapper) usage(f *figures) {
-	m.noteUsage(f)
+// usageRecord emits the record of an API call, with what it has above the message of the call.
+func usageRecord(m *mapper, f *figures) {
+	noteUsage(m, f)
 	d := core.SystemDraft(envelopes.Meta, "")
 	d.Identity, d.Model = string(m.Data), m.model()
 	if isModel(f.Model) {
@@ -121,7 +121,7 @@ func (m *mapper) usage(f *figures) {
 	}
 	key := core.BoundID(string(cmp.Or(f.APICallID, m.data.APICallID, f.Accounting.Value.UsageID)))
 	now := f.consumption()
-	billed := m.billedOf(key, now)
+	billed := m.st.billedOf(key, now, &m.Session.APICalls)
 	m.st.Recorded = true
 	if key != "" {
 		m.Session.APICalls.Put(callKey(key), billed.Raise(now))
@@ -129,45 +129,29 @@ func (m *mapper) usage(f *figures) {
 	m.bill(m.First, now.Minus(billed), d.Model, key, f)
 }
 
-// billedOf returns what events have carried of an API call. A call without an id of its message
-// is found by its output: that of the message in front of the first record.
-func (m *mapper) billedOf(key string, now core.Consumption) core.Consumption {
-	if billed, ok := m.Session.APICalls.Get(callKey(key)); ok && key != "" {
-		return billed
-	}
-	if !m.st.Recorded && m.st.Output == now.Output {
-		return core.Consumption{Output: now.Output}
-	}
-	return core.Consumption{}
-}
-
 // shutdown emits the end of a run, with what its totals have above what events have carried:
 // one event for each model, the first of them the end.
-func (m *mapper) shutdown() {
-	m.putFacts(envelopes.SessionSummary, m.accounts())
+func shutdown(m *mapper) {
+	m.putFacts(envelopes.SessionSummary, m.data.accounts())
 	if m.First < 0 {
 		return
 	}
-	m.settle()
+	settle(m)
 	if reason := m.data.ErrorReason; m.data.ShutdownType == "error" || reason != "" {
 		m.put(partID(m.ID, "error"), m.Session.ErrorDraft(string(cmp.Or(m.data.ShutdownType, "error")), string(reason)))
 	}
 }
 
-// settle bills the totals of the models. They are those of the session, or of the run that
-// ends where their output is less than that of all messages. Together they bill what their sum
+// settle bills the totals of the models. Together they bill what their sum
 // has above the account: an event before may have named no model, or a model by another name.
-func (m *mapper) settle() {
+func settle(m *mapper) {
 	used := m.data.Metrics.Value
-	m.noteModels(used)
+	noteModels(m, used)
 	var total core.Consumption
 	for _, u := range used {
 		total = total.Plus(u.Value.Usage.Value.consumption())
 	}
-	account := &m.st.All
-	if total.Output < m.st.Said {
-		account = &m.st.Run
-	}
+	account := m.st.totalsOf(total)
 	left := total.Minus(account.Billed)
 	event := m.First
 	for _, name := range slices.Sorted(maps.Keys(used)) {
@@ -205,10 +189,10 @@ func lower(a, b core.Consumption) core.Consumption {
 // bill raises the sums, and puts what they grow by on an event. Figures that are not stated are
 // unknown, not zero. Reasoning counts in tokens_thinking whatever event carried its output; in
 // usage only as far as the event has output of its own.
-func (m *mapper) bill(event int, more core.Consumption, model *string, key string, stated *figures) {
-	before := m.st.All.Billed
-	m.st.add(model, more)
-	sum := &m.st.All.Billed
+func (e *emitter) bill(event int, more core.Consumption, model *string, key string, stated *figures) {
+	before := e.st.All.Billed
+	e.st.add(model, more)
+	sum := &e.st.All.Billed
 	thinking := sum.Reasoning - before.Reasoning
 	u := sum.UsageSince(before, key)
 	if u == nil {
@@ -220,14 +204,14 @@ func (m *mapper) bill(event int, more core.Consumption, model *string, key strin
 	if key != "" {
 		u.Prompt = stated.consumption().Prompt()
 	}
-	m.AddUsageAt(event, u, func(e *envelopes.AgentEventV1) {
-		e.TokensInput = new(u.Input + u.CacheRead + u.CacheWrite)
-		e.TokensOutput = new(u.Output + u.Reasoning)
+	e.AddUsageAt(event, u, func(ev *envelopes.AgentEventV1) {
+		ev.TokensInput = new(u.Input + u.CacheRead + u.CacheWrite)
+		ev.TokensOutput = new(u.Output + u.Reasoning)
 		if stated.CacheRead.OK {
-			e.TokensCached = &u.CacheRead
+			ev.TokensCached = &u.CacheRead
 		}
 		if stated.Reasoning.OK || thinking > 0 {
-			e.TokensThinking = &thinking
+			ev.TokensThinking = &thinking
 		}
 	})
 }
@@ -269,8 +253,38 @@ func (a *account) add(model *string, more core.Consumption) {
 	a.Models = others.Push(modelBill{name, sum}, maxModels, nil)
 }
 
+// accounts are what events have carried, and what the three places state that tokens stand in.
+type accounts struct {
+	All      account `json:"all,omitzero"`  // of the session
+	Run      account `json:"run,omitzero"`  // since its last start or resumption
+	Said     int64   `json:"said,omitzero"` // output tokens that messages state
+	Output   int64   `json:"last,omitzero"` // output tokens of the last message that was billed
+	Recorded bool    `json:"rec,omitzero"`  // API calls have records of their own
+}
+
 // add adds to the accounts of the session and of its run.
-func (s *state) add(model *string, more core.Consumption) {
-	s.All.add(model, more)
-	s.Run.add(model, more)
+func (a *accounts) add(model *string, more core.Consumption) {
+	a.All.add(model, more)
+	a.Run.add(model, more)
+}
+
+// totalsOf returns the account that the totals of a shutdown are of: that of the session, or of the run
+// that ends where their output is less than that of all messages.
+func (a *accounts) totalsOf(total core.Consumption) *account {
+	if total.Output < a.Said {
+		return &a.Run
+	}
+	return &a.All
+}
+
+// billedOf returns what events have carried of an API call. A call without an id of its message
+// is found by its output: that of the message in front of the first record.
+func (a *accounts) billedOf(key string, now core.Consumption, calls *core.Memory[core.Consumption]) core.Consumption {
+	if billed, ok := calls.Get(callKey(key)); ok && key != "" {
+		return billed
+	}
+	if !a.Recorded && a.Output == now.Output {
+		return core.Consumption{Output: now.Output}
+	}
+	return core.Consumption{}
 }

@@ -63,14 +63,10 @@ type state struct {
 	Prompts   core.Window[core.Fingerprint] `json:"prompts,omitzero"` // system prompts that were emitted
 	Started   core.Window[core.Fingerprint] `json:"started,omitzero"` // calls emitted by their start that no message has requested yet
 	Reasoning lastReasoning                 `json:"thought,omitzero"`
-	Document  core.DocumentHead             `json:"doc,omitzero"`   // the entries that the document began with
-	All       account                       `json:"all,omitzero"`   // of the session
-	Run       account                       `json:"run,omitzero"`   // since its last start or resumption
-	Said      int64                         `json:"said,omitzero"`  // output tokens that messages state
-	Output    int64                         `json:"last,omitzero"`  // output tokens of the last message that was billed
-	Recorded  bool                          `json:"rec,omitzero"`   // API calls have records of their own
-	Asked     core.Window[asked]            `json:"asked,omitzero"` // permissions that were asked for and not decided
-	Version   string                        `json:"cli,omitzero"`   // of Copilot CLI
+	Document  core.DocumentHead             `json:"doc,omitzero"` // the entries that the document began with
+	accounts
+	Asked   core.Window[asked] `json:"asked,omitzero"` // permissions that were asked for and not decided
+	Version string             `json:"cli,omitzero"`   // of Copilot CLI
 }
 
 // stateOf returns the state of Copilot CLI in a session.

@@ -81,9 +81,9 @@ func readArguments(v jsontext.Value) (text *string, args arguments) {
 	return text, args
 }
 
-// request emits a call that a message requests. It reports false when the start of the call
+// requestedCall emits a call that a message requests. It reports false when the start of the call
 // came before, and emitted it.
-func (m *mapper) request(r *request) bool {
+func requestedCall(m *mapper, r *request) bool {
 	id := core.FingerprintOf(string(r.ToolCallID))
 	if r.ToolCallID != "" && slices.Contains(m.st.Started, id) {
 		m.st.Started = m.st.Started.Without(func(f core.Fingerprint) bool { return f == id })
@@ -93,12 +93,12 @@ func (m *mapper) request(r *request) bool {
 	return true
 }
 
-// started maps the start of a call. It emits the call where no message requested it, as when a
+// callStarted maps the start of a call. It emits the call where no message requested it, as when a
 // human runs a command.
-func (m *mapper) started() {
+func callStarted(m *mapper) {
 	d := &m.data
 	if m.Session.HasEvent(string(d.ToolCallID)) {
-		m.skip = m.skipOfStart()
+		m.skip = skipOfStart(m)
 		return
 	}
 	m.emitCall(d.ToolCallID, d.ToolName, d.Arguments)
@@ -109,7 +109,7 @@ func (m *mapper) started() {
 
 // skipOfStart returns why the start of a call that has an event is skipped: a start read before
 // is a duplicate, a first one repeats its message. The table of API calls remembers them.
-func (m *mapper) skipOfStart() core.SkipReason {
+func skipOfStart(m *mapper) core.SkipReason {
 	start := core.FingerprintOf("started", string(m.ID), string(m.Data))
 	if _, ok := m.Session.APICalls.Get(start); ok && m.ID != "" {
 		return core.SkipDuplicate
@@ -119,11 +119,11 @@ func (m *mapper) skipOfStart() core.SkipReason {
 }
 
 // emitCall emits a call, and remembers it for its result.
-func (m *mapper) emitCall(id, name lenient.Text, v jsontext.Value) {
+func (e *emitter) emitCall(id, name lenient.Text, v jsontext.Value) {
 	text, args := readArguments(v)
 	tool := toolOf(name, &args)
 	d := core.Draft{OnChannel: tool.Channel}
-	d.EventType, d.Text, d.Model = envelopes.ToolCall, text, m.model()
+	d.EventType, d.Text, d.Model = envelopes.ToolCall, text, e.model()
 	d.ToolName, d.ToolCallID = name.Ptr(), id.Ptr()
 	d.ToolStatus = new(envelopes.StatusInProgress)
 	file := cmp.Or(args.File(), string(args.CamelPath))
@@ -134,8 +134,8 @@ func (m *mapper) emitCall(id, name lenient.Text, v jsontext.Value) {
 			file = files[0].Path
 		}
 	}
-	if m.put(id, d) && id != "" {
-		m.Session.RememberCall(string(id), core.Call{Tool: string(name), Channel: tool.Channel, Op: tool.Op, Path: file})
+	if e.put(id, d) && id != "" {
+		e.Session.RememberCall(string(id), core.Call{Tool: string(name), Channel: tool.Channel, Op: tool.Op, Path: file})
 	}
 }
 
@@ -150,12 +150,12 @@ type result struct {
 	code, message string // of the error
 }
 
-// completed maps the result of a call.
-func (m *mapper) completed() {
+// callCompleted maps the result of a call.
+func callCompleted(m *mapper) {
 	d := &m.data
 	var returned toolResult
 	lenient.ReadObject(d.Result, &returned)
-	m.noteOutput(&returned)
+	noteOutput(m, &returned)
 	r := result{
 		text:      returned.Content,
 		stated:    lenient.IsValue(d.Result) || lenient.IsValue(d.Error),
@@ -205,8 +205,8 @@ func shellEnd(output string) (exit *int64, running bool) {
 
 // emitResult emits the result of a call, which has this name where the call is not remembered.
 // An exit code without a member of its own is read from the output, of a shell alone.
-func (m *mapper) emitResult(id, name lenient.Text, r result) {
-	call, known := m.Session.RecallCall(string(id))
+func (e *emitter) emitResult(id, name lenient.Text, r result) {
+	call, known := e.Session.RecallCall(string(id))
 	if !known {
 		call = core.Call{Tool: string(name), Channel: envelopes.ChannelOther}
 	}
@@ -215,7 +215,7 @@ func (m *mapper) emitResult(id, name lenient.Text, r result) {
 		r.exit, running = shellEnd(string(r.text))
 	}
 	d := core.Draft{OnChannel: call.Channel}
-	d.EventType, d.Text, d.Model = envelopes.ToolResult, r.text.Ptr(), m.model()
+	d.EventType, d.Text, d.Model = envelopes.ToolResult, r.text.Ptr(), e.model()
 	d.ToolName, d.ToolCallID = lenient.Text(call.Tool).Ptr(), id.Ptr()
 	d.ToolExitCode = r.exit
 	d.ToolStatus = new(r.status(running))
@@ -224,9 +224,9 @@ func (m *mapper) emitResult(id, name lenient.Text, r result) {
 	}
 	d.Touch(call.Path, call.Op)
 	if r.code != "" || r.message != "" {
-		d.Metadata = m.Session.MetadataWithError(r.code, r.message)
+		d.Metadata = e.Session.MetadataWithError(r.code, r.message)
 	}
-	m.put(partID(id, "result"), d)
+	e.put(partID(id, "result"), d)
 }
 
 // status returns the status of the event. An exit code that is not zero is a failure, whatever

@@ -14,8 +14,8 @@ const maxSystemPrompts = 16
 
 // prompt maps a message to the agent: of a human, of another agent, or of the runtime. What a
 // human typed is content; transformedContent has text of the runtime in it.
-func (m *mapper) prompt() {
-	m.noteAttachments()
+func prompt(m *mapper) {
+	noteAttachments(m)
 	text, source := m.data.Content, string(m.data.Source)
 	fromAgent := strings.HasPrefix(source, "agent-")
 	fromRuntime := source != "" && source != "user" && !fromAgent
@@ -41,16 +41,9 @@ func isInjected(text lenient.Text) bool {
 	return strings.HasPrefix(s, "<system_notification>") || strings.HasPrefix(s, "<skill-context>") || strings.HasPrefix(s, "<skill-context ")
 }
 
-// inject emits a text that the runtime puts into the conversation.
-func (m *mapper) inject(text lenient.Text) {
-	d := core.SystemDraft(envelopes.Meta, text)
-	d.Origin, d.Identity = envelopes.OriginInjected, string(m.Data)
-	m.put(m.ID, d)
-}
-
 // systemPrompt emits the instructions of an agent once. The log has them again with every
 // prompt.
-func (m *mapper) systemPrompt() {
+func systemPrompt(m *mapper) {
 	prompt := core.FingerprintOf(m.agent, string(m.data.Content))
 	if slices.Contains(m.st.Prompts, prompt) {
 		m.skip = core.SkipDuplicate
@@ -62,23 +55,23 @@ func (m *mapper) systemPrompt() {
 
 // message maps a message of the model: its reasoning, its text, and the calls that it
 // requests, in this order. The text of a chunk stays open until the last chunk.
-func (m *mapper) message() {
+func message(m *mapper) {
 	m.setModel(m.data.Model)
 	text := m.data.Content
-	if m.continuesOpen() {
+	if m.st.Open.continuedBy(&m.record, m.agent) {
 		text = m.st.Open.Text + text
 	}
-	m.messageReasoning()
+	messageReasoning(m)
 
 	event := -1 // the event with the text
-	chunk := m.isChunk() && fitsOpen(text)
+	chunk := m.record.isChunk() && fitsOpen(text)
 	if chunk {
-		m.openMessage(text)
+		openMessage(m, text)
 	} else {
-		event = m.messageText(text)
+		event = messageText(m, text)
 	}
-	repeated := m.requests()
-	m.billMessage(event)
+	repeated := requests(m)
+	billMessage(m, event)
 	if chunk && m.First >= 0 {
 		m.st.Open.From.Raw = nil // an event of this record carries it
 	}
@@ -95,15 +88,15 @@ func (m *mapper) message() {
 }
 
 // isChunk reports whether chunks of the message follow.
-func (m *mapper) isChunk() bool {
-	d := &m.data
+func (r *record) isChunk() bool {
+	d := &r.data
 	return d.MessageID != "" && d.ChunkCount.Count() > d.ChunkIndex.Count()+1 && len(d.Requests) == 0
 }
 
 // messageText emits the whole text of a message. It returns the index of the event; -1 when
 // there is none.
-func (m *mapper) messageText(text lenient.Text) int {
-	if m.continuesOpen() {
+func messageText(m *mapper, text lenient.Text) int {
+	if m.st.Open.continuedBy(&m.record, m.agent) {
 		m.st.Open = openText{}
 	}
 	if isBlank(text) || !m.put(m.ID, chatDraft(envelopes.AssistantMessage, text, m.model())) {
@@ -114,9 +107,9 @@ func (m *mapper) messageText(text lenient.Text) int {
 
 // requests emits the calls that the message requests. It reports whether the start of one of
 // them emitted it before.
-func (m *mapper) requests() (repeated bool) {
+func requests(m *mapper) (repeated bool) {
 	for i := range m.data.Requests {
-		if !m.request(&m.data.Requests[i]) {
+		if !requestedCall(m, &m.data.Requests[i]) {
 			repeated = true
 		}
 	}
@@ -130,35 +123,34 @@ type lastReasoning struct {
 }
 
 // messageReasoning emits the reasoning in a message, unless a record of its own came before.
-func (m *mapper) messageReasoning() {
+func messageReasoning(m *mapper) {
 	text := m.data.Reasoning
-	if isBlank(text) || m.repeatsReasoning(text, true) {
+	if isBlank(text) || m.st.Reasoning.repeats(m.agent, text, true) {
 		return
 	}
 	m.put(partID(m.ID, "reasoning"), chatDraft(envelopes.Reasoning, text, m.model()))
 }
 
 // reasoning maps a record with a reasoning alone, unless its message came before.
-func (m *mapper) reasoning() {
+func reasoning(m *mapper) {
 	text := m.data.Content
 	switch {
 	case isBlank(text):
 		m.skip = core.SkipEmpty
-	case m.repeatsReasoning(text, false):
+	case m.st.Reasoning.repeats(m.agent, text, false):
 		m.skip = core.SkipMirror
 	default:
 		m.put(m.ID, chatDraft(envelopes.Reasoning, text, m.model()))
 	}
 }
 
-// repeatsReasoning reports whether the last reasoning was the same one in the other form.
-func (m *mapper) repeatsReasoning(text lenient.Text, inMessage bool) bool {
-	r := lastReasoning{core.FingerprintOf(m.agent, strings.TrimSpace(string(text))), inMessage}
-	last := m.st.Reasoning
-	if last.Text == r.Text && last.InMessage != r.InMessage {
-		m.st.Reasoning = lastReasoning{}
+// repeats notes a reasoning of an agent, and reports whether the last one was the same in the other form.
+func (l *lastReasoning) repeats(agent string, text lenient.Text, inMessage bool) bool {
+	r := lastReasoning{core.FingerprintOf(agent, strings.TrimSpace(string(text))), inMessage}
+	if l.Text == r.Text && l.InMessage != r.InMessage {
+		*l = lastReasoning{}
 		return true
 	}
-	m.st.Reasoning = r
+	*l = r
 	return false
 }

@@ -1,0 +1,108 @@
+package copilot
+
+import (
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// emitter emits the events of a record.
+type emitter struct {
+	*core.Builder
+	record
+	st        *state
+	agent     string          // id of the subagent that the record is of
+	sidechain bool            // the record is of a subagent that it does not name
+	skip      core.SkipReason // why the record has no event; empty where its events are duplicates
+}
+
+// put emits an event under the vendor's id, empty where there is none. It reports false when
+// the session has emitted the event before.
+func (e *emitter) put(id lenient.Text, d core.Draft) bool {
+	d.EventID = string(id)
+	switch {
+	case e.agent != "":
+		d.Thread = core.FingerprintOf("agent", e.agent)
+		d.AgentID, d.IsInternal = new(e.agent), true
+	case e.sidechain:
+		d.Thread = core.FingerprintOf("sidechain")
+		d.IsInternal = true
+	}
+	return e.Emit(d)
+}
+
+// putSystem emits an event in which the runtime speaks. It reports false when the session has
+// emitted the event before.
+func (e *emitter) putSystem(t envelopes.EventType, text lenient.Text) bool {
+	d := core.SystemDraft(t, text)
+	d.Identity = string(e.Data)
+	return e.put(e.ID, d)
+}
+
+// putError emits an error that the vendor reports.
+func (e *emitter) putError(code, message lenient.Text) {
+	e.put(e.ID, e.Session.ErrorDraft(string(code), string(message)))
+}
+
+// putFacts emits an event in which the runtime speaks, with facts in its metadata.
+func (e *emitter) putFacts(t envelopes.EventType, facts map[string]any) {
+	d := core.SystemDraft(t, "")
+	d.Identity = string(e.Data)
+	if len(facts) > 0 {
+		d.Metadata = e.Session.MetadataWithFacts(facts)
+	}
+	e.put(e.ID, d)
+}
+
+// inject emits a text that the runtime puts into the conversation.
+func (e *emitter) inject(text lenient.Text) {
+	d := core.SystemDraft(envelopes.Meta, text)
+	d.Origin, d.Identity = envelopes.OriginInjected, string(e.Data)
+	e.put(e.ID, d)
+}
+
+// summary emits a summary of the session; without a text the event is meta.
+func (e *emitter) summary(text lenient.Text) {
+	if isBlank(text) {
+		e.putSystem(envelopes.Meta, "")
+		return
+	}
+	d := chatDraft(envelopes.SessionSummary, text, nil)
+	d.Identity = string(e.Data)
+	e.put(e.ID, d)
+}
+
+// setModel notes the model of the main conversation.
+func (e *emitter) setModel(model lenient.Text) {
+	if e.agent == "" && !e.sidechain && isModel(model) {
+		e.Session.SetModel(string(model))
+	}
+}
+
+// model returns the model of an event: the one that the record names, else in the main
+// conversation that of the session.
+func (e *emitter) model() *string {
+	switch {
+	case isModel(e.data.Model):
+		return e.data.Model.Ptr()
+	case e.agent == "" && !e.sidechain:
+		return lenient.Text(e.Session.Model).Ptr()
+	default:
+		return nil
+	}
+}
+
+// chatDraft returns an event of the conversation.
+func chatDraft(t envelopes.EventType, text lenient.Text, model *string) core.Draft {
+	d := core.Draft{OnChannel: envelopes.ChannelChat}
+	d.EventType, d.Text, d.Model = t, text.Ptr(), model
+	return d
+}
+
+// partID returns the id of a further event of a record; empty where the record has none.
+func partID(id lenient.Text, part string) lenient.Text {
+	if id == "" {
+		return ""
+	}
+	return id + "#" + lenient.Text(part)
+}
