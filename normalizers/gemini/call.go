@@ -66,27 +66,27 @@ func (a *toolArgs) files(op envelopes.FileOp) []envelopes.File {
 
 // emitToolCalls emits the calls of a message, those among its parts that toolCalls does not
 // list too.
-func (m *mapper) emitToolCalls(w *wireMessage) {
+func emitToolCalls(m *mapper, w *wireMessage) {
 	for i := range w.ToolCalls {
-		m.emitToolCall(w, i, &w.ToolCalls[i].Value)
+		emitToolCall(m, w, i, &w.ToolCalls[i].Value)
 	}
 	for i, p := range w.body().parts {
 		if c := &p.FunctionCall; c.OK && !w.listsCall(c.Value.ID) {
-			m.emitToolCall(w, len(w.ToolCalls)+i, &call{ID: c.Value.ID, Name: c.Value.Name, Args: c.Value.Args})
+			emitToolCall(m, w, len(w.ToolCalls)+i, &call{ID: c.Value.ID, Name: c.Value.Name, Args: c.Value.Args})
 		}
 	}
 }
 
 // emitToolCall emits a call and, as soon as anything is known of it, its result. A history
 // that is written again may have shortened them, and adds nothing.
-func (m *mapper) emitToolCall(w *wireMessage, i int, c *call) {
+func emitToolCall(m *mapper, w *wireMessage, i int, c *call) {
 	c.ID = cmp.Or(c.id(), w.partID(cmp.Or(m.number, int(m.Session.Records))-1, i))
 	if m.history && m.Session.HasEvent(string(c.ID)) {
 		m.repeated = true
 	} else {
 		m.emitCall(c.ID, c.Name, c.Args, c.Timestamp, w.Model)
 	}
-	if m.hasResult(c.ID) && (m.history || m.isAnswered(c.ID)) {
+	if m.hasResult(c.ID) && (m.history || m.known.answered(c.ID)) {
 		m.repeated = true
 	} else if r, ok := c.result(); ok {
 		m.emitResult(resultID(c.ID), c.ID, r)
@@ -103,7 +103,7 @@ func (c *call) id() lenient.Text {
 }
 
 // emitCall emits the call of a tool.
-func (m *mapper) emitCall(id, name lenient.Text, args jsontext.Value, timestamp, model lenient.Text) {
+func (e *emitter) emitCall(id, name lenient.Text, args jsontext.Value, timestamp, model lenient.Text) {
 	tool := core.ToolOf(string(name))
 	d := core.Draft{OnChannel: tool.Channel}
 	d.EventType = envelopes.ToolCall
@@ -125,8 +125,8 @@ func (m *mapper) emitCall(id, name lenient.Text, args jsontext.Value, timestamp,
 	}
 	d.Touch(file, tool.Op)
 	d.Files = in.files(tool.Op)
-	if m.emit(id, d) {
-		m.Session.RememberCall(string(id), core.Call{Tool: string(name), Channel: tool.Channel, Op: tool.Op, Path: file})
+	if e.put(id, d) {
+		e.Session.RememberCall(string(id), core.Call{Tool: string(name), Channel: tool.Channel, Op: tool.Op, Path: file})
 	}
 }
 

@@ -12,13 +12,13 @@ import (
 
 // emitDocument emits a session that is one document, which the vendor rewrites in place.
 // Messages that cannot have changed since it was last read are passed over.
-func (m *mapper) emitDocument(messages []jsontext.Value) {
+func emitDocument(m *mapper, messages []jsontext.Value) {
 	before := m.st.Document
 	from := 0
 	if before.Messages > 0 && before.Messages <= len(messages) && core.DigestOf(messages[:before.Messages]) == before.Digest {
 		from, m.Duplicate = before.Messages, true
 	}
-	m.emitElements(messages, from)
+	emitElements(m, messages, from)
 	if n := max(0, len(messages)-core.DocumentTail); n > 0 {
 		m.st.Document = core.DocumentHead{Messages: n, Digest: core.DigestOf(messages[:n])}
 	}
@@ -35,7 +35,7 @@ func (m *mapper) emitDocument(messages []jsontext.Value) {
 
 // emitList emits an array: the contents of a saved conversation, or typed prompts. An array
 // without a message is kept whole.
-func (m *mapper) emitList(elements []jsontext.Value) {
+func emitList(m *mapper, elements []jsontext.Value) {
 	isMessage := func(v jsontext.Value) bool {
 		var w wireMessage
 		lenient.ReadObject(v, &w)
@@ -44,15 +44,15 @@ func (m *mapper) emitList(elements []jsontext.Value) {
 	switch {
 	case len(elements) == 0:
 	case slices.ContainsFunc(elements, isMessage):
-		m.emitElements(elements, 0)
+		emitElements(m, elements, 0)
 	default:
 		m.Unknown(core.UnknownRecord, "")
-		m.emitSystem("", envelopes.Meta, "")
+		m.putSystem("", envelopes.Meta, "")
 	}
 }
 
 // emitElements emits the messages of a document from the given one on.
-func (m *mapper) emitElements(elements []jsontext.Value, from int) {
+func emitElements(m *mapper, elements []jsontext.Value, from int) {
 	messages := make([]wireMessage, len(elements))
 	for i := from; i < len(elements); i++ {
 		lenient.ReadObject(elements[i], &messages[i])
@@ -62,41 +62,18 @@ func (m *mapper) emitElements(elements []jsontext.Value, from int) {
 		w := &messages[i]
 		m.beginElement(i+1, elements[i], w.Timestamp)
 		if w.isMessage() {
-			m.emitMessage(w)
+			emitMessage(m, w)
 		} else {
 			m.Unknown(core.UnknownRecord, w.Type)
-			m.emitSystem(w.ID, envelopes.Meta, "")
+			m.putSystem(w.ID, envelopes.Meta, "")
 		}
 		m.endElement()
 	}
 }
 
-// beginElement begins the n-th element of a document. One without a time is as late as the
-// last event.
-func (m *mapper) beginElement(n int, raw jsontext.Value, timestamp lenient.Text) {
-	m.number, m.unnamed, m.Raw, m.First = n, 0, raw, -1
-	if m.history {
-		m.number = 0
-	}
-	if ts, ok := core.ParseTime(string(timestamp)); ok {
-		m.TS = ts
-	} else if m.Session.TS != "" {
-		m.TS = m.Session.TS
-	}
-}
-
-// endElement ends an element: its first event carries it.
-func (m *mapper) endElement() {
-	if m.First >= 0 {
-		m.CarryRaw(m.First, m.Raw)
-		m.elementEmitted = true
-	}
-	m.number, m.Raw, m.First, m.copied = 0, m.Record.Data, -1, false
-}
-
 // emitPatch emits what a line changes in the session: messages that replace the history, a
 // summary, and one meta event for the other values that are new.
-func (m *mapper) emitPatch() {
+func emitPatch(m *mapper) {
 	ts := m.TS
 	isHeartbeat, isNew := true, false
 	var summary lenient.Text
@@ -106,7 +83,7 @@ func (m *mapper) emitPatch() {
 		case v.Name == "lastUpdated":
 		case v.Name == "messages" && v.Value.Kind() == '[':
 			m.history = true
-			m.emitElements(lenient.Elements(v.Value), 0)
+			emitElements(m, lenient.Elements(v.Value), 0)
 			m.history, m.TS = false, ts
 		case v.Name == "summary" && v.Value.Kind() == '"':
 			summary = lenient.Text(lenient.Unquote(v.Value))
@@ -125,7 +102,7 @@ func (m *mapper) emitPatch() {
 	}
 	m.emitSummary(summary)
 	if isNew {
-		m.emitSystem("", envelopes.Meta, "")
+		m.putSystem("", envelopes.Meta, "")
 	}
 	m.endElement()
 }

@@ -12,8 +12,6 @@ package gemini
 
 import (
 	"cmp"
-	"slices"
-	"strconv"
 	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -25,19 +23,8 @@ import (
 
 // mapper is the work on one record.
 type mapper struct {
-	*core.Builder
-	st *state
+	emitter
 	wireRecord
-
-	// The current element of a document.
-	number  int  // from 1; 0 where the number of the record is that of its events
-	unnamed int  // its events without an id so far
-	history bool // it is of a history that the vendor has written again
-	copied  bool // and the session has never seen it
-
-	elementEmitted bool            // an element that is finished has an event
-	repeated       bool            // another record has stated some of it before
-	skip           core.SkipReason // where it is another one than [mapper.skipReason] finds
 }
 
 // mappers are pooled, because one takes more than most records. No event refers to its mapper.
@@ -51,10 +38,10 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 		*m = mapper{}
 		mappers.Put(m)
 	}()
-	m.st = stateOf(s)
+	m.st, m.known = stateOf(s), known{&s.IDs}
 	if r.Origin.End {
 		m.Builder = s.Begin(r, "")
-		m.flush()
+		m.st.Deltas.flush(&m.emitter)
 		return m.Finish("")
 	}
 	if err := r.Read(&m.wireRecord); err != nil {
@@ -62,7 +49,7 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 	}
 	lenient.ReadObject(m.Set, &m.set)
 	m.Builder = s.Begin(r, m.time())
-	m.noteSession()
+	noteSession(m)
 	m.dispatch()
 	skip := m.skipReason()
 	if m.elementEmitted {
@@ -75,100 +62,33 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 func (m *mapper) dispatch() {
 	switch {
 	case jsontext.Value(m.Record.Data).Kind() == '[':
-		m.emitList(lenient.Elements(m.Record.Data))
+		emitList(m, lenient.Elements(m.Record.Data))
 	case m.Messages.Kind() == '[':
-		m.emitDocument(lenient.Elements(m.Messages))
+		emitDocument(m, lenient.Elements(m.Messages))
 	case m.History.Kind() == '[':
-		m.emitList(lenient.Elements(m.History))
+		emitList(m, lenient.Elements(m.History))
 	case m.Set.Kind() == '{':
-		m.emitPatch()
+		emitPatch(m)
 	case m.RewindTo != "":
-		m.emitSystem("", envelopes.Meta, "")
+		m.putSystem("", envelopes.Meta, "")
 	case m.isHeader():
-		m.emitSystem("", envelopes.Meta, "")
+		m.putSystem("", envelopes.Meta, "")
 		m.emitSummary(m.Summary)
 	case m.isStream():
-		m.emitStream()
+		emitStream(m)
 	case m.isMessage():
-		m.emitMessage(&m.wireMessage)
+		emitMessage(m, &m.wireMessage)
 	default:
 		m.Unknown(core.UnknownRecord, m.Type)
 		d := core.UnknownDraft()
 		d.Identity = string(m.Record.Data) // an element of a history may have the id of this record
-		m.emit(m.ID, d)
+		m.put(m.ID, d)
 	}
-}
-
-// skipReason returns why the record has no event of its own, for the case that it has none;
-// empty where an element of it has one.
-func (m *mapper) skipReason() core.SkipReason {
-	switch {
-	case m.elementEmitted:
-		return ""
-	case m.skip != "":
-		return m.skip
-	case m.repeated:
-		return core.SkipMirror
-	case m.Duplicate:
-		return core.SkipDuplicate
-	default:
-		return core.SkipEmpty
-	}
-}
-
-// emit emits an event of the record, or of the current element; id is empty where the
-// vendor states none.
-func (m *mapper) emit(id lenient.Text, d core.Draft) bool {
-	if id == "" && m.number > 0 {
-		id = lenient.Text("@" + strconv.Itoa(m.number))
-		if m.unnamed > 0 {
-			id += lenient.Text("." + strconv.Itoa(m.unnamed))
-		}
-		m.unnamed++
-	}
-	d.EventID = string(id)
-	if agent := m.st.Agent; agent != "" {
-		d.Thread = core.FingerprintOf("agent", agent)
-		d.AgentID, d.IsInternal = &agent, true
-	}
-	if m.copied && d.Origin == "" && d.EventType != envelopes.SessionSummary {
-		d.Origin = envelopes.OriginCopied
-	}
-	return m.Emit(d)
-}
-
-// emitSystem emits an event in which the program speaks, not the conversation.
-func (m *mapper) emitSystem(id lenient.Text, t envelopes.EventType, text lenient.Text) {
-	m.emit(id, core.SystemDraft(t, text))
-}
-
-// emitSummary emits the summary of the session, unless it is the last one stated.
-func (m *mapper) emitSummary(text lenient.Text) {
-	if text == "" || !m.isNewValue("summary", text) {
-		return
-	}
-	d := core.Draft{OnChannel: envelopes.ChannelChat}
-	d.EventType, d.Text = envelopes.SessionSummary, text.Ptr()
-	m.emit("", d)
-}
-
-// isNewValue reports whether a value differs from the last one of its name in the session,
-// and remembers it.
-func (m *mapper) isNewValue(name string, value lenient.Text) bool {
-	is := core.StatedValue{Type: core.Cut(name, core.MaxName), Value: core.FingerprintOf(string(value))}
-	last := &m.st.Stated
-	if slices.Contains(*last, is) {
-		m.Duplicate = true
-		return false
-	}
-	others := last.Without(func(v core.StatedValue) bool { return v.Type == is.Type })
-	*last = others.Push(is, core.MaxStated, &m.Session.Lost)
-	return true
 }
 
 // noteSession notes what the record states of its session, from now on: the header of a
 // file or a patch.
-func (m *mapper) noteSession() {
+func noteSession(m *mapper) {
 	is := sessionValues{SessionID: m.SessionID, ProjectHash: m.ProjectHash, Kind: m.Kind, Directories: m.Directories}
 	if m.Set != nil {
 		is = m.set

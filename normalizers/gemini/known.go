@@ -75,23 +75,23 @@ type displayBeside struct {
 }
 
 // noteMessage notes the parts, the figures and the results of a message that are not known.
-func (m *mapper) noteMessage(w *wireMessage) {
-	m.noteParts(core.UnknownBlock, &w.Content, &w.Parts, &w.DisplayContent)
+func noteMessage(m *mapper, w *wireMessage) {
+	noteParts(m.Builder, core.UnknownBlock, &w.Content, &w.Parts, &w.DisplayContent)
 	m.UnknownMembers(core.UnknownUsage, w.Tokens.Value.Others)
 	for i := range w.ToolCalls {
-		m.noteResult(&w.ToolCalls[i].Value)
+		noteResult(m, &w.ToolCalls[i].Value)
 	}
 }
 
 // noteParts notes the members of parts that are not known, and the responses of tools among
 // them of a form that is not known: as a rule it is an object with an output or an error.
-func (m *mapper) noteParts(kind core.UnknownKind, contents ...*parts) {
+func noteParts(b *core.Builder, kind core.UnknownKind, contents ...*parts) {
 	for _, c := range contents {
 		for i := range c.parts {
 			p := &c.parts[i]
-			m.UnknownMembers(kind, p.Others)
+			b.UnknownMembers(kind, p.Others)
 			if v := p.FunctionResponse.Value.Response; lenient.IsValue(v) && v.Kind() != '{' && v.Kind() != '"' {
-				m.Unknown(core.UnknownOutput, "response", core.OutputForm(v))
+				b.Unknown(core.UnknownOutput, "response", core.OutputForm(v))
 			}
 		}
 	}
@@ -99,11 +99,11 @@ func (m *mapper) noteParts(kind core.UnknownKind, contents ...*parts) {
 
 // noteResult notes what of the result of a call is not known: its status, its parts, and what a
 // human sees of it.
-func (m *mapper) noteResult(c *call) {
+func noteResult(m *mapper, c *call) {
 	if c.Status != "" && statusOf(c.Status) == "" {
 		m.Unknown(core.UnknownOutput, "status", c.Status)
 	}
-	m.noteParts(core.UnknownOutput, &c.Result)
+	noteParts(m.Builder, core.UnknownOutput, &c.Result)
 	switch v := c.ResultDisplay; v.Kind() {
 	case '{':
 		var in display
@@ -118,7 +118,7 @@ func (m *mapper) noteResult(c *call) {
 }
 
 // noteStats notes the members of the figures of a run that are not known.
-func (m *mapper) noteStats(s *wireStats) {
+func noteStats(m *mapper, s *wireStats) {
 	m.UnknownMembers(core.UnknownUsage, s.Others)
 	for _, model := range slices.Sorted(maps.Keys(s.Models.Value)) {
 		m.UnknownMembers(core.UnknownUsage, s.Models.Value[model].Value.Tokens.Value.Others)

@@ -77,42 +77,47 @@ func (w *wireMessage) shown() *parts {
 }
 
 // emitMessage emits a message, of which the session may have emitted all or some before.
-func (m *mapper) emitMessage(w *wireMessage) {
-	isKnown := w.ID != "" && m.isKnownMessage(w.ID)
+func emitMessage(m *mapper, w *wireMessage) {
+	isKnown := w.ID != "" && m.known.message(w.ID)
 	m.copied = m.history && !isKnown
-	m.noteMessage(w)
+	noteMessage(m, w)
 	switch kind := w.kind(); {
 	case w.isTypedPrompt():
-		m.emitTypedPrompt(w)
+		emitTypedPrompt(m, w)
 	case kind == "user":
-		m.emitUserMessage(w)
+		emitUserMessage(m, w)
 	case kind == "gemini":
-		m.emitModelMessage(w)
+		emitModelMessage(m, w)
 	case kind == "info", kind == "warning":
-		m.emitSystem(w.ID, envelopes.SystemMessage, lenient.Text(w.body().text()))
+		m.putSystem(w.ID, envelopes.SystemMessage, lenient.Text(w.body().text()))
 	case kind == "error":
-		m.emitErrorText(w.ID, w.body().text())
+		emitErrorText(m, w.ID, w.body().text())
 	default:
 		m.Unknown(core.UnknownRecord, lenient.Text(kind))
 		d := core.UnknownDraft()
 		d.Text = lenient.Text(w.body().text()).Ptr()
-		m.emit(w.ID, d)
+		m.put(w.ID, d)
 	}
 }
 
 // emitTypedPrompt emits an entry of logs.json, unless the session's own file has stated it.
-func (m *mapper) emitTypedPrompt(w *wireMessage) {
+func emitTypedPrompt(m *mapper, w *wireMessage) {
 	id := lenient.Scalar(w.MessageID)
-	if m.isKnownEntry(id, w.Message) || m.isPromptRepeat(string(w.Message), inLogs) {
+	switch {
+	case m.known.entry(id, w.Message):
+		m.Duplicate = true
+		return
+	case m.known.prompt(string(w.Message), inLogs):
+		m.repeated = true
 		return
 	}
-	m.emit(id, core.DraftOf(core.SpeechCommand, string(w.Message)))
+	m.put(id, core.DraftOf(core.SpeechCommand, string(w.Message)))
 }
 
 // emitUserMessage emits a message of the user's side: responses of tools, and what a human
 // typed or a machine put there.
-func (m *mapper) emitUserMessage(w *wireMessage) {
-	m.emitResponses(w)
+func emitUserMessage(m *mapper, w *wireMessage) {
+	emitResponses(m, w)
 	body := w.body()
 	kind, text := speechOf(w.shown().prompt())
 	d := core.DraftOf(kind, text)
@@ -123,23 +128,24 @@ func (m *mapper) emitUserMessage(w *wireMessage) {
 	if isBlank && (!body.has((*part).isMedia) || body.has((*part).isResponse)) {
 		return
 	}
-	isRevised := m.isRevised(w)
+	isRevised := m.known.hasText(w)
 	if m.isRepeat(w, text) {
 		return
 	}
 	isHuman := d.EventType == envelopes.UserMessage
 	if isHuman && m.st.Agent != "" {
 		d.Origin = envelopes.OriginAgent
-	} else if isHuman && !isRevised && !m.copied && !isBlank && m.isPromptRepeat(text, inSession) {
+	} else if isHuman && !isRevised && !m.copied && !isBlank && m.known.prompt(text, inSession) {
+		m.repeated = true
 		return
 	}
 	d.Model = w.Model.Ptr()
-	m.emit(w.ID, d)
+	m.put(w.ID, d)
 }
 
 // emitModelMessage emits a message of the model: its text, its thoughts, its calls, each
 // with its result, and what it adds to the tokens.
-func (m *mapper) emitModelMessage(w *wireMessage) {
+func emitModelMessage(m *mapper, w *wireMessage) {
 	text := w.body().text()
 	isRepeat := m.isRepeat(w, text)
 	if !m.copied {
@@ -149,14 +155,14 @@ func (m *mapper) emitModelMessage(w *wireMessage) {
 		m.emitModelText(w, w.ID, envelopes.AssistantMessage, lenient.Text(text), w.Timestamp)
 	}
 	if !isRepeat || !m.copied {
-		m.emitThoughts(w)
+		emitThoughts(m, w)
 	}
-	m.emitToolCalls(w)
-	m.emitMessageUsage(w)
+	emitToolCalls(m, w)
+	emitMessageUsage(m, w)
 }
 
 // emitThoughts emits the thoughts of a message; where it lists none, those among its parts.
-func (m *mapper) emitThoughts(w *wireMessage) {
+func emitThoughts(m *mapper, w *wireMessage) {
 	n := 0
 	emit := func(text, timestamp lenient.Text) {
 		id := w.ID
@@ -193,16 +199,16 @@ func (t *thought) text() lenient.Text {
 }
 
 // emitModelText emits an answer or a thought of the model.
-func (m *mapper) emitModelText(w *wireMessage, id lenient.Text, t envelopes.EventType, text, timestamp lenient.Text) {
+func (e *emitter) emitModelText(w *wireMessage, id lenient.Text, t envelopes.EventType, text, timestamp lenient.Text) {
 	d := core.Draft{OnChannel: envelopes.ChannelChat}
 	d.EventType, d.Text, d.Model = t, text.Ptr(), w.Model.Ptr()
 	d.TS, _ = core.ParseTime(string(timestamp))
-	m.emit(id, d)
+	e.put(id, d)
 }
 
 // emitErrorText emits an error that is stated as a text, which may wrap an answer of the
 // API in JSON.
-func (m *mapper) emitErrorText(id lenient.Text, text string) {
+func emitErrorText(m *mapper, id lenient.Text, text string) {
 	code, message := "", text
 	if from, to := strings.IndexByte(text, '{'), strings.LastIndexByte(text, '}'); from >= 0 && from < to {
 		if v := jsontext.Value(text[from : to+1]); lenient.ReadValue(v) == nil {
@@ -213,5 +219,5 @@ func (m *mapper) emitErrorText(id lenient.Text, text string) {
 	}
 	d := m.Session.ErrorDraft(code, message)
 	d.Text = lenient.Text(text).Ptr()
-	m.emit(id, d)
+	m.put(id, d)
 }

@@ -8,64 +8,71 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// What a session remembers of messages to know those that come again is in its memory of
-// event ids, under keys of their own.
+// known is what a session remembers of messages to know those that come again. It is in the
+// memory of event ids, under keys of its own.
+type known struct {
+	ids *core.Memory[core.Fingerprint]
+}
 
 // messageKey is the key of a message by its id: its value is the hash of its content, zero
 // while it has none.
 func messageKey(id lenient.Text) core.Fingerprint { return core.FingerprintOf("message", string(id)) }
 
-// isKnownMessage reports whether the session has had a message of this id, and remembers it.
-func (m *mapper) isKnownMessage(id lenient.Text) bool {
-	_, ok := m.Session.IDs.Get(messageKey(id))
+// message reports whether the session has had a message of this id, and remembers it.
+func (k known) message(id lenient.Text) bool {
+	_, ok := k.ids.Get(messageKey(id))
 	if !ok {
-		m.Session.IDs.Put(messageKey(id), core.Fingerprint{})
+		k.ids.Put(messageKey(id), core.Fingerprint{})
+	}
+	return ok
+}
+
+// text remembers the text of a message. It reports whether the message had the same one before, and whether
+// any message of its kind has had it.
+func (k known) text(w *wireMessage, text string) (same, known bool) {
+	content, contentKey := core.FingerprintOf(w.kind(), text), core.FingerprintOf("said", w.kind(), text)
+	_, known = k.ids.Get(contentKey)
+	k.ids.Put(contentKey, content)
+	if w.ID == "" {
+		return false, known
+	}
+	before, _ := k.ids.Get(messageKey(w.ID))
+	k.ids.Put(messageKey(w.ID), content)
+	return before == content, known
+}
+
+// hasText reports whether the session has emitted the message before. It is asked before
+// [known.text] remembers the new content.
+func (k known) hasText(w *wireMessage) bool {
+	content, ok := k.ids.Get(messageKey(w.ID))
+	return ok && content != core.Fingerprint{} && w.ID != ""
+}
+
+// entry reports whether the session has had this entry of logs.json, and remembers it.
+func (k known) entry(id, text lenient.Text) bool {
+	key := core.FingerprintOf("line", string(id), string(text))
+	_, ok := k.ids.Get(key)
+	if !ok {
+		k.ids.Put(key, key)
 	}
 	return ok
 }
 
 // isRepeat reports whether the text of a message was emitted before: under its id, or, in a
 // history that is written again, under another id. It remembers the text.
-func (m *mapper) isRepeat(w *wireMessage, text string) bool {
+func (e *emitter) isRepeat(w *wireMessage, text string) bool {
 	text = comparableText(text)
-	content, contentKey := core.FingerprintOf(w.kind(), text), core.FingerprintOf("said", w.kind(), text)
-	_, isKnownContent := m.Session.IDs.Get(contentKey)
-	m.Session.IDs.Put(contentKey, content)
-	if w.ID == "" {
-		return false
-	}
-	before, _ := m.Session.IDs.Get(messageKey(w.ID))
-	m.Session.IDs.Put(messageKey(w.ID), content)
+	same, isKnown := e.known.text(w, text)
 	switch {
-	case before == content:
-		m.Duplicate = true
-		m.repeated = m.repeated || m.history
-		return true
-	case m.copied && isKnownContent && text != "":
-		m.repeated = true
-		return true
+	case same:
+		e.Duplicate = true
+		e.repeated = e.repeated || e.history
+	case w.ID != "" && e.copied && isKnown && text != "":
+		e.repeated = true
 	default:
 		return false
 	}
-}
-
-// isRevised reports whether the session has emitted the message before. It is asked before
-// [mapper.isRepeat] remembers the new content.
-func (m *mapper) isRevised(w *wireMessage) bool {
-	content, ok := m.Session.IDs.Get(messageKey(w.ID))
-	return ok && content != core.Fingerprint{} && w.ID != ""
-}
-
-// isKnownEntry reports whether the session has had this entry of logs.json, and remembers
-// it.
-func (m *mapper) isKnownEntry(id, text lenient.Text) bool {
-	key := core.FingerprintOf("line", string(id), string(text))
-	if _, ok := m.Session.IDs.Get(key); ok {
-		m.Duplicate = true
-		return true
-	}
-	m.Session.IDs.Put(key, key)
-	return false
+	return true
 }
 
 // promptFile is one of the two files that state a prompt.
@@ -76,12 +83,12 @@ const (
 	inSession                   // the session's own file
 )
 
-// isPromptRepeat reports whether the other file has stated a prompt. Each prompt of a file
+// prompt reports whether the other file has stated a prompt. Each prompt of a file
 // repeats one of the other: the counts of those that are not repeated yet, by file, are
 // the first bytes of a value in the memory of ids.
-func (m *mapper) isPromptRepeat(text string, in promptFile) bool {
+func (k known) prompt(text string, in promptFile) bool {
 	key := core.FingerprintOf("prompt", strings.TrimSpace(text))
-	counts, _ := m.Session.IDs.Get(key)
+	counts, _ := k.ids.Get(key)
 	mine, other := &counts[inLogs], &counts[inSession]
 	if in == inSession {
 		mine, other = other, mine
@@ -89,11 +96,10 @@ func (m *mapper) isPromptRepeat(text string, in promptFile) bool {
 	isRepeat := *other > 0
 	if isRepeat {
 		*other--
-		m.repeated = true
 	} else if *mine < 255 {
 		*mine++
 	}
-	m.Session.IDs.Put(key, counts)
+	k.ids.Put(key, counts)
 	return isRepeat
 }
 

@@ -38,32 +38,34 @@ type result struct {
 func resultID(call lenient.Text) lenient.Text { return call + "#result" }
 
 // hasResult reports whether the session has emitted the result of a call.
-func (m *mapper) hasResult(call lenient.Text) bool { return m.Session.HasEvent(string(resultID(call))) }
+func (e *emitter) hasResult(call lenient.Text) bool {
+	return e.Session.HasEvent(string(resultID(call)))
+}
 
 // answeredKey is the key of a call whose result was emitted from a response.
 func answeredKey(call lenient.Text) core.Fingerprint {
 	return core.FingerprintOf("response", string(call))
 }
 
-// isAnswered reports whether the result of a call was emitted from a response.
-func (m *mapper) isAnswered(call lenient.Text) bool {
-	_, ok := m.Session.IDs.Get(answeredKey(call))
+// answered reports whether the result of a call was emitted from a response.
+func (k known) answered(call lenient.Text) bool {
+	_, ok := k.ids.Get(answeredKey(call))
 	return ok
 }
 
 // emitResponses emits the results among the parts of a message of the user's side, except
 // those that the calls have stated.
-func (m *mapper) emitResponses(w *wireMessage) {
+func emitResponses(m *mapper, w *wireMessage) {
 	parts := w.body().parts
 	for i := range parts {
 		if parts[i].isResponse() {
-			m.emitResponse(w, i, &parts[i])
+			emitResponse(m, w, i, &parts[i])
 		}
 	}
 }
 
 // emitResponse emits the result in a part of a message.
-func (m *mapper) emitResponse(w *wireMessage, i int, p *part) {
+func emitResponse(m *mapper, w *wireMessage, i int, p *part) {
 	v := &p.FunctionResponse.Value
 	if v.ID != "" && m.hasResult(v.ID) {
 		m.repeated = true
@@ -238,8 +240,8 @@ func screenText(screen jsontext.Value) string {
 }
 
 // emitResult emits the result of a call; id is that of the event.
-func (m *mapper) emitResult(id, callID lenient.Text, r result) {
-	made, _ := m.Session.RecallCall(string(callID))
+func (e *emitter) emitResult(id, callID lenient.Text, r result) {
+	made, _ := e.Session.RecallCall(string(callID))
 	name := cmp.Or(lenient.Text(made.Tool), r.name)
 	tool := core.ToolOf(string(name))
 	d := core.Draft{OnChannel: tool.Channel}
@@ -255,7 +257,7 @@ func (m *mapper) emitResult(id, callID lenient.Text, r result) {
 	if r.created && path != "" && len(path) <= core.MaxPath {
 		d.Files = []envelopes.File{{Path: path, Op: envelopes.OpCreate}}
 	}
-	m.emit(id, d)
+	e.put(id, d)
 }
 
 // text returns what the human sees, else what the model reads; nil for no result.

@@ -54,45 +54,46 @@ func (r *wireRecord) isStream() bool {
 
 // emitStream emits a line of the stream, or the one document. Any line but an answer of the
 // model ends the deltas before it.
-func (m *mapper) emitStream() {
-	m.noteParts(core.UnknownBlock, &m.Content)
+func emitStream(m *mapper) {
+	noteParts(m.Builder, core.UnknownBlock, &m.Content)
 	if m.Type == "message" && m.Role != "user" {
-		m.emitAnswer()
+		emitAnswer(m)
 		return
 	}
-	m.flush()
+	m.st.Deltas.flush(&m.emitter)
 	switch m.Type {
 	case "init":
 		m.Session.SetModel(string(m.Model))
-		m.beginRunUsage()
-		m.emitSystem("", envelopes.Meta, "")
+		beginRunUsage(m)
+		m.putSystem("", envelopes.Meta, "")
 	case "message":
-		m.emitStreamPrompt()
+		emitStreamPrompt(m)
 	case "tool_use":
 		m.emitCall(m.ToolID, m.ToolName, m.Parameters, "", lenient.Text(m.Session.Model))
 	case "tool_result":
-		m.emitStreamResult()
+		emitStreamResult(m)
 	case "error":
-		m.emitStreamError()
+		emitStreamError(m)
 	case "result":
-		m.emitSystem("", envelopes.SessionSummary, "")
-		m.emitRunEnd()
+		m.putSystem("", envelopes.SessionSummary, "")
+		emitRunEnd(m)
 	default:
-		m.emitResponseDocument()
+		emitResponseDocument(m)
 	}
 }
 
 // emitAnswer emits what the model says as a whole, or joins a delta of it.
-func (m *mapper) emitAnswer() {
+func emitAnswer(m *mapper) {
 	text := m.Content.text()
+	pending := &m.st.Deltas
 	if m.Delta {
-		m.joinDelta(text)
+		pending.join(&m.emitter, text)
 		return
 	}
-	if m.st.Deltas.Text == text {
-		m.st.Deltas = deltas{} // the whole of them
+	if pending.Text == text {
+		*pending = deltas{} // the whole of them
 	}
-	m.flush()
+	pending.flush(&m.emitter)
 	if strings.TrimSpace(text) == "" {
 		m.skip = core.SkipEmpty
 		return
@@ -100,50 +101,50 @@ func (m *mapper) emitAnswer() {
 	m.emitStreamText(text, nil)
 }
 
-// joinDelta joins a delta to those before it. When they are too long to be remembered, the
+// join joins a delta to those before it. When they are too long to be remembered, the
 // text goes on in another event.
-func (m *mapper) joinDelta(text string) {
-	joined := m.st.Deltas.Text + text
+func (d *deltas) join(e *emitter, text string) {
+	joined := d.Text + text
 	if !core.FitsDelta(joined) {
-		m.flush()
+		d.flush(e)
 		joined = text
 	}
 	if !core.FitsDelta(joined) {
-		m.emitStreamText(joined, nil)
+		e.emitStreamText(joined, nil)
 		return
 	}
-	m.st.Deltas = deltas{From: m.PendingRecord(), Text: joined}
-	m.skip = core.SkipProgress
+	*d = deltas{From: e.PendingRecord(), Text: joined}
+	e.skip = core.SkipProgress
 }
 
 // flush emits the deltas that are pending, as one event of the last of them.
-func (m *mapper) flush() {
-	is := m.st.Deltas
-	m.st.Deltas = deltas{}
+func (d *deltas) flush(e *emitter) {
+	is := *d
+	*d = deltas{}
 	if strings.TrimSpace(is.Text) != "" {
-		m.emitStreamText(is.Text, &is.From)
+		e.emitStreamText(is.Text, &is.From)
 	}
 }
 
 // emitStreamText emits an answer of the model; from is its record, nil for the current one.
-func (m *mapper) emitStreamText(text string, from *core.Pending) {
+func (e *emitter) emitStreamText(text string, from *core.Pending) {
 	d := core.Draft{OnChannel: envelopes.ChannelChat, From: from}
-	d.EventType, d.Text, d.Model = envelopes.AssistantMessage, &text, lenient.Text(m.Session.Model).Ptr()
-	m.emit("", d)
+	d.EventType, d.Text, d.Model = envelopes.AssistantMessage, &text, lenient.Text(e.Session.Model).Ptr()
+	e.put("", d)
 }
 
 // emitStreamPrompt emits the prompt of a run.
-func (m *mapper) emitStreamPrompt() {
+func emitStreamPrompt(m *mapper) {
 	kind, text := speechOf(m.Content.prompt())
 	if strings.TrimSpace(text) == "" {
 		m.skip = core.SkipEmpty
 		return
 	}
-	m.emit("", core.DraftOf(kind, text))
+	m.put("", core.DraftOf(kind, text))
 }
 
 // emitStreamResult emits the result of a tool.
-func (m *mapper) emitStreamResult() {
+func emitStreamResult(m *mapper) {
 	if m.Status != "" && statusOf(m.Status) == "" {
 		m.Unknown(core.UnknownOutput, "status", m.Status)
 	}
@@ -159,30 +160,30 @@ func (m *mapper) emitStreamResult() {
 }
 
 // emitStreamError emits a warning or an error.
-func (m *mapper) emitStreamError() {
+func emitStreamError(m *mapper) {
 	if m.Severity == "warning" {
-		m.emitSystem("", envelopes.SystemMessage, m.Message)
+		m.putSystem("", envelopes.SystemMessage, m.Message)
 		return
 	}
 	code, _ := core.VendorError(m.Error)
-	m.emit("", m.Session.ErrorDraft(code, string(m.Message)))
+	m.put("", m.Session.ErrorDraft(code, string(m.Message)))
 }
 
 // emitResponseDocument emits the one document of a run.
-func (m *mapper) emitResponseDocument() {
-	m.beginRunUsage()
+func emitResponseDocument(m *mapper) {
+	beginRunUsage(m)
 	if strings.TrimSpace(string(m.Response)) != "" {
 		m.emitStreamText(string(m.Response), nil)
 	} else {
-		m.emitSystem("", envelopes.Meta, "")
+		m.putSystem("", envelopes.Meta, "")
 	}
-	m.emitRunEnd()
+	emitRunEnd(m)
 }
 
 // emitRunEnd emits what a run has used, and its failure.
-func (m *mapper) emitRunEnd() {
-	m.noteStats(&m.Stats.Value)
-	m.emitRunUsage()
+func emitRunEnd(m *mapper) {
+	noteStats(m, &m.Stats.Value)
+	emitRunUsage(m)
 	if !lenient.IsValue(m.Error) {
 		return
 	}
@@ -190,5 +191,5 @@ func (m *mapper) emitRunEnd() {
 	if message == "" {
 		code, message = "", code
 	}
-	m.emit("", m.Session.ErrorDraft(code, message))
+	m.put("", m.Session.ErrorDraft(code, message))
 }

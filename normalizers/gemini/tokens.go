@@ -90,8 +90,8 @@ func (i *increment) set(e *envelopes.AgentEventV1) {
 // increment returns what figures add to the highest ones seen of an API call, and remembers
 // them; nil for nothing. What was read from the cache is a part of the input, so usage
 // cannot have more of it than of the input: the rest follows with a later increment.
-func (m *mapper) increment(apiCall core.Fingerprint, key string, t *tokens) *increment {
-	before, _ := m.Session.APICalls.Get(apiCall)
+func (e *emitter) increment(apiCall core.Fingerprint, key string, t *tokens) *increment {
+	before, _ := e.Session.APICalls.Get(apiCall)
 	now := before.Raise(core.Consumption{
 		Input:     t.Input.Count(),
 		CacheRead: t.Cached.Count(),
@@ -120,13 +120,13 @@ func (m *mapper) increment(apiCall core.Fingerprint, key string, t *tokens) *inc
 	if key != "" {
 		i.usage.Prompt = now.Input + now.Tool
 	}
-	m.Session.APICalls.Put(apiCall, now)
+	e.Session.APICalls.Put(apiCall, now)
 	return i
 }
 
 // emitMessageUsage adds what a message states of tokens to its first event, or emits an
 // event for it where the message has none. Copied messages are billed elsewhere.
-func (m *mapper) emitMessageUsage(w *wireMessage) {
+func emitMessageUsage(m *mapper, w *wireMessage) {
 	if !w.Tokens.OK || w.ID == "" && m.Duplicate {
 		return
 	}
@@ -141,19 +141,19 @@ func (m *mapper) emitMessageUsage(w *wireMessage) {
 	if m.First < 0 {
 		d := core.SystemDraft(envelopes.Meta, "")
 		d.Model = w.Model.Ptr()
-		m.emit(m.usageID(w.ID), d)
+		m.put(m.usageID(w.ID), d)
 	}
 	m.AddUsage(i.usage, i.set)
 }
 
 // usageID returns the id of an event for figures that came late. Figures that grow once
 // more do not replace those before but add to them, so they have an id of their own.
-func (m *mapper) usageID(message lenient.Text) lenient.Text {
+func (e *emitter) usageID(message lenient.Text) lenient.Text {
 	if message == "" {
 		return ""
 	}
 	id := message + "#usage"
-	for n := 2; m.Session.HasEvent(string(id)); n++ {
+	for n := 2; e.Session.HasEvent(string(id)); n++ {
 		id = message + lenient.Text("#usage"+strconv.Itoa(n))
 	}
 	return id
@@ -163,17 +163,17 @@ func (m *mapper) usageID(message lenient.Text) lenient.Text {
 var theRun = core.FingerprintOf("run")
 
 // beginRunUsage begins the count of a run.
-func (m *mapper) beginRunUsage() { m.Session.APICalls.Put(theRun, core.Consumption{}) }
+func beginRunUsage(m *mapper) { m.Session.APICalls.Put(theRun, core.Consumption{}) }
 
 // emitRunUsage adds what a run has used to the first event of the record, or emits an event
 // for it where a document has taken the id of that.
-func (m *mapper) emitRunUsage() {
+func emitRunUsage(m *mapper) {
 	i := m.increment(theRun, "", m.Stats.Value.tokens())
 	if i == nil {
 		return
 	}
 	if m.First < 0 {
-		m.emitSystem(lenient.Text("@"+strconv.FormatUint(m.Session.Records, 10)+"#usage"), envelopes.Meta, "")
+		m.putSystem(lenient.Text("@"+strconv.FormatUint(m.Session.Records, 10)+"#usage"), envelopes.Meta, "")
 	}
 	m.AddUsage(i.usage, i.set)
 }

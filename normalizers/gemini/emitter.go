@@ -1,0 +1,119 @@
+package gemini
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// emitter emits the events of a record, or of the elements of a document.
+type emitter struct {
+	*core.Builder
+	st    *state
+	known known
+
+	// The current element of a document.
+	number  int  // from 1; 0 where the number of the record is that of its events
+	unnamed int  // its events without an id so far
+	history bool // it is of a history that the vendor has written again
+	copied  bool // and the session has never seen it
+
+	elementEmitted bool            // an element that is finished has an event
+	repeated       bool            // another record has stated some of it before
+	skip           core.SkipReason // where it is another one than [emitter.skipReason] finds
+}
+
+// skipReason returns why the record has no event of its own, for the case that it has none;
+// empty where an element of it has one.
+func (e *emitter) skipReason() core.SkipReason {
+	switch {
+	case e.elementEmitted:
+		return ""
+	case e.skip != "":
+		return e.skip
+	case e.repeated:
+		return core.SkipMirror
+	case e.Duplicate:
+		return core.SkipDuplicate
+	default:
+		return core.SkipEmpty
+	}
+}
+
+// put emits an event of the record, or of the current element; id is empty where the
+// vendor states none.
+func (e *emitter) put(id lenient.Text, d core.Draft) bool {
+	if id == "" && e.number > 0 {
+		id = lenient.Text("@" + strconv.Itoa(e.number))
+		if e.unnamed > 0 {
+			id += lenient.Text("." + strconv.Itoa(e.unnamed))
+		}
+		e.unnamed++
+	}
+	d.EventID = string(id)
+	if agent := e.st.Agent; agent != "" {
+		d.Thread = core.FingerprintOf("agent", agent)
+		d.AgentID, d.IsInternal = &agent, true
+	}
+	if e.copied && d.Origin == "" && d.EventType != envelopes.SessionSummary {
+		d.Origin = envelopes.OriginCopied
+	}
+	return e.Emit(d)
+}
+
+// putSystem emits an event in which the program speaks, not the conversation.
+func (e *emitter) putSystem(id lenient.Text, t envelopes.EventType, text lenient.Text) {
+	e.put(id, core.SystemDraft(t, text))
+}
+
+// emitSummary emits the summary of the session, unless it is the last one stated.
+func (e *emitter) emitSummary(text lenient.Text) {
+	if text == "" || !e.isNewValue("summary", text) {
+		return
+	}
+	d := core.Draft{OnChannel: envelopes.ChannelChat}
+	d.EventType, d.Text = envelopes.SessionSummary, text.Ptr()
+	e.put("", d)
+}
+
+// isNewValue reports whether a value differs from the last one of its name in the session,
+// and remembers it.
+func (e *emitter) isNewValue(name string, value lenient.Text) bool {
+	is := core.StatedValue{Type: core.Cut(name, core.MaxName), Value: core.FingerprintOf(string(value))}
+	last := &e.st.Stated
+	if slices.Contains(*last, is) {
+		e.Duplicate = true
+		return false
+	}
+	others := last.Without(func(v core.StatedValue) bool { return v.Type == is.Type })
+	*last = others.Push(is, core.MaxStated, &e.Session.Lost)
+	return true
+}
+
+// beginElement begins the n-th element of a document. One without a time is as late as the
+// last event.
+func (e *emitter) beginElement(n int, raw jsontext.Value, timestamp lenient.Text) {
+	e.number, e.unnamed, e.Raw, e.First = n, 0, raw, -1
+	if e.history {
+		e.number = 0
+	}
+	if ts, ok := core.ParseTime(string(timestamp)); ok {
+		e.TS = ts
+	} else if e.Session.TS != "" {
+		e.TS = e.Session.TS
+	}
+}
+
+// endElement ends an element: its first event carries it.
+func (e *emitter) endElement() {
+	if e.First >= 0 {
+		e.CarryRaw(e.First, e.Raw)
+		e.elementEmitted = true
+	}
+	e.number, e.Raw, e.First, e.copied = 0, e.Record.Data, -1, false
+}
