@@ -12,8 +12,8 @@ import (
 
 // assistant emits the events of an assistant's record. The tokens that the record adds go
 // on its first event.
-func (c *mapper) assistant() {
-	c.matchPartial()
+func assistant(c *mapper) {
+	matchPartial(c)
 	content := &c.Message.Value.Content
 	text, _ := content.text()
 	hasText := strings.TrimSpace(text) != ""
@@ -22,20 +22,20 @@ func (c *mapper) assistant() {
 	}
 	before := len(c.Events)
 	if bool(c.IsAPIErrorMessage) || c.streamed && lenient.IsValue(c.Error) {
-		c.vendorError(text)
+		vendorError(c, text)
 		hasText = false
 	}
 	m := assistantMessage{
 		blocks: content.blocks,
 		id:     func(suffix string) lenient.Text { return withSuffix(c.UUID, suffix) },
-		result: c.toolResult,
+		result: func(b *block) { emitToolResult(c, b) },
 	}
 	if hasText {
 		m.text = &text
 	}
 	c.emitMessage(m)
 
-	usage := c.usageIncrement()
+	usage := usageIncrement(c)
 	if len(c.Events) == before {
 		switch {
 		case !c.Duplicate:
@@ -98,11 +98,11 @@ func (e *emitter) emptyMessage(id lenient.Text) {
 
 // vendorError emits an error that the record reports; text is the text that the record
 // states beside it.
-func (c *mapper) vendorError(text string) {
+func vendorError(c *mapper, text string) {
 	code, message := core.VendorError(c.Error)
 	if code == "" {
 		code = string(cmp.Or(lenient.Scalar(c.APIErrorStatus), c.APIRefusalCategory))
 	}
 	message = cmp.Or(message, text)
-	c.fail(c.UUID, code, message, cmp.Or(text, message))
+	c.putError(c.UUID, code, message, cmp.Or(text, message))
 }

@@ -26,13 +26,13 @@ type mail struct {
 	Text lenient.Text `json:"text"`
 }
 
-// attachment emits the event of an attachment by its type. An unknown type is injected
+// attached emits the event of an attachment by its type. An unknown type is injected
 // content.
-func (c *mapper) attachment() {
+func attached(c *mapper) {
 	a := &c.Attachment.Value
 	switch {
 	case a.Type == "queued_command":
-		c.queuedCommand(a)
+		queuedCommand(c, a)
 	case a.Type == "teammate_mailbox" && len(a.Messages) > 0:
 		var parts []string
 		for _, m := range a.Messages {
@@ -40,30 +40,30 @@ func (c *mapper) attachment() {
 		}
 		c.speak(c.UUID, core.DraftOf(core.SpeechAgent, strings.Join(parts, "\n")))
 	case strings.HasPrefix(string(a.Type), "hook_") && a.Type != "hook_additional_context":
-		c.runtime(c.UUID, envelopes.Log, joinLines(a.Stdout, a.Stderr, a.text()))
+		c.putSystem(c.UUID, envelopes.Log, joinLines(a.Stdout, a.Stderr, a.text()))
 	default:
 		if !knownAttachments[a.Type] {
 			c.Unknown(core.UnknownRecord, c.Type, a.Type)
 		}
 		d := injected(a.text())
-		d.Metadata = c.attachmentFact(a.Type)
+		d.Metadata = attachmentFact(c, a.Type)
 		c.speak(c.UUID, d)
 	}
 }
 
 // queuedCommand emits a prompt that was typed while the agent worked, or a notification of
 // Claude Code that went through the queue of prompts.
-func (c *mapper) queuedCommand(a *attachment) {
+func queuedCommand(c *mapper, a *attachment) {
 	text, hasText := a.Prompt.text()
 	switch {
 	case a.CommandMode == "task-notification" || bool(a.IsMeta):
 		c.speak(c.UUID, core.DraftOf(core.SpeechInjected, text))
 	case strings.TrimSpace(text) != "":
-		c.userText(text, a.Origin.Value)
+		userText(c, text, a.Origin.Value)
 	case len(a.Prompt.blocks) > 0 && !hasText:
 		c.speak(c.UUID, mediaPrompt())
 	default:
-		c.runtime(c.UUID, envelopes.Meta, "")
+		c.putSystem(c.UUID, envelopes.Meta, "")
 	}
 }
 

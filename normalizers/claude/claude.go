@@ -144,31 +144,31 @@ func (c *mapper) record() {
 	switch c.Type {
 	// Of a transcript.
 	case "system":
-		c.system()
+		system(c)
 	case "attachment":
-		c.attachment()
+		attached(c)
 	case "queue-operation":
-		c.queueOperation()
+		queueOperation(c)
 	case "file-history-snapshot":
-		c.fileHistorySnapshot()
+		fileHistorySnapshot(c)
 	case "file-history-delta":
-		c.fileHistoryDelta()
+		fileHistoryDelta(c)
 	case "summary":
-		c.summary(cmp.Or(c.Summary, c.Text))
+		summary(c, cmp.Or(c.Summary, c.Text))
 	case "ai-title":
-		c.stated(envelopes.SessionSummary, c.AITitle)
+		stated(c, envelopes.SessionSummary, c.AITitle)
 	case "custom-title":
-		c.stated(envelopes.SessionSummary, c.CustomTitle)
+		stated(c, envelopes.SessionSummary, c.CustomTitle)
 	case "agent-name":
-		c.stated(envelopes.Meta, c.AgentName)
+		stated(c, envelopes.Meta, c.AgentName)
 	case "mode":
-		c.stated(envelopes.Meta, c.Mode)
+		stated(c, envelopes.Meta, c.Mode)
 	case "permission-mode":
-		c.stated(envelopes.Meta, c.PermissionMode)
+		stated(c, envelopes.Meta, c.PermissionMode)
 	case "pr-link":
-		c.stated(envelopes.Meta, c.PRURL, lenient.Text(c.PRNumber), c.PRRepository)
+		stated(c, envelopes.Meta, c.PRURL, lenient.Text(c.PRNumber), c.PRRepository)
 	case "worktree-state":
-		c.stated(envelopes.Meta, "", lenient.Text(c.WorktreeSession))
+		stated(c, envelopes.Meta, "", lenient.Text(c.WorktreeSession))
 	case "last-prompt":
 		c.skip = core.SkipMirror
 	case "bridge-session":
@@ -178,17 +178,17 @@ func (c *mapper) record() {
 
 	// Of the SDK.
 	case "stream_event":
-		c.streamEvent()
+		apiEvent(c)
 	case "result":
 		if c.Key != "" { // of the journal of a workflow
-			c.conversation()
+			conversation(c)
 		} else {
-			c.runResult()
+			runResult(c)
 		}
 	case "rate_limit_event":
-		c.rateLimit()
+		rateLimitEvent(c)
 	case "auth_status":
-		c.authStatus()
+		authStatus(c)
 	case "control_request", "control_response", "control_cancel_request":
 		c.skip = core.SkipControl
 	case "keep_alive":
@@ -200,35 +200,35 @@ func (c *mapper) record() {
 		if !knownRecords[c.Type] {
 			c.Unknown(core.UnknownRecord, c.Type)
 		}
-		c.conversation()
+		conversation(c)
 	}
 }
 
 // conversation emits the events of a message, whatever the type of its record is, and of a
 // tool result without one. Any other record becomes a meta event that keeps it whole.
-func (c *mapper) conversation() {
+func conversation(c *mapper) {
 	role := c.Message.Value.Role
 	if role == "" && c.Message.OK {
 		role = c.Type
 	}
-	c.noteMessage()
+	noteMessage(c)
 	switch {
 	case role == "assistant":
-		c.assistant()
+		assistant(c)
 	case role == "user":
-		c.user()
+		user(c)
 	case lenient.IsValue(c.ToolUseResult):
-		c.toolResult(&block{})
+		emitToolResult(c, &block{})
 	default:
-		c.unknown()
+		unknown(c)
 	}
 }
 
 // unknown emits the event of a record of an unknown type. It changes no other event: the
 // record does not set the time of later records, nor does it count for the queue.
-func (c *mapper) unknown() {
+func unknown(c *mapper) {
 	ts := c.Session.TS
-	c.runtime(c.UUID, envelopes.Meta, c.text())
+	c.putSystem(c.UUID, envelopes.Meta, c.text())
 	c.Session.TS = ts
 	c.st.Unknown++
 }

@@ -49,14 +49,14 @@ func (e *emitter) setModel(model lenient.Text) {
 	}
 }
 
-// runtime emits an event in which Claude Code itself speaks, not a participant of the
+// putSystem emits an event in which Claude Code itself speaks, not a participant of the
 // conversation.
-func (e *emitter) runtime(id lenient.Text, t envelopes.EventType, text lenient.Text) {
+func (e *emitter) putSystem(id lenient.Text, t envelopes.EventType, text lenient.Text) {
 	e.put(id, core.SystemDraft(t, text))
 }
 
-// fail emits an error that has a code and a message; text is the text of the event.
-func (e *emitter) fail(id lenient.Text, code, message, text string) {
+// putError emits an error that has a code and a message; text is the text of the event.
+func (e *emitter) putError(id lenient.Text, code, message, text string) {
 	d := e.Session.ErrorDraft(code, message)
 	d.Text = lenient.Text(text).Ptr()
 	e.put(id, d)

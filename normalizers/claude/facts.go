@@ -17,12 +17,12 @@ import (
 const maxListed = 64
 
 // factsOf returns the metadata of an event with a fact.
-func (c *mapper) factsOf(name string, fact any) *envelopes.Metadata {
+func (e *emitter) factsOf(name string, fact any) *envelopes.Metadata {
 	facts := map[string]any{name: fact}
-	if c.parentToolUseID != "" {
-		facts["parentToolUseId"] = c.parentToolUseID
+	if e.parentToolUseID != "" {
+		facts["parentToolUseId"] = e.parentToolUseID
 	}
-	return c.Session.MetadataWithFacts(facts)
+	return e.Session.MetadataWithFacts(facts)
 }
 
 // textOf returns a text of at most max bytes; nil where there is none.
@@ -62,8 +62,8 @@ type systemFacts struct {
 	StopReason            lenient.Text   `json:"stopReason"`
 }
 
-// systemFacts reads them.
-func (c *mapper) systemFacts() (f systemFacts) {
+// readSystemFacts reads them.
+func readSystemFacts(c *mapper) (f systemFacts) {
 	lenient.ReadObject(c.Record.Data, &f)
 	return f
 }
@@ -75,8 +75,8 @@ type turnFact struct {
 }
 
 // turnDuration emits the end of a turn.
-func (c *mapper) turnDuration() {
-	in := c.systemFacts()
+func turnDuration(c *mapper) {
+	in := readSystemFacts(c)
 	d := core.SystemDraft(envelopes.Meta, c.text())
 	d.Metadata = c.factsOf("turn", turnFact{countOf(in.DurationMS), countOf(in.MessageCount)})
 	c.put(c.UUID, d)
@@ -92,8 +92,8 @@ type hookFact struct {
 
 // stopHookSummary emits what the hooks did at the end of a turn. Their errors are no
 // metadata.error: the turn has not failed.
-func (c *mapper) stopHookSummary() {
-	in := c.systemFacts()
+func stopHookSummary(c *mapper) {
+	in := readSystemFacts(c)
 	fact := hookFact{PreventedContinuation: boolOf(in.PreventedContinuation), StopReason: textOf(in.StopReason, core.MaxFieldText)}
 	if in.HookErrors.Kind() == '[' {
 		var failures []string
@@ -226,7 +226,7 @@ type commandPermissionsFact struct {
 }
 
 // attachmentFact returns the metadata of an attachment that states a fact; nil for any other.
-func (c *mapper) attachmentFact(t lenient.Text) *envelopes.Metadata {
+func attachmentFact(c *mapper, t lenient.Text) *envelopes.Metadata {
 	var in struct {
 		Attachment attachmentFacts `json:"attachment"`
 	}

@@ -55,7 +55,7 @@ type usageBeside struct {
 }
 
 // noteMessage notes the types of blocks and the figures of the message that are not known.
-func (c *mapper) noteMessage() {
+func noteMessage(c *mapper) {
 	blocks := c.Message.Value.Content.blocks
 	for i := range blocks {
 		if b := &blocks[i]; !knownBlocks[b.Type] && !b.isCall() && !b.isResult() {
@@ -73,7 +73,7 @@ func (e *emitter) noteUsage(u *usage) {
 }
 
 // noteOutput notes the form of a result, and the types of its blocks, that are not known.
-func (c *mapper) noteOutput(b *block) {
+func noteOutput(c *mapper, b *block) {
 	blocks := b.Content.blocks
 	for i := range blocks {
 		if t := blocks[i].Type; !knownOutputs[t] && !strings.HasSuffix(string(t), "_result") && !strings.HasSuffix(string(t), "_error") {

@@ -38,6 +38,18 @@ type delta struct {
 	PartialJSON lenient.Text `json:"partial_json"`
 }
 
+// partials are the messages of which deltas came, one a thread.
+type partials struct {
+	Partials core.Window[partialMessage] `json:"partials,omitzero"`
+}
+
+func (ps *partials) size() (n int) {
+	for i := range ps.Partials {
+		n += ps.Partials[i].size()
+	}
+	return n
+}
+
 // partialMessage is a message of which deltas came. A thread has at most one.
 //
 // As a rule records follow that state the same blocks whole; they emit the events. Where
@@ -74,15 +86,15 @@ func (p *partialMessage) size() int {
 	return n
 }
 
-// streamEvent adds an event of the API to the partial message of its thread.
-func (c *mapper) streamEvent() {
+// apiEvent adds an event of the API to the partial message of its thread.
+func apiEvent(c *mapper) {
 	e := &c.Event.Value
 	switch e.Type {
 	case "ping":
 		c.skip = core.SkipHeartbeat
 	case "error":
 		code, message := core.VendorError(e.Error)
-		c.fail(c.UUID, code, message, message)
+		c.putError(c.UUID, code, message, message)
 	case "message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta", "message_stop":
 		c.skip = core.SkipProgress
 		if e.Type == "content_block_delta" && !knownDeltas[e.Delta.Value.Type] {
@@ -91,14 +103,14 @@ func (c *mapper) streamEvent() {
 		c.updatePartial(e)
 	default:
 		c.Unknown(core.UnknownRecord, c.Type, e.Type)
-		c.runtime(c.UUID, envelopes.Meta, "")
+		c.putSystem(c.UUID, envelopes.Meta, "")
 	}
 }
 
 // updatePartial applies an event of the API to the partial message of the thread, or to a
 // new one.
 func (c *mapper) updatePartial(e *streamEvent) {
-	at := c.partialIndex()
+	at := c.st.of(c.thread)
 	if at >= 0 && (e.Type == "message_start" || c.st.Partials[at].Ended) {
 		c.flushThread()
 		at = -1
@@ -111,7 +123,7 @@ func (c *mapper) updatePartial(e *streamEvent) {
 	p.Ended = e.Type == "message_stop"
 	c.updateMessage(&p, e)
 	if e.Type == "content_block_start" || e.Type == "content_block_delta" {
-		c.updateBlock(&p, e)
+		c.st.updateBlock(&p, e)
 	}
 	if at >= 0 {
 		c.st.Partials = c.st.Partials.With(at, p)
@@ -123,9 +135,9 @@ func (c *mapper) updatePartial(e *streamEvent) {
 	c.st.Partials = c.st.Partials.Push(p, maxPartials, nil)
 }
 
-// partialIndex returns the index of the partial message of the thread; -1 for none.
-func (e *emitter) partialIndex() int {
-	return slices.IndexFunc(e.st.Partials, func(p partialMessage) bool { return p.Thread == e.thread })
+// of returns the index of the partial message of a thread; -1 for none.
+func (ps *partials) of(thread core.Fingerprint) int {
+	return slices.IndexFunc(ps.Partials, func(m partialMessage) bool { return m.Thread == thread })
 }
 
 // updateMessage sets what an event of the API states about the whole message.
@@ -146,7 +158,7 @@ func (e *emitter) updateMessage(p *partialMessage, event *streamEvent) {
 }
 
 // updateBlock applies the start of a block or a delta to the block of its index.
-func (e *emitter) updateBlock(p *partialMessage, event *streamEvent) {
+func (ps *partials) updateBlock(p *partialMessage, event *streamEvent) {
 	index := event.Index.Count()
 	at := slices.IndexFunc(p.Blocks, func(b partialBlock) bool { return b.Index == index })
 	block := partialBlock{Index: index, Type: "text"}
@@ -155,13 +167,13 @@ func (e *emitter) updateBlock(p *partialMessage, event *streamEvent) {
 	}
 	if start := &event.Block.Value; event.Block.OK {
 		block.Type, block.ID, block.Name = core.Cut(string(start.Type), core.MaxName), core.Cut(string(start.ID), core.MaxIdentity), core.Cut(string(start.Name), core.MaxName)
-		e.appendText(&block, start.Text+start.Thinking)
+		ps.appendText(&block, start.Text+start.Thinking)
 	}
 	delta := &event.Delta.Value
 	if delta.Thinking != "" && block.Type == "text" && at < 0 {
 		block.Type = "thinking" // its start was missed
 	}
-	e.appendText(&block, delta.Text+delta.Thinking+delta.PartialJSON)
+	ps.appendText(&block, delta.Text+delta.Thinking+delta.PartialJSON)
 	switch {
 	case at >= 0:
 		p.Blocks = p.Blocks.With(at, block)
@@ -172,17 +184,17 @@ func (e *emitter) updateBlock(p *partialMessage, event *streamEvent) {
 
 // appendText appends a chunk to a block, unless the session keeps too much text then. A
 // byte takes at most six in JSON, so most texts need not be encoded to be measured.
-func (e *emitter) appendText(b *partialBlock, chunk lenient.Text) {
+func (ps *partials) appendText(b *partialBlock, chunk lenient.Text) {
 	if chunk == "" {
 		return
 	}
 	size := len(chunk)
-	for text := range e.partialTexts() {
+	for text := range ps.texts() {
 		size += len(text)
 	}
 	if 6*size > maxPartialText {
 		size = quotedLen(string(chunk))
-		for text := range e.partialTexts() {
+		for text := range ps.texts() {
 			size += quotedLen(text)
 		}
 		b.Truncated = b.Truncated || size > maxPartialText
@@ -195,10 +207,10 @@ func (e *emitter) appendText(b *partialBlock, chunk lenient.Text) {
 // quotedLen returns the length of a text in JSON.
 func quotedLen(s string) int { return len(lenient.AppendQuote(nil, s)) }
 
-// partialTexts yields the texts of all blocks of all partial messages.
-func (e *emitter) partialTexts() iter.Seq[string] {
+// texts yields the texts of all blocks of all partial messages.
+func (ps *partials) texts() iter.Seq[string] {
 	return func(yield func(string) bool) {
-		for _, p := range e.st.Partials {
+		for _, p := range ps.Partials {
 			for _, b := range p.Blocks {
 				if !yield(b.Text) {
 					return
@@ -210,10 +222,10 @@ func (e *emitter) partialTexts() iter.Seq[string] {
 
 // matchPartial marks the blocks of the partial message that this record states whole. A
 // partial message of another id has no record yet: it is emitted before this record.
-func (c *mapper) matchPartial() {
+func matchPartial(c *mapper) {
 	id := core.Cut(string(c.Message.Value.ID), core.MaxIdentity)
 	c.flushPartials(func(p partialMessage) bool { return p.Thread == c.thread && p.Message != "" && p.Message != id })
-	at := c.partialIndex()
+	at := c.st.of(c.thread)
 	if at < 0 {
 		return
 	}

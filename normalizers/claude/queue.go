@@ -14,6 +14,20 @@ const (
 	duplicateWithin   = 64       // known records after a prompt of the queue within which its own record may come
 )
 
+// queue is the queue of the prompts that were typed while the agent worked, and those that it emitted.
+type queue struct {
+	Queue          core.Window[queuedPrompt]  `json:"queue,omitzero"`
+	EmittedPrompts core.Window[emittedPrompt] `json:"taken,omitzero"`
+}
+
+func (q *queue) size() int {
+	n := 24 * len(q.EmittedPrompts)
+	for _, p := range q.Queue {
+		n += 48 + len(p.Text)
+	}
+	return n
+}
+
 // queuedPrompt is an item of the queue.
 type queuedPrompt struct {
 	Key     core.Fingerprint `json:"k"`
@@ -34,111 +48,114 @@ type emittedPrompt struct {
 // types separate nothing: the next version of Claude Code may write any number of them.
 func (c *mapper) knownRecords() uint64 { return c.Session.Records - c.st.Unknown }
 
-// queueOperation follows the queue of the prompts that were typed while the agent worked
-// (README.md, Queue). As a rule a prompt has a record of its own when its turn comes. Only
-// a prompt that is removed without one is emitted here, as far as the queue has its text.
-func (c *mapper) queueOperation() {
+// queueOperation follows the queue (README.md, Queue). As a rule a prompt has a record of its own when its turn comes.
+// Only a prompt that is removed without one is emitted here, as far as the queue has its text.
+func queueOperation(c *mapper) {
 	c.skip = core.SkipQueued
+	q, content := &c.st.queue, string(c.text())
 	switch c.Operation {
 	case "enqueue":
-		c.enqueue(string(c.text()))
-	case "dequeue":
-		c.dequeue(false)
-	case "remove":
-		c.dequeue(true)
+		if !q.enqueue(content, &c.Session.Lost) {
+			c.speak("", core.DraftOf(speechOf(content))) // its id is the number of the record
+		}
+	case "dequeue", "remove":
+		if text := q.dequeue(content, c.Operation == "remove", c.knownRecords()); text != "" {
+			c.speak("", core.DraftOf(speechOf(text)))
+		}
 	case "popAll":
-		c.st.Queue = c.st.Queue.Without(func(p queuedPrompt) bool { return p.Human })
+		q.Queue = q.Queue.Without(func(p queuedPrompt) bool { return p.Human })
 	}
 }
 
-// enqueue adds a prompt. One that is too long to be remembered is emitted at once.
-func (c *mapper) enqueue(content string) {
+// enqueue adds a prompt. It reports false for one that is too long to be remembered, which is emitted at once.
+func (q *queue) enqueue(content string, lost *uint64) bool {
 	kind, text := speechOf(content)
 	p := queuedPrompt{Key: core.PromptKey(text), Human: kind == core.SpeechHuman || kind == core.SpeechCommand}
 	if p.Human && strings.TrimSpace(content) != "" {
 		size := len(content)
-		for _, o := range c.st.Queue {
+		for _, o := range q.Queue {
 			size += len(o.Text)
 		}
 		if size <= maxQueuedText {
 			p.Text = content
 		} else {
 			p.Early = true
-			c.speak("", core.DraftOf(kind, text)) // its id is the number of the record
 		}
 	}
-	c.st.Queue = c.st.Queue.Push(p, maxQueued, &c.Session.Lost)
+	q.Queue = q.Queue.Push(p, maxQueued, lost)
+	return !p.Early
 }
 
-// dequeue takes the item of the operation from the queue. An item that was removed, and not
-// processed, has no other record.
-func (c *mapper) dequeue(removed bool) {
-	at := c.operand()
+// dequeue takes the item of an operation with this content from the queue. It returns the text that is to be
+// emitted: of an item that was removed, and not processed, and so has no other record. record is the number of the
+// operation among the known records.
+func (q *queue) dequeue(content string, removed bool, record uint64) (text string) {
+	at := q.operand(content)
 	if at < 0 {
-		return
+		return ""
 	}
-	p := c.st.Queue[at]
-	c.st.Queue = withoutIndex(c.st.Queue, at)
-	emit := removed && p.Text != "" && !p.Emitted && !p.Early
-	if emit {
-		c.speak("", core.DraftOf(speechOf(p.Text)))
+	p := q.Queue[at]
+	q.Queue = withoutIndex(q.Queue, at)
+	if removed && !p.Emitted && !p.Early {
+		text = p.Text
 	}
-	if emit || p.Early && !p.Emitted {
-		c.st.EmittedPrompts = c.st.EmittedPrompts.Push(emittedPrompt{p.Key, c.knownRecords()}, maxEmittedPrompts, nil)
+	if text != "" || p.Early && !p.Emitted {
+		q.EmittedPrompts = q.EmittedPrompts.Push(emittedPrompt{p.Key, record}, maxEmittedPrompts, nil)
 	}
+	return text
 }
 
-// operand returns the index of the item that the operation takes: the one with its content,
+// operand returns the index of the item that an operation takes: the one with its content,
 // else one that a record has emitted since it was enqueued, else the oldest human one, else
 // the oldest; -1 for none.
-func (c *mapper) operand() int {
+func (q *queue) operand(content string) int {
 	choices := []func(queuedPrompt) bool{
 		func(p queuedPrompt) bool { return p.Emitted },
 		func(p queuedPrompt) bool { return p.Human },
 		func(queuedPrompt) bool { return true },
 	}
-	if content := c.text(); content != "" {
-		_, text := speechOf(string(content))
+	if content != "" {
+		_, text := speechOf(content)
 		key := core.PromptKey(text)
 		choices = slices.Insert(choices, 0, func(p queuedPrompt) bool { return p.Key == key })
 	}
 	for _, choice := range choices {
-		if at := slices.IndexFunc(c.st.Queue, choice); at >= 0 {
+		if at := slices.IndexFunc(q.Queue, choice); at >= 0 {
 			return at
 		}
 	}
 	return -1
 }
 
-// emittedByQueue reports whether the queue has emitted a prompt, and notes that the record
-// of the prompt has come.
-func (c *mapper) emittedByQueue(text string) bool {
+// hasEmitted reports whether the queue has emitted a prompt, and notes that the record of the
+// prompt has come; record is the number of that among the known records.
+func (q *queue) hasEmitted(text string, record uint64) bool {
 	key := core.PromptKey(text)
-	removed := func(p emittedPrompt) bool { return p.Key == key && c.knownRecords()-p.Record <= duplicateWithin }
-	if at := slices.IndexFunc(c.st.EmittedPrompts, removed); at >= 0 {
-		c.st.EmittedPrompts = withoutIndex(c.st.EmittedPrompts, at)
+	removed := func(p emittedPrompt) bool { return p.Key == key && record-p.Record <= duplicateWithin }
+	if at := slices.IndexFunc(q.EmittedPrompts, removed); at >= 0 {
+		q.EmittedPrompts = withoutIndex(q.EmittedPrompts, at)
 		return true
 	}
 	early := func(p queuedPrompt) bool { return p.Key == key && p.Early && !p.Emitted }
-	if at := slices.IndexFunc(c.st.Queue, early); at >= 0 {
-		p := c.st.Queue[at]
+	if at := slices.IndexFunc(q.Queue, early); at >= 0 {
+		p := q.Queue[at]
 		p.Emitted = true
-		c.st.Queue = c.st.Queue.With(at, p)
+		q.Queue = q.Queue.With(at, p)
 		return true
 	}
 	return false
 }
 
-// markQueued notes that a record emitted a prompt that is still in the queue.
-func (c *mapper) markQueued(text string) {
+// mark notes that a record emitted a prompt that is still in the queue.
+func (q *queue) mark(text string) {
 	key := core.PromptKey(text)
-	at := slices.IndexFunc(c.st.Queue, func(p queuedPrompt) bool { return p.Key == key && p.Human && !p.Emitted })
+	at := slices.IndexFunc(q.Queue, func(p queuedPrompt) bool { return p.Key == key && p.Human && !p.Emitted })
 	if at < 0 {
 		return
 	}
-	p := c.st.Queue[at]
+	p := q.Queue[at]
 	p.Emitted, p.Text = true, ""
-	c.st.Queue = c.st.Queue.With(at, p)
+	q.Queue = q.Queue.With(at, p)
 }
 
 // withoutIndex returns a window less one element.

@@ -13,7 +13,7 @@ import (
 // runResult emits the last record of a run of the SDK: a summary, and an error where the
 // run failed. The event carries the tokens that the run has used beyond the figures of its
 // calls, and the figures of the record in its metadata.
-func (c *mapper) runResult() {
+func runResult(c *mapper) {
 	c.flushPartials(nil)
 	text, failed := c.outcome()
 	d := core.SystemDraft(envelopes.SessionSummary, "")
@@ -41,19 +41,19 @@ func (c *mapper) runResult() {
 		// event, so it is removed only now.
 		c.Events[len(c.Events)-1].Event.Text = nil
 	}
-	c.addRunUsage()
+	addRunUsage(c)
 	c.st.Runs.end()
 	if failed {
 		code := "TASK_ERROR"
 		if c.Subtype != "" && c.Subtype != "success" {
 			code = string(c.Subtype)
 		}
-		c.fail(withSuffix(c.UUID, "#error"), code, text, text)
+		c.putError(withSuffix(c.UUID, "#error"), code, text, text)
 	}
 }
 
 // addRunUsage adds the tokens of the run that no call has stated to the event of its result.
-func (c *mapper) addRunUsage() {
+func addRunUsage(c *mapper) {
 	var figures usage
 	lenient.ReadObject(c.Usage, &figures)
 	c.noteUsage(&figures)
@@ -66,10 +66,10 @@ func (c *mapper) addRunUsage() {
 // outcome returns the text that a run ended with, and whether the run failed. The flag
 // decides: the subtype is "success" also where nobody was logged in. A subtype that names an
 // error decides too, because some versions leave the flag false then.
-func (c *mapper) outcome() (text string, failed bool) {
-	failed = bool(c.IsErrorSnake) || bool(c.IsErrorCamel) || strings.HasPrefix(string(c.Subtype), "error")
-	if text = resultText(c.Result); text == "" {
-		text = string(joinLines(c.Errors...))
+func (r *wireRecord) outcome() (text string, failed bool) {
+	failed = bool(r.IsErrorSnake) || bool(r.IsErrorCamel) || strings.HasPrefix(string(r.Subtype), "error")
+	if text = resultText(r.Result); text == "" {
+		text = string(joinLines(r.Errors...))
 	}
 	return text, failed
 }

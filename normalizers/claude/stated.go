@@ -12,7 +12,7 @@ import (
 )
 
 // summary emits the summary of a conversation.
-func (c *mapper) summary(text lenient.Text) {
+func summary(c *mapper, text lenient.Text) {
 	d := core.Draft{OnChannel: envelopes.ChannelChat}
 	d.EventType, d.Text = envelopes.SessionSummary, text.Ptr()
 	c.put(c.UUID, d)
@@ -21,7 +21,7 @@ func (c *mapper) summary(text lenient.Text) {
 // stated emits the value of a record that only states one, such as a title or a mode,
 // unless the last record of the type stated the same value. more are further parts of the
 // value.
-func (c *mapper) stated(t envelopes.EventType, value lenient.Text, more ...lenient.Text) {
+func stated(c *mapper, t envelopes.EventType, value lenient.Text, more ...lenient.Text) {
 	v := core.StatedValue{Type: string(c.Type), Value: core.FingerprintOf(string(value), fmt.Sprint(more))}
 	last := &c.st.Stated
 	if slices.Contains(*last, v) {
@@ -29,7 +29,7 @@ func (c *mapper) stated(t envelopes.EventType, value lenient.Text, more ...lenie
 	}
 	others := last.Without(func(o core.StatedValue) bool { return o.Type == v.Type })
 	*last = others.Push(v, core.MaxStated, &c.Session.Lost)
-	c.runtime("", t, value)
+	c.putSystem("", t, value)
 }
 
 // snapshot are the files that Claude Code saved before it changed them.
@@ -40,14 +40,14 @@ type snapshot struct {
 
 // fileHistorySnapshot emits a snapshot of files, also an empty one and an update of an
 // earlier one.
-func (c *mapper) fileHistorySnapshot() {
+func fileHistorySnapshot(c *mapper) {
 	d := snapshotDraft(len(c.Snapshot.Value.Files.Value))
 	d.Identity = string(c.Record.Data)
 	c.put(withSuffix(c.MessageID, "#snapshot"), d)
 }
 
 // fileHistoryDelta emits a snapshot of one file.
-func (c *mapper) fileHistoryDelta() {
+func fileHistoryDelta(c *mapper) {
 	d := snapshotDraft(1)
 	d.Touch(string(c.TrackingPath), "")
 	c.put("", d)

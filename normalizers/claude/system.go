@@ -14,53 +14,53 @@ import (
 
 // system emits the event of a record of type system by its subtype. An unknown subtype
 // is a record of an unknown type.
-func (c *mapper) system() {
+func system(c *mapper) {
 	switch c.Subtype {
 	case "init":
-		c.sessionInit()
+		sessionInit(c)
 	case "status":
 		if c.CompactError == "" {
 			c.skip = core.SkipProgress
 			return
 		}
-		c.fail(c.UUID, "compact_error", string(c.CompactError), string(c.CompactError))
+		c.putError(c.UUID, "compact_error", string(c.CompactError), string(c.CompactError))
 	case "hook_started", "hook_progress", "task_progress":
 		c.skip = core.SkipProgress
 	case "hook_response":
-		c.hookResponse()
+		hookResponse(c)
 	case "task_notification":
 		c.speak(c.UUID, injected(cmp.Or(c.Summary, c.text())))
 	case "local_command":
 		if strings.TrimSpace(string(c.text())) == "" {
-			c.runtime(c.UUID, envelopes.Meta, "")
+			c.putSystem(c.UUID, envelopes.Meta, "")
 			return
 		}
-		c.userText(string(c.text()), c.Origin.Value)
+		userText(c, string(c.text()), c.Origin.Value)
 	case "away_summary":
-		c.summary(c.text())
+		summary(c, c.text())
 	case "mirror_error":
 		message := string(lenient.Scalar(c.Error))
-		c.fail(c.UUID, "", message, message)
+		c.putError(c.UUID, "", message, message)
 	case "api_error", "api_refusal", "api_retry", "error":
-		c.vendorError(string(c.text()))
+		vendorError(c, string(c.text()))
 	case "stop_hook_summary":
-		c.stopHookSummary()
+		stopHookSummary(c)
 	case "turn_duration":
-		c.turnDuration()
+		turnDuration(c)
 	case "", "informational", "bridge_status", "model_refusal_fallback", "model_refusal_no_fallback":
-		c.runtime(c.UUID, envelopes.Log, c.text())
+		c.putSystem(c.UUID, envelopes.Log, c.text())
 	case "agents_killed", "api_metrics", "compact_boundary", "elicitation_complete", "file_snapshot", "files_persisted",
 		"local_command_output", "memory_saved", "microcompact_boundary", "permission_retry", "post_turn_summary",
 		"prompt_suggestion", "scheduled_task_fire", "session_start", "session_state_changed", "task_started", "thinking":
-		c.runtime(c.UUID, envelopes.Meta, c.text())
+		c.putSystem(c.UUID, envelopes.Meta, c.text())
 	default:
 		c.Unknown(core.UnknownRecord, c.Type, c.Subtype)
-		c.unknown()
+		unknown(c)
 	}
 }
 
 // sessionInit emits the first record of a run of the SDK.
-func (c *mapper) sessionInit() {
+func sessionInit(c *mapper) {
 	c.flushPartials(nil)
 	c.Session.SetModel(string(c.Model))
 	c.Session.SetTextExtension("claudeCodeVersion", c.CodeVersion)
@@ -96,7 +96,7 @@ func mcpServers(list jsontext.Value) jsontext.Value {
 }
 
 // hookResponse emits the output of a hook: its members may repeat each other.
-func (c *mapper) hookResponse() {
+func hookResponse(c *mapper) {
 	output, _ := c.Output.text()
 	texts := []lenient.Text{lenient.Text(output), c.Stdout, c.Stderr}
 	for i := range texts {
@@ -104,7 +104,7 @@ func (c *mapper) hookResponse() {
 			texts[i] = ""
 		}
 	}
-	c.runtime(c.UUID, envelopes.Log, joinLines(texts...))
+	c.putSystem(c.UUID, envelopes.Log, joinLines(texts...))
 }
 
 // rateLimit states how much of the limits of an account is used.
@@ -112,23 +112,23 @@ type rateLimit struct {
 	Status lenient.Text `json:"status"`
 }
 
-// rateLimit emits a warning about the limits of the account. A record that only states
+// rateLimitEvent emits a warning about the limits of the account. A record that only states
 // that the request was allowed stands in every run.
-func (c *mapper) rateLimit() {
+func rateLimitEvent(c *mapper) {
 	status := c.RateLimitInfo.Value.Status
 	if status == "allowed" {
 		c.skip = core.SkipHeartbeat
 		return
 	}
-	c.runtime(c.UUID, envelopes.Log, status)
+	c.putSystem(c.UUID, envelopes.Log, status)
 }
 
 // authStatus emits the state of a login, or the error that it ended with.
-func (c *mapper) authStatus() {
+func authStatus(c *mapper) {
 	text, _ := c.Output.text()
 	if message := string(lenient.Scalar(c.Error)); message != "" {
-		c.fail(c.UUID, "", message, cmp.Or(text, message))
+		c.putError(c.UUID, "", message, cmp.Or(text, message))
 		return
 	}
-	c.runtime(c.UUID, envelopes.Log, lenient.Text(text))
+	c.putSystem(c.UUID, envelopes.Log, lenient.Text(text))
 }

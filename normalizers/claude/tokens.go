@@ -59,7 +59,7 @@ func (u *usage) consumption() core.Consumption {
 
 // usageIncrement returns the tokens that the message of the record adds to the session;
 // nil for none. Figures without an id of their API call count with the first record only.
-func (c *mapper) usageIncrement() *envelopes.Usage {
+func usageIncrement(c *mapper) *envelopes.Usage {
 	id, request := string(c.Message.Value.ID), string(c.RequestID)
 	if id == "" {
 		id, request = request, ""

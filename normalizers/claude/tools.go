@@ -42,11 +42,11 @@ func (e *emitter) toolCall(b *block) {
 // isShell reports whether a tool is the one whose result needs the command of its call.
 func isShell(tool string) bool { return strings.EqualFold(tool, "bash") }
 
-// toolResult emits the result of a tool. The block is empty where the record has only a
+// emitToolResult emits the result of a tool. The block is empty where the record has only a
 // structured result.
-func (c *mapper) toolResult(b *block) {
-	r := c.readResult(b)
-	c.noteOutput(b)
+func emitToolResult(c *mapper, b *block) {
+	r := readResult(c, b)
+	noteOutput(c, b)
 	call, _ := c.Session.RecallCall(string(r.callID))
 	d := core.Draft{OnChannel: cmp.Or(call.Channel, envelopes.ChannelOther)}
 	d.EventType = envelopes.ToolResult
@@ -85,7 +85,7 @@ type toolResult struct {
 
 // readResult reads the result of one tool. A structured result stands in the record, not in
 // a block, so it is ignored in a record with several results.
-func (c *mapper) readResult(b *block) toolResult {
+func readResult(c *mapper, b *block) toolResult {
 	r := toolResult{hasData: b.Content.present || lenient.IsValue(c.ToolUseResult)}
 	if c.Message.Value.Content.results() <= 1 {
 		r.readStructured(c.ToolUseResult)

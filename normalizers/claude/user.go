@@ -10,67 +10,67 @@ import (
 
 // user emits the events of a user record. Its content decides what it is, not its type;
 // the first case that matches counts (README.md, User records).
-func (c *mapper) user() {
+func user(c *mapper) {
 	c.flushThread()
 	content := &c.Message.Value.Content
 	text, hasText := content.text()
 	switch {
 	case content.results() > 0:
-		c.userBlocks(text)
+		userBlocks(c, text)
 	case lenient.IsValue(c.ToolUseResult):
-		c.toolResult(&block{Content: *content})
+		emitToolResult(c, &block{Content: *content})
 	case bool(c.IsCompactSummary):
 		c.speak(c.UUID, core.DraftOf(core.SpeechSummary, text))
 	case bool(c.IsMeta), bool(c.IsSynthetic):
 		c.speak(c.UUID, injected(lenient.Text(text)))
 	case strings.TrimSpace(text) != "":
-		c.userText(text, c.Origin.Value)
+		userText(c, text, c.Origin.Value)
 	case len(content.blocks) > 0 && !hasText:
 		c.speak(c.UUID, mediaPrompt())
 	default:
-		c.runtime(c.UUID, envelopes.Meta, "")
+		c.putSystem(c.UUID, envelopes.Meta, "")
 	}
 }
 
 // userBlocks emits the blocks of a user record with tool results, in their order. text is
 // the text of all text blocks, which are one event, in the place of the first.
-func (c *mapper) userBlocks(text string) {
+func userBlocks(c *mapper, text string) {
 	textEmitted := strings.TrimSpace(text) == ""
 	blocks := c.Message.Value.Content.blocks
 	for i := range blocks {
 		switch b := &blocks[i]; {
 		case b.isResult():
-			c.toolResult(b)
+			emitToolResult(c, b)
 		case b.Type == "text" && !textEmitted:
 			textEmitted = true
-			c.userText(text, c.Origin.Value)
+			userText(c, text, c.Origin.Value)
 		}
 	}
 }
 
 // userText emits a text of role user by the speaker that it has. A prompt that the queue
 // has emitted already is skipped.
-func (c *mapper) userText(s string, from origin) {
+func userText(c *mapper, s string, from origin) {
 	kind, text := c.classify(s, from)
 	isPrompt := kind == core.SpeechHuman || kind == core.SpeechCommand
-	if isPrompt && c.emittedByQueue(text) {
+	if isPrompt && c.st.hasEmitted(text, c.knownRecords()) {
 		c.skip = core.SkipMirror
 		return
 	}
 	if c.speak(c.UUID, core.DraftOf(kind, text)) && isPrompt {
-		c.markQueued(text)
+		c.st.mark(text)
 	}
 }
 
 // classify classifies a text by its beginning, then by what the record states about its
 // author.
-func (c *mapper) classify(s string, from origin) (kind core.Speech, text string) {
+func (r *wireRecord) classify(s string, from origin) (kind core.Speech, text string) {
 	kind, text = speechOf(s)
 	if kind != core.SpeechHuman {
 		return kind, text
 	}
 	switch {
-	case from.Kind == "task-notification", from.Kind == "auto-continuation", from.Kind == "observer-activity", c.PromptSource == "system":
+	case from.Kind == "task-notification", from.Kind == "auto-continuation", from.Kind == "observer-activity", r.PromptSource == "system":
 		return core.SpeechInjected, s
 	case from.Kind == "coordinator", from.From != "" || from.SenderTaskID != "":
 		return core.SpeechAgent, s
@@ -81,11 +81,11 @@ func (c *mapper) classify(s string, from origin) (kind core.Speech, text string)
 
 // speak emits what a participant of the conversation said. The prompt of a subagent comes
 // from its agent. It reports false where the session has emitted the event before.
-func (c *mapper) speak(id lenient.Text, d core.Draft) bool {
-	if d.EventType == envelopes.UserMessage && c.internal {
+func (e *emitter) speak(id lenient.Text, d core.Draft) bool {
+	if d.EventType == envelopes.UserMessage && e.internal {
 		d.Origin = envelopes.OriginAgent
 	}
-	return c.put(id, d)
+	return e.put(id, d)
 }
 
 // injected returns the event of a text that Claude Code put into the conversation.

@@ -46,13 +46,12 @@ var Vendor = core.Vendor{
 
 // state is what a session of Claude Code remembers beyond what all sessions do.
 type state struct {
-	Queue          core.Window[queuedPrompt]     `json:"queue,omitzero"`
-	EmittedPrompts core.Window[emittedPrompt]    `json:"taken,omitzero"`
-	Stated         core.Window[core.StatedValue] `json:"stated,omitzero"`
-	Unknown        uint64                        `json:"unknown,omitzero"` // records of unknown types
+	queue
+	Stated  core.Window[core.StatedValue] `json:"stated,omitzero"`
+	Unknown uint64                        `json:"unknown,omitzero"` // records of unknown types
 
-	Runs     runs                        `json:"runs,omitzero"`
-	Partials core.Window[partialMessage] `json:"partials,omitzero"`
+	Runs runs `json:"runs,omitzero"`
+	partials
 }
 
 // stateOf returns the state of a session of Claude Code.
@@ -63,14 +62,7 @@ func (s *state) Clone() core.State { c := *s; return &c }
 
 // Size implements [core.State].
 func (s *state) Size() int {
-	n := 24*len(s.EmittedPrompts) + 48*len(s.Stated)
-	for _, q := range s.Queue {
-		n += 48 + len(q.Text)
-	}
-	for i := range s.Partials {
-		n += s.Partials[i].size()
-	}
-	return n
+	return s.queue.size() + s.partials.size() + 48*len(s.Stated)
 }
 
 // Shrink implements [core.State]. It drops everything at once.
