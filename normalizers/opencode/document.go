@@ -1,8 +1,6 @@
 package opencode
 
 import (
-	"strconv"
-
 	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/envelopes"
@@ -13,35 +11,35 @@ import (
 // A document holds all messages of a session and is written anew as a whole. Its elements
 // are the session and the messages; the first event of each carries the element.
 
-// export maps the document of `opencode export`.
-func (c *mapper) export(messages []jsontext.Value) {
+// emitExport maps the document of `opencode export`.
+func emitExport(c *mapper, messages []jsontext.Value) {
 	var in session
 	lenient.ReadObject(c.Info, &in)
 	c.begin(0, c.Info, in.Time.Value.Created)
-	c.session(&in)
+	emitSession(c, &in)
 	c.end()
-	c.messages(messages)
+	emitMessages(c, messages)
 }
 
-// list maps an array: the messages of a session as the server returns them. Any other array
+// emitList maps an array: the messages of a session as the server returns them. Any other array
 // is kept whole.
-func (c *mapper) list(elements []jsontext.Value) {
+func emitList(c *mapper, elements []jsontext.Value) {
 	if len(elements) == 0 {
 		return
 	}
 	for _, e := range elements {
 		if m := readMessage(e); m.Info.OK {
-			c.messages(elements)
+			emitMessages(c, elements)
 			return
 		}
 	}
 	c.Unknown(core.UnknownRecord, "")
-	c.runtime("", envelopes.Meta, "")
+	c.putSystem("", envelopes.Meta, "")
 }
 
-// messages maps the messages of a document. The document begins with messages that can only
+// emitMessages maps the messages of a document. The document begins with messages that can only
 // change in what no event holds; they are passed over when they were read before.
-func (c *mapper) messages(elements []jsontext.Value) {
+func emitMessages(c *mapper, elements []jsontext.Value) {
 	messages := make([]wireMessage, len(elements))
 	settled := 0
 	for i, e := range elements {
@@ -50,7 +48,7 @@ func (c *mapper) messages(elements []jsontext.Value) {
 			settled++
 		}
 		for j := range messages[i].Parts {
-			c.dropPending(string(messages[i].Parts[j].Value.ID))
+			c.st.drop(string(messages[i].Parts[j].Value.ID))
 		}
 	}
 	from := 0
@@ -59,42 +57,12 @@ func (c *mapper) messages(elements []jsontext.Value) {
 	}
 	for i := from; i < len(messages); i++ {
 		c.begin(i+1, elements[i], messages[i].Info.Value.Time.Value.Created)
-		c.wholeMessage(&messages[i])
+		wholeMessage(c, &messages[i])
 		c.end()
 	}
 	if n := min(settled, len(messages)-core.DocumentTail); n > 0 {
 		c.st.Document = core.DocumentHead{Messages: n, Digest: digest(messages[:n])}
 	}
-}
-
-// begin starts the work on an element of a document.
-func (c *mapper) begin(n int, raw jsontext.Value, created lenient.Number) {
-	c.element, c.Raw, c.First = n, raw, -1
-	if ts, ok := core.TimeOfMillis(created); ok {
-		c.TS = ts
-	}
-}
-
-// end finishes an element: its first event carries it.
-func (c *mapper) end() {
-	if c.First >= 0 {
-		c.CarryRaw(c.First, c.Raw)
-		c.own = true
-	}
-	c.element, c.Raw, c.First, c.skip = 0, c.Record.Data, -1, ""
-}
-
-// place returns the id of a part, or of a message where part is below zero, by its place in
-// the document; empty in any other record.
-func (c *mapper) place(part int) string {
-	if c.element == 0 {
-		return ""
-	}
-	id := "@m" + strconv.Itoa(c.element)
-	if part >= 0 {
-		id += "." + strconv.Itoa(part+1)
-	}
-	return id
 }
 
 // isSettled reports whether no later document can change what the message's events hold.

@@ -9,7 +9,7 @@ import (
 )
 
 // knownEvents are the events of the server that are one meta event. What has neither a place
-// here nor a function (events.go, messages.go) is counted as unknown (normalizers/README.md,
+// here nor a function (events.go, message.go) is counted as unknown (normalizers/README.md,
 // Drift).
 var knownEvents = map[lenient.Text]bool{
 	"permission.asked": true, "permission.replied": true, "permission.updated": true, "question.asked": true,
@@ -18,14 +18,14 @@ var knownEvents = map[lenient.Text]bool{
 }
 
 // noteTokens notes the members of the figures of a message that are not known.
-func (c *mapper) noteTokens(t *tokens) {
+func (e *emitter) noteTokens(t *tokens) {
 	for _, others := range []jsontext.Value{t.Others, t.Cache.Value.Others} {
-		c.UnknownMembers(core.UnknownUsage, others)
+		e.UnknownMembers(core.UnknownUsage, others)
 	}
 }
 
 // noteState notes the state of a tool that is not known: its status, and the form of its output.
-func (c *mapper) noteState(s *toolState) {
+func noteState(c *mapper, s *toolState) {
 	switch s.Status {
 	case "pending", "running", "completed", "error":
 	default:

@@ -22,14 +22,14 @@ import (
 
 // state is what a session of OpenCode remembers beyond what all vendors do.
 type state struct {
-	Child    bool                     `json:"child,omitzero"`   // the session is that of a subagent
-	Created  int64                    `json:"created,omitzero"` // when the session began, in milliseconds since 1970
-	Version  string                   `json:"version,omitzero"` // of OpenCode
-	Revert   core.Fingerprint         `json:"revert,omitzero"`  // what the session is taken back to
-	Document core.DocumentHead        `json:"doc,omitzero"`
-	Messages core.Window[message]     `json:"messages,omitzero"`
-	Pending  core.Window[pendingPart] `json:"pending,omitzero"`
-	Errors   core.Window[statedError] `json:"errors,omitzero"`
+	Child    bool              `json:"child,omitzero"`   // the session is that of a subagent
+	Created  int64             `json:"created,omitzero"` // when the session began, in milliseconds since 1970
+	Version  string            `json:"version,omitzero"` // of OpenCode
+	Revert   core.Fingerprint  `json:"revert,omitzero"`  // what the session is taken back to
+	Document core.DocumentHead `json:"doc,omitzero"`
+	messages
+	pendingParts
+	statedErrors
 }
 
 // wireRecord is a record of any form, in the vendor's names.
@@ -53,22 +53,17 @@ type wireRecord struct {
 
 // mapper is the work on one record.
 type mapper struct {
-	*core.Builder
-	st *state
+	emitter
 	wireRecord
-
-	element int             // number of the current message of a document, from 1; 0 in any other record
-	own     bool            // an element that is done has an event
-	skip    core.SkipReason // why what was looked at has no event
 }
 
 // normalize maps one record. Only texts that still grow are pending; the end of input
 // releases them.
 func normalize(s *core.Session, r core.Record) (core.Result, error) {
-	c := &mapper{st: stateOf(s)}
+	c := &mapper{emitter: emitter{st: stateOf(s)}}
 	if r.Origin.End {
 		c.Builder = s.Begin(r, "")
-		c.releaseAll()
+		c.st.releaseAll(&c.emitter)
 		return c.Finish("")
 	}
 	if isBanner(r.Data) {
@@ -81,7 +76,7 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 	lenient.ReadObject(c.Payload, &c.wireRecord)
 	ts, _ := core.TimeOfMillis(c.Timestamp)
 	c.Builder = s.Begin(r, ts)
-	c.record()
+	dispatch(c)
 	if c.own {
 		c.First = -1 // each element carries itself
 		return c.Finish("")
@@ -89,57 +84,27 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 	return c.Finish(c.skipped())
 }
 
-// record maps the record by its form.
-func (c *mapper) record() {
+// dispatch maps the record by its form.
+func dispatch(c *mapper) {
 	switch {
 	case jsontext.Value(c.Record.Data).Kind() == '[':
-		c.list(lenient.Elements(c.Record.Data))
+		emitList(c, lenient.Elements(c.Record.Data))
 	case c.Info.Kind() == '{' && c.Messages.Kind() == '[':
-		c.export(lenient.Elements(c.Messages))
+		emitExport(c, lenient.Elements(c.Messages))
 	case c.Info.Kind() == '{' && c.Parts.Kind() == '[':
-		c.message(c.Record.Data)
+		emitMessage(c, c.Record.Data)
 	case lenient.IsValue(c.Properties):
-		c.event()
+		emitEvent(c)
 	case c.Type != "":
-		c.runLine()
+		runLine(c)
 	default:
 		c.Unknown(core.UnknownRecord, "")
 		c.put("", core.UnknownDraft())
 	}
 }
 
-// skipped returns why nothing of the record is emitted.
-func (c *mapper) skipped() core.SkipReason {
-	switch {
-	case c.skip != "":
-		return c.skip
-	case c.Duplicate:
-		return core.SkipDuplicate
-	default:
-		return core.SkipEmpty
-	}
-}
-
 // isBanner recognizes the line of text that the program writes in front of an export.
 func isBanner(line []byte) bool { return bytes.HasPrefix(line, []byte("Exporting session: ")) }
-
-// put emits an event of this record; id is empty where the vendor gives none.
-func (c *mapper) put(id string, d core.Draft) bool {
-	d.EventID = id
-	if c.st.Child {
-		agent := c.Session.ID()
-		d.Thread = core.FingerprintOf("agent", agent)
-		d.AgentID, d.IsInternal = &agent, true
-	}
-	return c.Emit(d)
-}
-
-// runtime emits an event in which the program speaks, not the conversation.
-func (c *mapper) runtime(id string, t envelopes.EventType, text string) {
-	d := core.Draft{InRole: envelopes.RoleSystem, OnChannel: envelopes.ChannelSystem}
-	d.EventType, d.Text = t, lenient.Text(text).Ptr()
-	c.put(id, d)
-}
 
 // vendorID returns an id of the vendor; empty for none, and for the word that stands in the
 // place of ids that were taken out of a log (README.md, Identity).
@@ -167,7 +132,7 @@ type sessionTime struct {
 }
 
 // learnSession takes what is true for the session from now on.
-func (c *mapper) learnSession(in *session) {
+func learnSession(c *mapper, in *session) {
 	s := c.Session
 	s.SetResumeID(vendorID(in.ID))
 	s.SetRoot(string(in.Directory))
@@ -185,18 +150,18 @@ func (c *mapper) learnSession(in *session) {
 }
 
 // learnSessionID takes the session that a record states, where nothing has stated it before.
-func (c *mapper) learnSessionID(id lenient.Text) {
+func learnSessionID(c *mapper, id lenient.Text) {
 	if c.Session.ResumeID == "" {
 		c.Session.SetResumeID(vendorID(id))
 	}
 }
 
-// session maps what OpenCode states of the session: its title, and that messages are taken
+// emitSession maps what OpenCode states of the session: its title, and that messages are taken
 // back or put back.
-func (c *mapper) session(in *session) {
-	c.learnSession(in)
+func emitSession(c *mapper, in *session) {
+	learnSession(c, in)
 	if in.Title != "" {
-		c.runtime(cmp.Or(vendorID(in.ID), "session")+"#title", envelopes.SessionSummary, string(in.Title))
+		c.putSystem(cmp.Or(vendorID(in.ID), "session")+"#title", envelopes.SessionSummary, string(in.Title))
 	}
 	var revert core.Fingerprint
 	if lenient.IsValue(in.Revert) {
@@ -204,7 +169,7 @@ func (c *mapper) session(in *session) {
 	}
 	if revert != c.st.Revert {
 		c.st.Revert = revert
-		c.runtime("", envelopes.Meta, "")
+		c.putSystem("", envelopes.Meta, "")
 	}
 }
 

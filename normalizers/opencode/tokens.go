@@ -65,11 +65,11 @@ func parseVersion(v string) (major, minor int, ok bool) {
 // bill puts what a message adds to the bill on an event, which carrier finds or makes. The
 // message stands for its call: the figures come again with each update of the message, and
 // only what they grow is new. What was copied from another session is billed there.
-func (c *mapper) bill(m message, t *tokens, carrier func() int) {
+func (e *emitter) bill(m message, t *tokens, carrier func() int) {
 	if m.Copied {
 		return
 	}
-	includes := t.includesReasoning(c.st.Version)
+	includes := t.includesReasoning(e.st.Version)
 	now := core.Consumption{
 		Input:      t.Input.Count(),
 		CacheRead:  t.Cache.Value.Read.Count(),
@@ -84,7 +84,7 @@ func (c *mapper) bill(m message, t *tokens, carrier func() int) {
 	var before core.Consumption
 	slot := core.FingerprintOf("message", m.key)
 	if m.key != "" {
-		before, _ = c.Session.APICalls.Get(slot)
+		before, _ = e.Session.APICalls.Get(slot)
 		now = before.Raise(now)
 	}
 	u := now.UsageSince(before, m.key)
@@ -96,36 +96,36 @@ func (c *mapper) bill(m message, t *tokens, carrier func() int) {
 		return
 	}
 	if m.key != "" {
-		c.Session.APICalls.Put(slot, now)
+		e.Session.APICalls.Put(slot, now)
 	}
 	if m.key != "" {
 		u.Prompt = now.Prompt()
 	}
-	c.AddUsageAt(i, u, func(e *envelopes.AgentEventV1) {
-		e.TokensInput = new(u.Input)
-		e.TokensOutput = new(u.Output)
+	e.AddUsageAt(i, u, func(ev *envelopes.AgentEventV1) {
+		ev.TokensInput = new(u.Input)
+		ev.TokensOutput = new(u.Output)
 		if includes {
-			e.TokensOutput = new(u.Output + u.Reasoning)
+			ev.TokensOutput = new(u.Output + u.Reasoning)
 		}
-		e.TokensCached = new(u.CacheRead)
-		e.TokensThinking = new(u.Reasoning)
+		ev.TokensCached = new(u.CacheRead)
+		ev.TokensThinking = new(u.Reasoning)
 	})
 }
 
 // usage emits an event that carries nothing but what a message used.
-func (c *mapper) usage(m message, t *tokens) bool {
+func (e *emitter) usage(m message, t *tokens) bool {
 	id := m.key
 	if id != "" {
 		id += "#usage"
 	}
 	d := core.Draft{InRole: envelopes.RoleSystem, OnChannel: envelopes.ChannelSystem, Identity: t.identity()}
 	d.EventType = envelopes.Meta
-	return c.put(id, d)
+	return e.put(id, d)
 }
 
 // stepFinish emits the end of a step. It carries the tokens of the message, whose own record
 // comes later or, in a run, not at all.
-func (c *mapper) stepFinish(m message, p *part, id string) {
+func stepFinish(c *mapper, m message, p *part, id string) {
 	t := &p.Tokens.Value
 	t.cost = p.Cost
 	c.noteTokens(t)

@@ -53,11 +53,11 @@ func toolOf(name string) core.Tool {
 	return core.ToolOf(name)
 }
 
-// tool emits the call and, once it is there, the result of a tool part. The id of the part
+// emitTool emits the call and, once it is there, the result of a tool part. The id of the part
 // pairs the two: the callID of some models begins anew with each message.
-func (c *mapper) tool(m message, p *part, id string) {
+func emitTool(c *mapper, m message, p *part, id string) {
 	s := &p.State.Value
-	c.noteState(s)
+	noteState(c, s)
 	if s.Status == "pending" && c.element == 0 && !s.isDone() {
 		c.skip = core.SkipProgress
 		return

@@ -108,6 +108,21 @@ type message struct {
 	key string // the vendor's id, else the place in the document; empty where there is neither
 }
 
+// maxMessages is how many messages are remembered.
+const maxMessages = 32
+
+// messages are the messages that a session remembers for their parts.
+type messages struct {
+	Messages core.Window[message] `json:"messages,omitzero"`
+}
+
+// remember keeps what is known of a message for its parts.
+func (ms *messages) remember(m message) {
+	m.key = "" // not remembered
+	others := ms.Messages.Without(func(o message) bool { return o.ID == m.ID })
+	ms.Messages = others.Push(m, maxMessages, nil)
+}
+
 // role is who speaks in a message.
 type role int
 
@@ -118,8 +133,8 @@ const (
 )
 
 // learn takes from a message what is true for the session and for its parts.
-func (c *mapper) learn(in *info) message {
-	c.learnSessionID(in.SessionID)
+func learn(c *mapper, in *info) message {
+	learnSessionID(c, in.SessionID)
 	c.Session.SetRoot(string(in.Path.Value.Cwd))
 	modelID := cmp.Or(in.ModelID, in.Model.Value.ModelID)
 	c.Session.SetModel(string(modelID))
@@ -145,65 +160,65 @@ func (c *mapper) learn(in *info) message {
 	return m
 }
 
-// message maps a message that is a record of its own.
-func (c *mapper) message(v jsontext.Value) {
+// emitMessage maps a message that is a record of its own.
+func emitMessage(c *mapper, v jsontext.Value) {
 	m := readMessage(v)
 	if ts, ok := core.TimeOfMillis(m.Info.Value.Time.Value.Created); ok {
 		c.TS = ts
 	}
-	c.wholeMessage(&m)
+	wholeMessage(c, &m)
 }
 
 // wholeMessage maps a message that came with all its parts: the parts in their order, then
 // its error. What it used is on its first answer, else on its first event.
-func (c *mapper) wholeMessage(w *wireMessage) {
+func wholeMessage(c *mapper, w *wireMessage) {
 	if !w.Info.OK {
-		c.runtime(c.place(-1), envelopes.Meta, "")
+		c.putSystem(c.place(-1), envelopes.Meta, "")
 		return
 	}
 	in := &w.Info.Value
-	m := c.learn(in)
+	m := learn(c, in)
 	from := len(c.Events)
 	for i := range w.Parts {
 		p := &w.Parts[i].Value
-		c.dropPending(string(p.ID))
+		c.st.drop(string(p.ID))
 		if p.Type == "step-start" || p.Type == "step-finish" {
 			continue // the message itself states what they do
 		}
-		c.part(m, p, cmp.Or(vendorID(p.ID), c.place(i)))
+		emitPart(c, m, p, cmp.Or(vendorID(p.ID), c.place(i)))
 	}
-	c.messageError(m, in.Error)
+	messageError(c, m, in.Error)
 	t := in.used()
 	c.bill(m, t, func() int { return c.carrier(m, t, from) })
 }
 
 // carrier returns the event that carries what a message used: its first answer, else its
 // first event of those from the given one on, else one made for it.
-func (c *mapper) carrier(m message, t *tokens, from int) int {
+func (e *emitter) carrier(m message, t *tokens, from int) int {
 	first := -1
-	for i := from; i < len(c.Events); i++ {
-		e := &c.Events[i]
+	for i := from; i < len(e.Events); i++ {
+		at := &e.Events[i]
 		switch {
-		case e.Sequence != c.Record.Sequence: // of a record that was pending
-		case e.Event.EventType == envelopes.AssistantMessage:
+		case at.Sequence != e.Record.Sequence: // of a record that was pending
+		case at.Event.EventType == envelopes.AssistantMessage:
 			return i
 		case first < 0:
 			first = i
 		}
 	}
-	if first < 0 && c.usage(m, t) {
-		first = len(c.Events) - 1
+	if first < 0 && e.usage(m, t) {
+		first = len(e.Events) - 1
 	}
 	return first
 }
 
-// part maps a part in its final form; id is empty where the vendor gives none.
-func (c *mapper) part(m message, p *part, id string) {
+// emitPart maps a part in its final form; id is empty where the vendor gives none.
+func emitPart(c *mapper, m message, p *part, id string) {
 	switch p.Type {
 	case "text", "reasoning":
-		c.speak(m, p, id)
+		emitText(c, m, p, id)
 	case "tool":
-		c.tool(m, p, id)
+		emitTool(c, m, p, id)
 	case "patch":
 		d := core.Draft{OnChannel: envelopes.ChannelFilesystem, Identity: joined(p.Files)}
 		d.EventType, d.Text = envelopes.FileSnapshot, new(fmt.Sprintf("snapshot of %d files", len(p.Files)))
@@ -211,7 +226,7 @@ func (c *mapper) part(m message, p *part, id string) {
 	case "step-start":
 		c.skip = core.SkipHeartbeat
 	case "step-finish":
-		c.stepFinish(m, p, id)
+		stepFinish(c, m, p, id)
 	case "retry":
 		code, text := readError(p.Error)
 		c.say(m, id, c.failure(code, text))
@@ -231,29 +246,14 @@ func (c *mapper) part(m message, p *part, id string) {
 	}
 }
 
-// note emits a part in which nobody speaks.
-func (c *mapper) note(m message, id, text string) {
-	d := core.Draft{OnChannel: envelopes.ChannelSystem}
-	d.EventType, d.Text = envelopes.Meta, lenient.Text(text).Ptr()
-	c.say(m, id, d)
-}
-
-// say emits an event of a message.
-func (c *mapper) say(m message, id string, d core.Draft) bool {
-	if m.Copied && d.Origin == "" {
-		d.Origin = envelopes.OriginCopied
-	}
-	return c.put(id, d)
-}
-
-// speak emits a text by who wrote it (README.md, Speech). White space is no message.
-func (c *mapper) speak(m message, p *part, id string) {
+// emitText emits a text by who wrote it (README.md, Speech). White space is no message.
+func emitText(c *mapper, m message, p *part, id string) {
 	if strings.TrimSpace(string(p.Text)) == "" {
 		return
 	}
 	d := speech(m, p)
 	if d.EventType == envelopes.UserMessage && !c.Session.HasEvent(id) {
-		c.releaseAll() // what was said before it is of the turn before
+		c.st.releaseAll(&c.emitter) // what was said before it is of the turn before
 		if c.st.Child {
 			d.Origin = envelopes.OriginAgent
 		}
@@ -305,62 +305,65 @@ type statedError struct {
 
 const maxErrors = 16 // errors that a session remembers
 
+// statedErrors are the errors that a session remembers.
+type statedErrors struct {
+	Errors core.Window[statedError] `json:"errors,omitzero"`
+}
+
+// repeatedBy notes that a message, or the session where message is zero, states an error again. It reports false
+// for an error that is new.
+func (s *statedErrors) repeatedBy(message, is core.Fingerprint) bool {
+	for i, e := range s.Errors {
+		switch {
+		case e.Error != is:
+		case message == core.Fingerprint{} && !e.Session:
+			e.Session = true
+			s.Errors = s.Errors.With(i, e)
+			return true
+		case message != core.Fingerprint{} && e.Message == message:
+			return true
+		case message != core.Fingerprint{} && e.Message == core.Fingerprint{}:
+			e.Message = message
+			s.Errors = s.Errors.With(i, e)
+			return true
+		}
+	}
+	return false
+}
+
+// add remembers an error that is new.
+func (s *statedErrors) add(e statedError) { s.Errors = s.Errors.Push(e, maxErrors, nil) }
+
 // messageError emits the error of a message, unless the session has stated it.
-func (c *mapper) messageError(m message, v jsontext.Value) {
+func messageError(c *mapper, m message, v jsontext.Value) {
 	if !lenient.IsValue(v) {
 		return
 	}
 	code, text := readError(v)
-	is := core.FingerprintOf(code, text)
-	message := core.FingerprintOf("message", m.key)
-	for i, e := range c.st.Errors {
-		switch {
-		case e.Error != is:
-		case e.Message == message:
-			c.skip = core.SkipMirror
-			return
-		case e.Message == core.Fingerprint{}:
-			e.Message = message
-			c.st.Errors = c.st.Errors.With(i, e)
-			c.skip = core.SkipMirror
-			return
-		}
+	is, message := core.FingerprintOf(code, text), core.FingerprintOf("message", m.key)
+	if c.st.repeatedBy(message, is) {
+		c.skip = core.SkipMirror
+		return
 	}
 	id := m.key
 	if id != "" {
 		id += "#error"
 	}
 	if c.say(m, id, c.failure(code, text)) {
-		c.st.Errors = c.st.Errors.Push(statedError{Error: is, Message: message}, maxErrors, nil)
+		c.st.statedErrors.add(statedError{Error: is, Message: message})
 	}
 }
 
 // sessionError emits an error that the session states, unless a message has stated it.
-func (c *mapper) sessionError(v jsontext.Value) {
+func sessionError(c *mapper, v jsontext.Value) {
 	code, text := readError(v)
 	is := core.FingerprintOf(code, text)
-	for i, e := range c.st.Errors {
-		if e.Error == is && !e.Session {
-			e.Session = true
-			c.st.Errors = c.st.Errors.With(i, e)
-			c.skip = core.SkipMirror
-			return
-		}
+	if c.st.repeatedBy(core.Fingerprint{}, is) {
+		c.skip = core.SkipMirror
+		return
 	}
 	c.put("", c.failure(code, text))
-	c.st.Errors = c.st.Errors.Push(statedError{Error: is, Session: true}, maxErrors, nil)
-}
-
-// failure is the event of an error. That a human stopped the agent is none of the agent.
-func (c *mapper) failure(code, text string) core.Draft {
-	d := core.Draft{OnChannel: envelopes.ChannelSystem}
-	d.EventType = envelopes.Log
-	if code == "MessageAbortedError" {
-		d.EventType = envelopes.SystemMessage
-	}
-	d.Text = lenient.Text(text).Ptr()
-	d.Metadata = c.Session.MetadataWithError(code, text)
-	return d
+	c.st.statedErrors.add(statedError{Error: is, Session: true})
 }
 
 // readError reads an error: a name, and data with a message.
