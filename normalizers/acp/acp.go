@@ -32,7 +32,7 @@ type mapper struct {
 func normalize(s *core.Session, r core.Record) (core.Result, error) {
 	m := &mapper{Builder: s.Begin(r, ""), st: stateOf(s)}
 	if r.Origin.End {
-		m.flush()
+		m.st.Open.flush(m)
 		return m.Finish("")
 	}
 	if err := r.Check(); err != nil {
@@ -50,24 +50,24 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 func (m *mapper) dispatch(r *record) {
 	switch r.kind {
 	case kindRun:
-		m.emitRun(r)
+		emitRun(m, r)
 	case kindMessageCreated:
-		m.beginMessage(r.message())
+		m.st.Open.begin(m, r.message())
 	case kindMessagePart:
-		m.appendPart(&r.part)
+		m.st.Open.add(m, &r.part)
 	case kindMessageCompleted:
-		m.completeMessage(r.message())
+		m.st.Open.complete(m, r.message())
 	case kindError:
-		m.flush()
+		m.st.Open.flush(m)
 		m.emitError(r.value)
 	case kindMessage:
-		m.emitHistoryMessage(r.message())
+		emitHistoryMessage(m, r.message())
 	case kindRequest:
-		m.emitRequest(r)
+		emitRequest(m, r)
 	case kindResume:
-		m.emitResume(r)
+		emitResume(m, r)
 	case kindArray:
-		m.emitArray(r.elements)
+		emitArray(m, r.elements)
 	case kindUnknown:
 		if r.stated != "generic" {
 			m.Unknown(core.UnknownRecord, r.stated)

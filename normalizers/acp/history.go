@@ -11,6 +11,11 @@ import (
 // maxHistory is how many messages a session remembers that may come again.
 const maxHistory = 256
 
+// history is what a session remembers of the messages that it has emitted.
+type history struct {
+	Emitted core.Window[emittedMessage] `json:"said,omitzero"`
+}
+
 // emittedMessage is a message that was emitted, as a session remembers it: a message that
 // comes again has no id to know it by.
 type emittedMessage struct {
@@ -85,23 +90,22 @@ func (e emittedMessage) equals(o emittedMessage) bool {
 }
 
 // remember notes that a message was emitted.
-func (m *mapper) remember(is emittedMessage) {
+func (h *history) remember(is emittedMessage) {
 	// A session has always more messages than are remembered: to evict the oldest is no loss.
-	m.st.Emitted = m.st.Emitted.Push(is, maxHistory, nil)
+	h.Emitted = h.Emitted.Push(is, maxHistory, nil)
 }
 
 // isRepeat reports whether a message of a run or a history repeats one that was emitted:
 // one from a place that this one may repeat, or, in a history, one of the same time. Each
 // place repeats a message once.
-func (m *mapper) isRepeat(is emittedMessage) bool {
-	for i, o := range m.st.Emitted {
+func (h *history) isRepeat(is emittedMessage) bool {
+	for i, o := range h.Emitted {
 		sameTime := is.In == inHistory && is.Time != core.Fingerprint{} && is.Time == o.Time
 		if !o.equals(is) || !sameTime && (o.In == inHistory || o.In == is.In) {
 			continue
 		}
 		o.In, o.Time = is.In, cmp.Or(o.Time, is.Time)
-		m.st.Emitted = m.st.Emitted.With(i, o)
-		m.repeated = true
+		h.Emitted = h.Emitted.With(i, o)
 		return true
 	}
 	return false
@@ -115,26 +119,32 @@ func (m *mapper) emitOnce(e *emission) {
 		in = inRequest
 	}
 	is := remembered(e.speaker, e.message, in)
-	if e.speaker == byRole && e.speaker.of(e.message) == human && m.isRepeat(is) {
+	if e.speaker == byRole && e.speaker.of(e.message) == human && m.st.isRepeat(is) {
+		m.repeated = true
 		return
 	}
 	if m.emitMessage(e) {
-		m.remember(is)
+		m.st.remember(is)
 	}
 }
 
 // emitHistoryMessage emits a message on its own, unless it repeats one.
-func (m *mapper) emitHistoryMessage(message *envelopes.ACPMessage) {
-	m.flush()
-	if is := remembered(byRole, message, inHistory); !m.isRepeat(is) && m.emitMessage(&emission{message: message}) {
-		m.remember(is)
+func emitHistoryMessage(m *mapper, message *envelopes.ACPMessage) {
+	m.st.Open.flush(m)
+	is := remembered(byRole, message, inHistory)
+	if m.st.isRepeat(is) {
+		m.repeated = true
+		return
+	}
+	if m.emitMessage(&emission{message: message}) {
+		m.st.remember(is)
 	}
 }
 
 // emitHistory emits the messages of a list that do not repeat one that was emitted before
 // the list: each emitted message is repeated once by it. The last message of a request is
 // its prompt, which is always new.
-func (m *mapper) emitHistory(messages []envelopes.ACPMessage, in place) {
+func emitHistory(m *mapper, messages []envelopes.ACPMessage, in place) {
 	unmatched := slices.Clone(m.st.Emitted)
 	for i := range messages {
 		is := remembered(byRole, &messages[i], in)
@@ -145,14 +155,14 @@ func (m *mapper) emitHistory(messages []envelopes.ACPMessage, in place) {
 			continue
 		}
 		if m.emitMessage(&emission{message: &messages[i]}) {
-			m.remember(is)
+			m.st.remember(is)
 		}
 	}
 }
 
 // emitArray emits an array of records. An array of messages is a history; one without a
 // known record is kept whole.
-func (m *mapper) emitArray(elements []record) {
+func emitArray(m *mapper, elements []record) {
 	var messages []envelopes.ACPMessage
 	known := 0
 	for i := range elements {
@@ -167,8 +177,8 @@ func (m *mapper) emitArray(elements []record) {
 	case known == 0:
 		m.emitMeta()
 	case len(messages) == len(elements):
-		m.flush()
-		m.emitHistory(messages, inHistory)
+		m.st.Open.flush(m)
+		emitHistory(m, messages, inHistory)
 	default:
 		for i := range elements {
 			m.dispatch(&elements[i])

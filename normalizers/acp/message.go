@@ -66,7 +66,7 @@ func (m *mapper) emitPart(e *emission, part int) {
 	suffix := "" // the id of the part is for its step, if that has an event
 	before := e.events
 	if step, ok := p.Metadata.(*envelopes.ACPTrajectory); ok {
-		m.emitStep(e, part, step)
+		emitStep(m, e, part, step)
 	}
 	if e.events > before {
 		suffix = "#content"

@@ -14,6 +14,21 @@ const (
 	maxStreamed = 64 // messages of a run's stream that it remembers
 )
 
+// runs are the runs of a session.
+type runs struct {
+	Run   string           `json:"run,omitzero"`   // the current run: the last one that a record named
+	Agent string           `json:"agent,omitzero"` // that runs
+	Runs  core.Window[run] `json:"runs,omitzero"`
+}
+
+func (rs *runs) size() int {
+	n := len(rs.Run) + len(rs.Agent)
+	for _, r := range rs.Runs {
+		n += 64 + 8*len(r.Streamed)
+	}
+	return n
+}
+
 // run is what a session remembers of a run.
 type run struct {
 	Run  core.Fingerprint `json:"r"`
@@ -37,10 +52,10 @@ func (r *run) streamed(i int) (content core.Fingerprint, ok bool) {
 	return core.Fingerprint{}, true
 }
 
-// run returns what is remembered of the current run: nothing where it has no id.
-func (m *mapper) run() run {
-	key := core.FingerprintOf(m.st.Run)
-	for _, r := range m.st.Runs {
+// current returns what is remembered of the current run: nothing where it has no id.
+func (rs *runs) current() run {
+	key := core.FingerprintOf(rs.Run)
+	for _, r := range rs.Runs {
 		if r.Run == key {
 			return r
 		}
@@ -48,25 +63,25 @@ func (m *mapper) run() run {
 	return run{Run: key}
 }
 
-// setRun remembers the current run, unless it has no id.
-func (m *mapper) setRun(r run) {
-	if m.st.Run == "" {
+// set remembers the current run, unless it has no id.
+func (rs *runs) set(r run, lost *uint64) {
+	if rs.Run == "" {
 		return
 	}
-	others := m.st.Runs.Without(func(o run) bool { return o.Run == r.Run })
-	m.st.Runs = others.Push(r, maxRuns, &m.Session.Lost)
+	others := rs.Runs.Without(func(o run) bool { return o.Run == r.Run })
+	rs.Runs = others.Push(r, maxRuns, lost)
 }
 
 // enterRun makes the run of this id the current one. The open message is of the run before.
-func (m *mapper) enterRun(id string) {
+func enterRun(m *mapper, id string) {
 	if id != m.st.Run {
-		m.flush()
+		m.st.Open.flush(m)
 		m.st.Run = id
 	}
 }
 
 // noteRun notes what a run, or the request for one, states of its session.
-func (m *mapper) noteRun(r *wireRun) {
+func noteRun(m *mapper, r *wireRun) {
 	m.Session.SetResumeID(string(r.SessionID))
 	m.Session.SetTextExtension("agentName", r.AgentName)
 	if r.AgentName != "" {
@@ -76,35 +91,35 @@ func (m *mapper) noteRun(r *wireRun) {
 
 // emitRun emits a run: the messages of its output that were not emitted, its state, and its
 // question. A run that is stated once more yields nothing.
-func (m *mapper) emitRun(r *record) {
-	m.enterRun(core.BoundID(string(r.run.RunID)))
-	m.noteRun(&r.run)
+func emitRun(m *mapper, r *record) {
+	enterRun(m, core.BoundID(string(r.run.RunID)))
+	noteRun(m, &r.run)
 	stated := core.FingerprintOf(lenient.CompactText(r.value))
-	if m.st.Run != "" && m.run().Last == stated {
+	if m.st.Run != "" && m.st.current().Last == stated {
 		return
 	}
-	m.TS = m.runTime(&r.run)
-	m.endStream(r.messages)
-	is := m.run()
-	m.emitOutput(&is, r.messages)
-	m.TS = m.runTime(&r.run) // its messages may be later than it was
-	m.emitState(r)
-	is.Last, is.Asked = stated, m.emitQuestion(r.question, is.Asked)
-	m.setRun(is)
+	m.TS = runTime(m, &r.run)
+	endStream(m, r.messages)
+	is := m.st.current()
+	emitOutput(m, &is, r.messages)
+	m.TS = runTime(m, &r.run) // its messages may be later than it was
+	emitState(m, r)
+	is.Last, is.Asked = stated, emitQuestion(m, r.question, is.Asked)
+	m.st.runs.set(is, &m.Session.Lost)
 }
 
 // endStream emits the open message: completed by the last message of the output where it
 // begins that one.
-func (m *mapper) endStream(output []envelopes.ACPMessage) {
+func endStream(m *mapper, output []envelopes.ACPMessage) {
 	if last := len(output) - 1; last >= 0 && m.st.Open.isPrefixOf(&output[last]) {
-		m.closeMessage(m.emitOpen(&output[last], nil))
+		m.st.Open.close(m, m.st.Open.emit(m, &output[last], nil))
 	}
-	m.flush()
+	m.st.Open.flush(m)
 }
 
 // emitOutput emits the messages of a run's output that did not come in its stream. They are
 // matched by content hash, not by position, because records of the stream may be missing.
-func (m *mapper) emitOutput(r *run, output []envelopes.ACPMessage) {
+func emitOutput(m *mapper, r *run, output []envelopes.ACPMessage) {
 	contents := make([]core.Fingerprint, len(output))
 	for i := range output {
 		contents[i] = contentHash(byRole, &output[i])
@@ -130,7 +145,7 @@ func (m *mapper) emitOutput(r *run, output []envelopes.ACPMessage) {
 }
 
 // emitState emits the state of a run: an error where it failed, else meta.
-func (m *mapper) emitState(r *record) {
+func emitState(m *mapper, r *record) {
 	if r.run.Status == "failed" {
 		m.emitError(r.value)
 	} else {
@@ -140,7 +155,7 @@ func (m *mapper) emitState(r *record) {
 
 // emitQuestion emits the question of a run, unless it has asked it before. It returns the
 // content hash of the question, zero where there is none.
-func (m *mapper) emitQuestion(question *envelopes.ACPMessage, asked core.Fingerprint) core.Fingerprint {
+func emitQuestion(m *mapper, question *envelopes.ACPMessage, asked core.Fingerprint) core.Fingerprint {
 	if question == nil {
 		return core.Fingerprint{}
 	}
@@ -154,7 +169,7 @@ func (m *mapper) emitQuestion(question *envelopes.ACPMessage, asked core.Fingerp
 // runTime returns when a run was in the state that it states: the end of one that has
 // ended, the creation of one that was created. Another one is not earlier than the last
 // event of the session.
-func (m *mapper) runTime(r *wireRun) string {
+func runTime(m *mapper, r *wireRun) string {
 	created, finished := string(r.CreatedAt), string(r.FinishedAt)
 	ts, ok := parseTime(&finished, &created)
 	if !ok {
@@ -172,19 +187,19 @@ func (m *mapper) runTime(r *wireRun) string {
 }
 
 // emitResume emits the answer of a human to the question of a run.
-func (m *mapper) emitResume(r *record) {
-	m.flush()
-	m.noteRun(&r.run)
+func emitResume(m *mapper, r *record) {
+	m.st.Open.flush(m)
+	noteRun(m, &r.run)
 	m.emitOnce(&emission{message: r.message(), speaker: human})
 }
 
 // emitRequest emits the request for a run: the history that it repeats as far as that was
 // not emitted, and the prompt. The output of the run does not repeat it.
-func (m *mapper) emitRequest(r *record) {
-	m.flush()
-	m.noteRun(&r.run)
+func emitRequest(m *mapper, r *record) {
+	m.st.Open.flush(m)
+	noteRun(m, &r.run)
 	m.setTime(r.run.CreatedAt.Ptr())
-	m.emitHistory(r.messages, inRequest)
+	emitHistory(m, r.messages, inRequest)
 	if len(r.messages) == 0 {
 		m.emitMeta()
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // emitStep emits a step of an agent: a thought, or the call of a tool and its result.
-func (m *mapper) emitStep(e *emission, part int, s *envelopes.ACPTrajectory) {
+func emitStep(m *mapper, e *emission, part int, s *envelopes.ACPTrajectory) {
 	if s.ToolName == nil && s.ToolInput == nil && s.ToolOutput == nil {
 		if s.Message != nil && strings.TrimSpace(*s.Message) != "" {
 			m.emit(e, part, "", thoughtDraft(*s.Message))

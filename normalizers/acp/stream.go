@@ -84,35 +84,33 @@ func bufferedPart(p *envelopes.ACPPart) jsontext.Value {
 	return v
 }
 
-// beginMessage begins a message of the stream. It may have parts already; then the stream
+// begin begins a message of the stream. It may have parts already; then the stream
 // repeats them.
-func (m *mapper) beginMessage(message *envelopes.ACPMessage) {
-	m.flush()
+func (o *openMessage) begin(m *mapper, message *envelopes.ACPMessage) {
+	o.flush(m)
 	m.setTime(message.CreatedAt)
-	m.open(message)
+	o.open(m, message)
 	for i := range message.Parts {
-		m.bufferPart(&message.Parts[i])
+		o.buffer(m, &message.Parts[i])
 	}
-	m.st.Open.Announced = len(message.Parts)
+	o.Announced = len(message.Parts)
 }
 
 // open makes a message the open one, without its parts.
-func (m *mapper) open(message *envelopes.ACPMessage) {
-	o := openMessage{Active: true, Role: message.Role, From: m.PendingRecord()}
+func (o *openMessage) open(m *mapper, message *envelopes.ACPMessage) {
+	*o = openMessage{Active: true, Role: message.Role, From: m.PendingRecord()}
 	if len(o.Role) > core.MaxIdentity {
 		o.Role = "agent"
 	}
 	o.CreatedAt, _ = parseTime(message.CreatedAt)
-	m.st.Open = o
 }
 
-// appendPart appends a part of the stream to the open message, unless message.created has
+// add appends a part of the stream to the open message, unless message.created has
 // announced it.
-func (m *mapper) appendPart(p *envelopes.ACPPart) {
-	if !m.st.Open.Active {
-		m.open(&envelopes.ACPMessage{Role: "agent"})
+func (o *openMessage) add(m *mapper, p *envelopes.ACPPart) {
+	if !o.Active {
+		o.open(m, &envelopes.ACPMessage{Role: "agent"})
 	}
-	o := &m.st.Open
 	o.From = m.PendingRecord()
 	if o.Repeated < o.Announced {
 		i := o.Repeated - o.Emitted
@@ -122,47 +120,46 @@ func (m *mapper) appendPart(p *envelopes.ACPPart) {
 		}
 		o.Announced = 0 // another part: the stream does not repeat what was announced
 	}
-	m.bufferPart(p)
+	o.buffer(m, p)
 }
 
-// bufferPart buffers a part until its message ends. When the buffer is full, its parts are
+// buffer buffers a part until its message ends. When the buffer is full, its parts are
 // emitted; a part that is larger than the buffer too.
-func (m *mapper) bufferPart(p *envelopes.ACPPart) {
+func (o *openMessage) buffer(m *mapper, p *envelopes.ACPPart) {
 	v := bufferedPart(p)
-	if m.st.Open.size()+len(v) > maxBuffered {
-		m.emitOpen(nil, nil)
+	if o.size()+len(v) > maxBuffered {
+		o.emit(m, nil, nil)
 	}
-	m.st.Open.Parts = m.st.Open.Parts.Push(v, maxBuffered, nil)
-	if m.st.Open.size() > maxBuffered {
-		m.emitOpen(nil, nil)
+	o.Parts = o.Parts.Push(v, maxBuffered, nil)
+	if o.size() > maxBuffered {
+		o.emit(m, nil, nil)
 	}
 }
 
-// completeMessage emits the open message, of which this is the complete form.
-func (m *mapper) completeMessage(complete *envelopes.ACPMessage) {
-	if !m.st.Open.Active {
-		m.open(complete)
+// complete emits the open message, of which this is the complete form.
+func (o *openMessage) complete(m *mapper, complete *envelopes.ACPMessage) {
+	if !o.Active {
+		o.open(m, complete)
 	}
 	m.setTime(complete.CompletedAt, complete.CreatedAt)
-	m.closeMessage(m.emitOpen(complete, nil))
+	o.close(m, o.emit(m, complete, nil))
 }
 
 // flush emits the open message, which the stream does not complete. Its events come from
 // its last record.
-func (m *mapper) flush() {
-	if !m.st.Open.Active {
+func (o *openMessage) flush(m *mapper) {
+	if !o.Active {
 		return
 	}
-	from := m.st.Open.From
-	m.closeMessage(m.emitOpen(nil, &from))
+	from := o.From
+	o.close(m, o.emit(m, nil, &from))
 }
 
-// emitOpen emits the parts of the open message that were not emitted yet. complete is the
+// emit emits the parts of the open message that were not emitted yet. complete is the
 // complete message, nil where it is unknown. from is the record that the events come from,
 // nil for the current record. It returns the content hash of the message, zero where its
 // first parts are not known any more.
-func (m *mapper) emitOpen(complete *envelopes.ACPMessage, from *core.Pending) (content core.Fingerprint) {
-	o := m.st.Open
+func (o *openMessage) emit(m *mapper, complete *envelopes.ACPMessage, from *core.Pending) (content core.Fingerprint) {
 	message := envelopes.ACPMessage{Role: o.Role, CreatedAt: lenient.Text(o.CreatedAt).Ptr()}
 	if complete != nil {
 		message.Role = complete.Role
@@ -177,17 +174,17 @@ func (m *mapper) emitOpen(complete *envelopes.ACPMessage, from *core.Pending) (c
 			content = contentHash(byRole, &message)
 		}
 	}
-	m.emitOnce(&emission{message: &message, run: m.st.Run, index: m.run().Next, firstPart: o.Emitted, from: from})
-	m.st.Open.Parts = nil
-	m.st.Open.Emitted = o.Emitted + max(len(o.Parts), len(message.Parts))
+	m.emitOnce(&emission{message: &message, run: m.st.Run, index: m.st.current().Next, firstPart: o.Emitted, from: from})
+	o.Emitted += max(len(o.Parts), len(message.Parts))
+	o.Parts = nil
 	return content
 }
 
-// closeMessage ends the open message, whose content hash is given.
-func (m *mapper) closeMessage(content core.Fingerprint) {
-	m.st.Open = openMessage{}
-	r := m.run()
+// close ends the open message, whose content hash is given.
+func (o *openMessage) close(m *mapper, content core.Fingerprint) {
+	*o = openMessage{}
+	r := m.st.current()
 	r.Next++
 	r.Streamed = r.Streamed.Push(content, maxStreamed, nil)
-	m.setRun(r)
+	m.st.runs.set(r, &m.Session.Lost)
 }

@@ -39,11 +39,9 @@ var Vendor = core.Vendor{
 
 // state is what a session of ACP remembers beyond what all vendors do.
 type state struct {
-	Run     string                      `json:"run,omitzero"`   // the current run: the last one that a record named
-	Agent   string                      `json:"agent,omitzero"` // that runs
-	Runs    core.Window[run]            `json:"runs,omitzero"`
-	Open    openMessage                 `json:"open,omitzero"`
-	Emitted core.Window[emittedMessage] `json:"said,omitzero"`
+	runs
+	Open openMessage `json:"open,omitzero"`
+	history
 }
 
 // stateOf returns what the session remembers of ACP.
@@ -54,10 +52,7 @@ func (s *state) Clone() core.State { c := *s; return &c }
 
 // Size implements [core.State].
 func (s *state) Size() int {
-	n := len(s.Run) + len(s.Agent) + 32*len(s.Emitted)
-	for _, r := range s.Runs {
-		n += 64 + 8*len(r.Streamed)
-	}
+	n := s.runs.size() + 32*len(s.Emitted)
 	if o := &s.Open; o.Active {
 		n += 128 + len(o.Role) + len(o.CreatedAt) + len(o.From.Raw) + len(o.From.TS) + o.size()
 		n += len(o.From.Traceparent) + len(o.From.Tracestate)
