@@ -23,6 +23,13 @@ const (
 	// HeaderTime is the fallback time of a record without a time in a session without a time,
 	// see [FormatTime].
 	HeaderTime = "Tributary-Time"
+	// HeaderHost and HeaderUser are the machine and the user that sent the record, by
+	// [EncodeHeaderValue].
+	HeaderHost = "Tributary-Host"
+	HeaderUser = "Tributary-User"
+	// HeaderLabels are labels of the sender, such as team=payments,env=ci, by
+	// [EncodeHeaderValue].
+	HeaderLabels = "Tributary-Labels"
 	// HeaderEnd with the value 1 and an empty body marks the end of the input.
 	HeaderEnd = "Tributary-End"
 	// HeaderRequeued marks a requeued dead letter: the sequence in the raw stream of the record

@@ -1,10 +1,9 @@
 package envelopes
 
-// Edge is what the machine that sent the record of an event lets be known of itself. An empty member is not
-// known; JSON leaves out an Edge whose members are all empty.
+// Edge is who sent the record of an event, as far as the record states it. An empty member is not known; JSON leaves out an Edge whose members are all empty.
 type Edge struct {
 	Host   string            `json:"host,omitzero"` // name of the machine, or its pseudonym
-	User   string            `json:"user,omitzero"` // account that the agent ran under, or its pseudonym
+	User   string            `json:"user,omitzero"` // account that sent it, or its pseudonym
 	Labels map[string]string `json:"labels,omitempty"`
 }
 

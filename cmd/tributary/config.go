@@ -59,9 +59,12 @@ type config struct {
 	Raw streams.RawMode `envconfig:"TRIBUTARY_RAW" oneof:"carried referenced" desc:"whether the first event of a record carries it in raw, or refers to it in the raw stream; default that of the generation, in a new one carried"`
 
 	Redact        redact.Mode `envconfig:"TRIBUTARY_REDACT" oneof:"full redacted metadata_only" desc:"what ship replaces in records before it sends them, and run before it normalizes them: full nothing, redacted secrets, metadata_only all content; default full, and for run the mode of the generation"`
-	RedactKey     secret      `envconfig:"TRIBUTARY_REDACT_KEY" desc:"key of the placeholders of redaction, 16 bytes or more: equal secrets have equal placeholders under one key; default the file redact.key in the data folder, which is made when it is missing"`
+	RedactKey     secret      `envconfig:"TRIBUTARY_REDACT_KEY" desc:"key of the placeholders of redaction and of pseudonyms, 16 bytes or more: equal texts have equal ones under one key; default the file redact.key in the data folder, which is made when it is missing"`
 	RedactKeyFile string      `envconfig:"TRIBUTARY_REDACT_KEY_FILE" desc:"file with the key of the placeholders of redaction"`
 	RedactRules   string      `envconfig:"TRIBUTARY_REDACT_RULES" desc:"file of rules of redaction in the format of gitleaks, which add to the built-in ones"`
+
+	Identity string `envconfig:"TRIBUTARY_IDENTITY" default:"plain" oneof:"plain pseudonym off" desc:"how the records of ship and up name the host and the user that send them: plain as they are, pseudonym by digests under the key of redaction, off not at all"`
+	Labels   string `envconfig:"TRIBUTARY_LABELS" desc:"labels of the records of ship and up, such as team=payments,env=ci: at most 16, of 512 bytes together"`
 
 	Data         string        `envconfig:"TRIBUTARY_DATA" desc:"folder of the embedded server and of the progress of ship; default $XDG_STATE_HOME/tributary"`
 	Listen       string        `envconfig:"TRIBUTARY_LISTEN" default:"127.0.0.1:4222" desc:"address of the embedded server, which asks for no password; --listen \"\" for none"`

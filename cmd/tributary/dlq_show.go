@@ -119,6 +119,7 @@ func letterFields(l *events.DeadLetter, gone bool) []letterField {
 		{"error", l.Error},
 		{"agent", string(l.Source)},
 		{"session", l.Session},
+		{"sender", senderText(l.Edge)},
 	}
 	if l.Requeued != 0 {
 		fields = append(fields, letterField{"requeued", fmt.Sprintf("it repeats record %d, the dead letter before it", l.Requeued)})

@@ -38,7 +38,8 @@ func TestUpFollowsTheLogs(t *testing.T) {
 	log := filepath.Join(home, ".claude", "projects", "app", "0b6a7f58.jsonl")
 	write(t, log, hello)
 
-	up := start(t, home, "", "up", "--listen", "127.0.0.1:0")
+	plain := func(c *exec.Cmd) { c.Env = append(c.Env, "TRIBUTARY_IDENTITY=plain") }
+	up := startWith(t, plain, home, "", "up", "--listen", "127.0.0.1:0")
 	up.expect("hello")
 	up.awaitLogged("caught up, following: 1 event of 1 session")
 	_, url, _ := strings.Cut(up.logged("broker at "), "broker at ")
@@ -47,7 +48,9 @@ func TestUpFollowsTheLogs(t *testing.T) {
 	tail.expect(`"text":"hello"`)
 	write(t, log, again)
 	up.expect("again")
-	tail.expect(`"text":"again"`)
+	if event, edge := tail.expect(`"text":"again"`), `"edge":{"host":"`+hostname()+`"`; !strings.Contains(event, edge) {
+		t.Errorf("the event has no %s: %s", edge, event)
+	}
 
 	// A second process fails with the same data folder, and with the same address.
 	second := start(t, home, "", "up", "--listen", "")

@@ -26,6 +26,7 @@ type letterJSON struct {
 	Requeued   uint64              `json:"requeued,omitzero"`
 	Size       int64               `json:"size"` // of the record, also where an object has its bytes
 	InRaw      bool                `json:"only_in_raw,omitzero"`
+	Edge       *envelopes.Edge     `json:"edge,omitzero"`
 	Headers    map[string][]string `json:"headers"`
 	Data       *[]byte             `json:"data,omitzero"`
 }
@@ -35,6 +36,6 @@ func toJSON(l *events.DeadLetter, data *[]byte) letterJSON {
 	return letterJSON{
 		Sequence: l.Sequence, Status: l.Standing, Source: l.Source, Session: l.Session, Reason: l.Reason, Error: l.Error,
 		Stream: l.Stream, FirstSeen: l.FirstSeen, Generation: l.Generation, Partition: l.Partition, Position: l.Position,
-		Stored: l.Stored, Normalizer: l.Revision, Requeued: l.Requeued, Size: l.RecordSize(), InRaw: !l.Whole, Headers: l.Header, Data: data,
+		Stored: l.Stored, Normalizer: l.Revision, Requeued: l.Requeued, Size: l.RecordSize(), InRaw: !l.Whole, Edge: l.Edge, Headers: l.Header, Data: data,
 	}
 }

@@ -52,7 +52,7 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
-// start starts a command whose user has the folder home. The end of the test kills it.
+// start starts a command whose user has the folder home, and which states no sender. The end of the test kills it.
 func start(tb testing.TB, home, url string, args ...string) *process {
 	tb.Helper()
 	return startWith(tb, func(*exec.Cmd) {}, home, url, args...)
@@ -69,7 +69,7 @@ func startWith(tb testing.TB, setup func(*exec.Cmd), home, url string, args ...s
 	p := &process{t: tb, lines: make(chan string, 1<<16), exit: make(chan error, 1)}
 	p.cmd = exec.CommandContext(context.WithoutCancel(tb.Context()), self)
 	p.cmd.Args = append([]string{"tributary"}, args...) // TestMain runs the program under this name
-	p.cmd.Env = []string{"HOME=" + home, "TZ=UTC", "NATS_URL=" + url}
+	p.cmd.Env = []string{"HOME=" + home, "TZ=UTC", "TRIBUTARY_IDENTITY=off", "NATS_URL=" + url}
 	p.cmd.Stderr = &p.stderr
 	setup(p.cmd)
 	stdout := io.NopCloser(strings.NewReader(""))

@@ -45,7 +45,7 @@ func (c *config) redactor(mode redact.Mode) (*redact.Redactor, error) {
 		}
 		return nil, nil //nolint:nilnil // replaces nothing
 	}
-	key, err := c.redactKey()
+	key, err := c.redactKey(c.Redact != "")
 	if err != nil {
 		return nil, err
 	}
@@ -53,8 +53,8 @@ func (c *config) redactor(mode redact.Mode) (*redact.Redactor, error) {
 }
 
 // redactKey returns the key of redaction: that of the settings, or the one in the data folder,
-// which is made when the settings ask for redaction.
-func (c *config) redactKey() (redact.Key, error) {
+// which is made if it is missing and create is true.
+func (c *config) redactKey(create bool) (redact.Key, error) {
 	switch {
 	case c.RedactKey != "" && c.RedactKeyFile != "":
 		return nil, errors.New("TRIBUTARY_REDACT_KEY: set it or TRIBUTARY_REDACT_KEY_FILE, not both")
@@ -76,7 +76,7 @@ func (c *config) redactKey() (redact.Key, error) {
 		return nil, err
 	}
 	path := filepath.Join(dir, "redact.key")
-	if c.Redact != "" {
+	if create {
 		return redact.ReadOrCreateKey(path)
 	}
 	key, err := redact.ReadKey(path)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,7 +42,7 @@ generation alone.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
-			telemetry, err := newTelemetry(ctx, a.config)
+			telemetry, err := newTelemetry(ctx, a.config, hostname())
 			if err != nil {
 				return err
 			}
@@ -153,9 +154,5 @@ func (c *config) workerName() string {
 	if c.Worker != "" {
 		return c.Worker
 	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "worker"
-	}
-	return fmt.Sprintf("%s-%d", host, os.Getpid())
+	return fmt.Sprintf("%s-%d", cmp.Or(hostname(), "worker"), os.Getpid())
 }

@@ -52,6 +52,10 @@ func shipCommand(a *app) *cobra.Command {
 				return err
 			}
 			logRedaction(cmd.Context(), a, c.Redactor)
+			if c.Edge, err = sender(cmd.Context(), a); err != nil {
+				return err
+			}
+			logSender(cmd.Context(), a, c.Edge)
 			if f.timeout != 0 && (!f.once || f.timeout < 0) {
 				return usageError{errors.New("--timeout: pass a positive duration, together with --once")}
 			}
@@ -70,6 +74,9 @@ func shipCommand(a *app) *cobra.Command {
 	flags.StringVar(&f.since, "since", "", "only logs that were written to since then: a time, a date or a duration such as 24h")
 	sourceFlag(cmd, &f.source, "only logs of this agent; the agent that wrote the files that are named")
 	f.sessionLogs.addFlags(flags)
+	flags.StringVar(&a.config.Identity, "identity", a.config.Identity, "how records name the host and the user that send them: plain, pseudonym or off (TRIBUTARY_IDENTITY)")
+	completeFlag(cmd, "identity", []string{"plain", identityPseudonym, identityOff})
+	flags.StringVar(&a.config.Labels, "labels", a.config.Labels, "`labels` of the records, such as team=payments,env=ci (TRIBUTARY_LABELS)")
 	a.redactFlags(cmd, "replace secrets before they are sent; --redact=metadata_only replaces all content, full nothing")
 	a.serverFlag(cmd)
 	cmd.Long = `Follow the logs of the agents on this machine, or the files and folders that are
@@ -83,6 +90,9 @@ is sent when it has a line end, or when it is complete and the log is idle.
 
 The progress of the first pass is shown on a terminal, otherwise logged every 10
 seconds; --log-level warn disables it.
+
+Each record states who sends it: the host and the user, unless --identity is pseudonym
+or off, and the --labels that are set. The events of the record have them as edge.
 
 With - standard input is sent until it ends. Plain text does not state its session.
 For such text, ` + f.sessionLogs.names() + ` names the folder in which its agent creates a log
@@ -154,13 +164,11 @@ func shipToBroker(ctx context.Context, a *app, c ship.Config, timeout time.Durat
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout, errTimeout)
 		defer cancel()
 	}
-	if host, err := os.Hostname(); err == nil {
-		c.Host = host
-	}
+	c.Host = hostname()
 	if a.config.MetricsExporter == exporterPrometheus {
 		a.config.MetricsExporter = "none" // its port belongs to the worker of this host
 	}
-	telemetry, err := newTelemetry(ctx, a.config)
+	telemetry, err := newTelemetry(ctx, a.config, hostOf(c.Edge))
 	if err != nil {
 		return err
 	}

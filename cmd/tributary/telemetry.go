@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/otlptranslator"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
 	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
@@ -32,9 +33,10 @@ type telemetry struct {
 	scraped *prometheus.Registry // what /metrics serves
 }
 
-// newTelemetry starts the exporters that c names. The caller stops them with Shutdown.
-func newTelemetry(ctx context.Context, c *config) (*telemetry, error) {
-	res, err := telemetryResource(ctx, c)
+// newTelemetry starts the exporters that c names, for this program on a host; empty to leave that out. The caller stops
+// them with Shutdown.
+func newTelemetry(ctx context.Context, c *config, host string) (*telemetry, error) {
+	res, err := telemetryResource(ctx, c, host)
 	if err != nil {
 		return nil, err
 	}
@@ -56,10 +58,14 @@ func newTelemetry(ctx context.Context, c *config) (*telemetry, error) {
 }
 
 // telemetryResource describes this program to receivers of telemetry.
-func telemetryResource(ctx context.Context, c *config) (*resource.Resource, error) {
+func telemetryResource(ctx context.Context, c *config, host string) (*resource.Resource, error) {
+	attrs := []attribute.KeyValue{semconv.ServiceName(c.ServiceName), semconv.ServiceVersion(version())}
+	if host != "" {
+		attrs = append(attrs, semconv.HostName(host))
+	}
 	res, err := resource.New(ctx,
 		resource.WithTelemetrySDK(),
-		resource.WithAttributes(semconv.ServiceName(c.ServiceName), semconv.ServiceVersion(version())),
+		resource.WithAttributes(attrs...),
 		resource.WithFromEnv(),
 	)
 	if err != nil {
@@ -153,7 +159,7 @@ func (t *telemetry) tracer() trace.Tracer {
 func (a *app) traced(ctx context.Context, name string, do func(context.Context) error) error {
 	c := *a.config
 	c.MetricsExporter = "none" // the port belongs to the worker
-	t, err := newTelemetry(ctx, &c)
+	t, err := newTelemetry(ctx, &c, hostname())
 	if err != nil {
 		return err
 	}

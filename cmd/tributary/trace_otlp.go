@@ -28,7 +28,7 @@ func exportSpans(ctx context.Context, a *app, spans []*genai.Span) error {
 		return fmt.Errorf("OTEL_EXPORTER_OTLP_: %w", err)
 	}
 	defer func() { _ = exporter.Shutdown(context.WithoutCancel(ctx)) }() // everything is sent or refused
-	res, err := telemetryResource(ctx, a.config)
+	res, err := telemetryResource(ctx, a.config, "")                     // the session is not of this host
 	if err != nil {
 		return err
 	}

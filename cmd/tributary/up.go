@@ -68,6 +68,9 @@ output is no terminal, they stop by themselves, as with --once.`,
 			if err := useRedaction(a, &u.ship); err != nil {
 				return err
 			}
+			if u.ship.Edge, err = sender(cmd.Context(), a); err != nil {
+				return err
+			}
 			cleanup, err := u.prepare(cmd.Flags().Changed("data"))
 			if err != nil {
 				return err
@@ -136,7 +139,7 @@ func (u *up) prepare(dataGiven bool) (cleanup func() error, err error) {
 
 // run starts telemetry and the server, processes the logs, and stops them in the other order.
 func (u *up) run(ctx context.Context) error {
-	telemetry, err := newTelemetry(ctx, u.config)
+	telemetry, err := newTelemetry(ctx, u.config, hostOf(u.ship.Edge))
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"tributary/envelopes"
+	"tributary/pipeline/records"
 )
 
 // check adds a value that is wrong to the error.
@@ -37,6 +38,9 @@ func (c *config) validate() settingsError {
 	}
 	wrong.check(c.ArchiveAfter == 0 || c.ArchiveAfter >= time.Hour, "TRIBUTARY_ARCHIVE_AFTER", c.ArchiveAfter.String(), "write an hour or more, or 0 to keep all states where they are")
 	wrong.check(c.ChangesMaxAge == 0 || c.ChangesMaxAge >= time.Minute, "TRIBUTARY_CHANGES_MAX_AGE", c.ChangesMaxAge.String(), "write a minute or more, or 0 to keep them for ever")
+	if _, err := records.ParseLabels(c.Labels); err != nil {
+		wrong.check(false, "TRIBUTARY_LABELS", c.Labels, err.Error()+": write labels such as team=payments,env=ci")
+	}
 	wrong.check(c.DrainTimeout > 0, "TRIBUTARY_DRAIN_TIMEOUT", c.DrainTimeout.String(), "write more than 0s")
 	return wrong
 }

@@ -54,8 +54,7 @@ func (s *state) Clone() core.State { c := *s; return &c }
 func (s *state) Size() int {
 	n := s.runs.size() + 32*len(s.Emitted)
 	if o := &s.Open; o.Active {
-		n += 128 + len(o.Role) + len(o.CreatedAt) + len(o.From.Raw) + len(o.From.TS) + o.size()
-		n += len(o.From.Traceparent) + len(o.From.Tracestate)
+		n += 128 + len(o.Role) + len(o.CreatedAt) + o.From.Size() + o.size()
 	}
 	return n
 }

@@ -79,7 +79,7 @@ type partialBlock struct {
 
 // size returns about how many bytes of memory the message takes.
 func (p *partialMessage) size() int {
-	n := 256 + len(p.Agent) + len(p.Message) + len(p.Model) + len(p.UUID) + len(p.Last.Raw) + len(p.Last.Traceparent) + len(p.Last.Tracestate)
+	n := 256 + len(p.Agent) + len(p.Message) + len(p.Model) + len(p.UUID) + p.Last.Size()
 	for _, b := range p.Blocks {
 		n += 64 + len(b.Type) + len(b.ID) + len(b.Name) + len(b.Text)
 	}

@@ -39,7 +39,7 @@ type texts struct {
 func (t *texts) size() int {
 	n := 24 * len(t.Canonical)
 	for _, p := range t.Pending {
-		n += 256 + p.size()
+		n += 256 + len(p.Text) + p.From.Size()
 	}
 	return n
 }

@@ -70,7 +70,7 @@ func (s *state) Size() int {
 		n += 64 + len(o.Text)
 	}
 	if s.Search != nil {
-		n += 512 + len(s.Search.From.Raw) + len(s.Search.Action) + len(s.Search.CallID)
+		n += 512 + s.Search.From.Size() + len(s.Search.Action) + len(s.Search.CallID)
 	}
 	return n
 }

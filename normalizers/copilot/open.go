@@ -26,7 +26,7 @@ func (o *openText) isMessage() bool { return o.Message != (core.Fingerprint{}) }
 
 // size returns about how many bytes the text takes.
 func (o *openText) size() int {
-	return len(o.Text) + len(o.From.Raw) + len(o.Agent) + len(o.Model) + len(o.ID)
+	return len(o.Text) + o.From.Size() + len(o.Agent) + len(o.Model) + len(o.ID)
 }
 
 // fitsOpen reports whether a session may keep a text.

@@ -68,12 +68,25 @@ type Draft struct {
 // Pending is a record whose events are emitted with a later record, as the session
 // remembers it.
 type Pending struct {
-	Record      uint64         `json:"n"` // number of the record in the session
-	TS          string         `json:"ts"`
-	Sequence    uint64         `json:"seq,omitzero"`
-	Traceparent string         `json:"tp,omitzero"`
-	Tracestate  string         `json:"tst,omitzero"`
-	Raw         jsontext.Value `json:"raw,omitzero"` // nil when it is too long to remember
+	Record      uint64          `json:"n"` // number of the record in the session
+	TS          string          `json:"ts"`
+	Sequence    uint64          `json:"seq,omitzero"`
+	Traceparent string          `json:"tp,omitzero"`
+	Tracestate  string          `json:"tst,omitzero"`
+	Edge        *envelopes.Edge `json:"edge,omitzero"`
+	Raw         jsontext.Value  `json:"raw,omitzero"` // nil when it is too long to remember
+}
+
+// Size returns about how many bytes the texts of p take; JSON takes at most six times as many.
+func (p *Pending) Size() int {
+	n := len(p.TS) + len(p.Traceparent) + len(p.Tracestate) + len(p.Raw)
+	if e := p.Edge; e != nil {
+		n += len(e.Host) + len(e.User)
+		for name, value := range e.Labels {
+			n += 16 + len(name) + len(value)
+		}
+	}
+	return n
 }
 
 // PendingRecord returns the Builder's record as one whose events are emitted later.
@@ -84,6 +97,7 @@ func (b *Builder) PendingRecord() Pending {
 		Sequence:    b.Record.Sequence,
 		Traceparent: b.Record.Origin.Traceparent,
 		Tracestate:  b.Record.Origin.Tracestate,
+		Edge:        b.Record.Origin.Edge,
 	}
 	if raw, _ := b.eventRaw(b.Raw); len(raw) <= MaxPendingRaw {
 		h.Raw = raw.Clone() // kept beyond the record
@@ -174,7 +188,7 @@ func (b *Builder) recordOf(d *Draft) Pending {
 	}
 	return Pending{
 		Record: b.Session.Records, TS: b.TS, Sequence: b.Record.Sequence,
-		Traceparent: b.Record.Origin.Traceparent, Tracestate: b.Record.Origin.Tracestate,
+		Traceparent: b.Record.Origin.Traceparent, Tracestate: b.Record.Origin.Tracestate, Edge: b.Record.Origin.Edge,
 	}
 }
 
@@ -192,7 +206,7 @@ func (b *Builder) describe(e *envelopes.AgentEventV1, from *Pending) {
 	if e.Metadata == nil {
 		e.Metadata = s.standardMetadata()
 	}
-	e.VCS = s.VCS
+	e.Edge, e.VCS = from.Edge, s.VCS
 	s.Events++
 	e.Sequence = s.Events
 }

@@ -53,6 +53,8 @@ type Origin struct {
 	// because it could not be read; 0 when it repeats none. It is taken only while that
 	// one is open ([Session.Standing]), wherever it stood in its file.
 	Requeued uint64
+	// Edge is who sent the record; nil when nobody states that. It is that of the events of the record alone.
+	Edge *envelopes.Edge
 
 	Traceparent, Tracestate string // W3C trace context of the creation of the record
 }

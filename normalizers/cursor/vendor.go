@@ -45,7 +45,7 @@ func (s *state) Clone() core.State { c := *s; return &c }
 
 // Size implements [core.State].
 func (s *state) Size() int {
-	n := len(s.Text) + len(s.From.Raw) + len(s.From.TS) + len(s.From.Traceparent) + len(s.From.Tracestate)
+	n := len(s.Text) + s.From.Size()
 	if n > 0 || s.Answer.Length > 0 {
 		n += 64
 	}

@@ -60,7 +60,7 @@ func (s *state) Clone() core.State { c := *s; return &c }
 
 // Size implements [core.State].
 func (s *state) Size() int {
-	return len(s.Agent) + 48*len(s.Stated) + len(s.Deltas.Text) + len(s.Deltas.From.Raw)
+	return len(s.Agent) + 48*len(s.Stated) + len(s.Deltas.Text) + s.Deltas.From.Size()
 }
 
 // Shrink implements [core.State]: stated values and pending deltas go at once.

@@ -57,7 +57,7 @@ func (s *state) Size() int {
 	}
 	for i := range s.Pending {
 		p := &s.Pending[i]
-		n += 256 + len(p.ID) + len(p.Text) + len(p.Message.Model) + len(p.From.Raw) + len(p.From.Traceparent) + len(p.From.Tracestate)
+		n += 256 + len(p.ID) + len(p.Text) + len(p.Message.Model) + p.From.Size()
 	}
 	return n
 }

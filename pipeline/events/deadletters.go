@@ -36,6 +36,9 @@ var requeuedHeaders = []string{
 	envelopes.HeaderTime,
 	envelopes.HeaderEnd,
 	envelopes.HeaderClaim,
+	envelopes.HeaderHost,
+	envelopes.HeaderUser,
+	envelopes.HeaderLabels,
 	envelopes.HeaderTraceparent,
 	envelopes.HeaderTracestate,
 }
@@ -118,12 +121,13 @@ type DeadLetter struct {
 	Stream    string // the raw stream
 	Sequence  uint64 // of the record in it
 	FirstSeen time.Time
-	Requeued  uint64       // sequence of the record that this one is a copy of; 0 for none
-	Header    nats.Header  // of the record
-	Size      int          // bytes of the message of the record
-	Redacted  bool         // the record was redacted; the raw stream has it as it was
-	Claim     claims.Claim // names the object with the bytes of a large record; zero when they are in the message
-	Whole     bool         // the dead letter has the bytes of the message; else only the raw stream has
+	Requeued  uint64          // sequence of the record that this one is a copy of; 0 for none
+	Header    nats.Header     // of the record
+	Edge      *envelopes.Edge // who sent the record; nil if that is not stated, or cannot be read
+	Size      int             // bytes of the message of the record
+	Redacted  bool            // the record was redacted; the raw stream has it as it was
+	Claim     claims.Claim    // names the object with the bytes of a large record; zero when they are in the message
+	Whole     bool            // the dead letter has the bytes of the message; else only the raw stream has
 
 	subject string
 	token   string // of the session, in subjects
@@ -361,6 +365,7 @@ func readDeadLetter(stream string, m broker.Message) (DeadLetter, error) {
 			l.Header[own] = values
 		}
 	}
+	l.Edge, _ = records.ReadEdge(l.Header) // that it cannot be read is why the record is a dead letter
 	if l.Size == 0 {
 		l.Claim, _ = claims.Parse(l.Header.Get(envelopes.HeaderClaim)) // zero when it is none, or a bad one
 	}

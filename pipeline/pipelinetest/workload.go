@@ -98,6 +98,9 @@ func (w *workload) next(t *transcript) core.Record {
 			Traceparent: fmt.Sprintf("00-%032x-%016x-01", w.random.Uint64()|1, w.random.Uint64()|1),
 		},
 	}
+	if t.lines%4 != 0 { // a log that two machines send, also an older program
+		r.Origin.Edge = &envelopes.Edge{Host: fmt.Sprintf("build-%d", t.lines%4), User: "Zoë", Labels: map[string]string{"team": "garden", "env": "ci"}}
+	}
 	t.previous = t.position
 	t.position += int64(len(data)) + 1
 	return r

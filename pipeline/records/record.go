@@ -50,6 +50,7 @@ func Message(r core.Record) *nats.Msg {
 	if r.Origin.End {
 		set(envelopes.HeaderEnd, "1")
 	}
+	setEdge(r.Origin.Edge, set)
 	set(envelopes.HeaderTraceparent, r.Origin.Traceparent)
 	set(envelopes.HeaderTracestate, r.Origin.Tracestate)
 	return m
@@ -167,7 +168,8 @@ func readOrigin(r *core.Record, header nats.Header) error {
 			return fmt.Errorf("%w: %s: %w", errHeader, envelopes.HeaderTime, err)
 		}
 	}
-	return nil
+	o.Edge, err = ReadEdge(header)
+	return err
 }
 
 // SessionKey names a session within a partition.

@@ -86,6 +86,12 @@ func createKey(path string) error {
 // fingerprint identifies the key and does not reveal it.
 func (k Key) fingerprint() string { return k.digest([]byte("fingerprint of the key")) }
 
+// Pseudonym returns what stands for a name of a kind: equal names of a kind have equal pseudonyms under one key, and
+// without the key nobody can try names.
+func (k Key) Pseudonym(kind, name string) string {
+	return kind + "-" + k.digest([]byte(kind+"\x00"+name))
+}
+
 // digest returns the first 12 hex digits of an HMAC.
 func (k Key) digest(b []byte) string {
 	mac := hmac.New(sha256.New, k)

@@ -386,6 +386,23 @@ func TestRulesOfTheUserAddToTheBuiltIn(t *testing.T) {
 	}
 }
 
+// A pseudonym is the same under one key, and another one under another key, of another name or of another kind. Nothing of
+// the name is in it.
+func TestPseudonymBelongsToNameKindAndKey(t *testing.T) {
+	t.Parallel()
+	other := redact.Key("another key of the tests")
+	want := key.Pseudonym("user", "ada")
+	if !regexp.MustCompile(`^user-[0-9a-f]{12}$`).MatchString(want) || key.Pseudonym("user", "ada") != want {
+		t.Errorf("pseudonym %s", want)
+	}
+	_, digest, _ := strings.Cut(want, "-")
+	for _, p := range []string{other.Pseudonym("user", "ada"), key.Pseudonym("user", "Ada"), key.Pseudonym("host", "ada")} {
+		if strings.HasSuffix(p, digest) {
+			t.Errorf("pseudonym %s is that of another", p)
+		}
+	}
+}
+
 func TestKeyIsMadeOnceAndPrivate(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "data", "redact.key")

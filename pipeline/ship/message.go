@@ -40,6 +40,7 @@ type outgoing struct {
 
 // newOutgoing makes the message of a record, with its message id, and starts its trace.
 func (s *Ship) newOutgoing(ctx context.Context, r core.Record, line int, id string) outgoing {
+	r.Origin.Edge = s.config.Edge
 	span := s.startTrace(ctx, &r, id)
 	msg := s.newParcel(r)
 	msg.span = span

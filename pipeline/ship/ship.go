@@ -42,6 +42,7 @@ import (
 	"tributary/envelopes"
 	"tributary/pipeline/broker"
 	"tributary/pipeline/claims"
+	"tributary/pipeline/records"
 	"tributary/pipeline/redact"
 	"tributary/pipeline/streams"
 )
@@ -69,6 +70,8 @@ type Config struct {
 
 	Redactor *redact.Redactor // of all records before they are sent; nil for none
 	Redacted func(Redaction)  // called for each secret that a record had, maybe more than once; must not block; nil for none
+
+	Edge *envelopes.Edge // who sends the records, which state it; nil if they state nothing
 
 	Host      string        // name of this machine in its heartbeats; empty for no heartbeats
 	Version   string        // of the program, in its heartbeats
@@ -122,11 +125,14 @@ type Ship struct {
 
 // New returns a Ship that publishes through nc, which may be nil for a dry run. The caller
 // keeps nc, which should reconnect without limit, and closes it after Run. A Config with
-// nothing to ship is an error.
+// nothing to ship is an error, and so is an Edge that a record cannot state.
 func New(nc *nats.Conn, c Config) (*Ship, error) {
 	c = c.withDefaults()
 	if len(c.Paths) == 0 && len(c.Roots) == 0 && c.Input == nil {
 		return nil, errNothingToShip
+	}
+	if err := records.CheckEdge(c.Edge); err != nil {
+		return nil, err
 	}
 	s := &Ship{
 		config:    c,

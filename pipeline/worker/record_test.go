@@ -43,6 +43,13 @@ func TestRecordArrivesAsItWasPublished(t *testing.T) {
 		if rapid.Bool().Draw(t, "with a time") {
 			r.Origin.Time = time.Unix(rapid.Int64Range(0, 4e9).Draw(t, "seconds"), 1).UTC()
 		}
+		if rapid.Bool().Draw(t, "with a sender") {
+			name := rapid.StringMatching(`[^\pC,]{1,40}`)
+			r.Origin.Edge = &envelopes.Edge{Host: name.Draw(t, "host"), User: strings.TrimSpace(name.Draw(t, "user"))}
+			if value := strings.TrimSpace(name.Draw(t, "label")); value != "" {
+				r.Origin.Edge.Labels = map[string]string{"team": value, "a.b": value}
+			}
+		}
 		if rapid.Bool().Draw(t, "the end") {
 			r.Origin.End, r.Data = true, nil
 			r.Origin.Position, r.Origin.Previous, r.Origin.Digest = 0, 0, ""
@@ -102,6 +109,10 @@ func TestBadRecordCostsOnlyItself(t *testing.T) {
 		"time that is none":          {claude("s1", good, "Tributary-Time", "yesterday"), "bad_header", "claude_code.s1"},
 		"end with a body":            {claude("s1", good, "Tributary-End", "1"), "bad_header", "claude_code.s1"},
 		"end of another kind":        {claude("s1", "", "Tributary-End", "2"), "bad_header", "claude_code.s1"},
+		"host of 60 KiB":             {claude("s1", good, "Tributary-Host", strings.Repeat("h", 60<<10)), "bad_header", "claude_code.s1"},
+		"user with a line end":       {claude("s1", good, "Tributary-User", "ada%0D%0ANats-Rollup: all"), "bad_header", "claude_code.s1"},
+		"host with an escape":        {claude("s1", good, "Tributary-Host", "\x1b]52;c;AAAA\x07"), "bad_header", "claude_code.s1"},
+		"labels without values":      {claude("s1", good, "Tributary-Labels", "team"), "bad_header", "claude_code.s1"},
 		"garbage":                    {claude("s1", "\x00\x01garbage"), "malformed", "claude_code.s1"},
 		"empty":                      {claude("s1", ""), "malformed", "claude_code.s1"},
 		"two documents":              {claude("s1", good+good), "malformed", "claude_code.s1"},
@@ -189,7 +200,7 @@ func TestHeadersOfProducersReachNoStreamOfOurs(t *testing.T) {
 	hostile := map[string]string{
 		"Nats-Msg-Id": "one", "Nats-Expected-Stream": "RAW", "Nats-Marker-Reason": "MaxAge",
 		"Tributary-Reason": "forged", "ce-id": "forged", "Ce-Source": "/forged", "Content-Type": "application/cloudevents+json",
-		"X-Custom": "kept", "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "a=b",
+		"X-Custom": "kept", "Tributary-Host": "forged", "Tributary-Labels": "team=forged", "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "a=b",
 	}
 	for i, data := range []string{`{"type":"user","uuid":"u","message":{"role":"user","content":"hello"}}`, "garbage"} {
 		m := records.Message(core.Record{Source: envelopes.ClaudeCode, Session: "s", Data: []byte(data)})

@@ -55,6 +55,12 @@ func (t *traces) link(ctx context.Context, r *received) (trace.Link, bool) {
 		semconv.MessagingMessageConversationID(r.Session),
 		semconv.MessagingMessageBodySize(len(r.Data)),
 	}
+	if e := r.Origin.Edge; e != nil && e.Host != "" {
+		attrs = append(attrs, semconv.HostName(e.Host))
+	}
+	if e := r.Origin.Edge; e != nil && e.User != "" {
+		attrs = append(attrs, semconv.UserName(e.User))
+	}
 	if id := r.raw.Header.Get(nats.MsgIdHdr); id != "" {
 		attrs = append(attrs, semconv.MessagingMessageID(id))
 	}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"os/user"
+	"strings"
+
+	"tributary/envelopes"
+	"tributary/pipeline/records"
+)
+
+// The values of TRIBUTARY_IDENTITY.
+const (
+	identityPseudonym = "pseudonym"
+	identityOff       = "off"
+)
+
+// sender returns who sends the records, as the settings let it be known; nil for nothing. Labels are sent whatever the
+// identity is, because somebody wrote them for that.
+func sender(ctx context.Context, a *app) (*envelopes.Edge, error) {
+	labels, err := records.ParseLabels(a.config.Labels)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("TRIBUTARY_LABELS: %w", err)}
+	}
+	e := &envelopes.Edge{Labels: labels}
+	if a.config.Identity != identityOff {
+		e.Host = hostname()
+		if u, err := user.Current(); err == nil {
+			e.User = u.Username
+		} else {
+			a.log.WarnContext(ctx, "name of the user is not known, and records do not state it: set USER, or TRIBUTARY_IDENTITY=off", "error", err)
+		}
+	}
+	if a.config.Identity == identityPseudonym {
+		key, err := a.config.redactKey(true)
+		if err != nil {
+			return nil, fmt.Errorf("TRIBUTARY_IDENTITY=%s: %w", identityPseudonym, err)
+		}
+		pseudonym := func(kind, name string) string {
+			if name == "" {
+				return ""
+			}
+			return key.Pseudonym(kind, name)
+		}
+		e.Host, e.User = pseudonym("host", e.Host), pseudonym("user", e.User)
+	}
+	if err := records.CheckEdge(e); err != nil {
+		return nil, fmt.Errorf("records cannot state who sends them: %w: set TRIBUTARY_IDENTITY to pseudonym or off", err)
+	}
+	if e.IsZero() {
+		return nil, nil //nolint:nilnil // states nothing
+	}
+	return e, nil
+}
+
+// logSender logs what the records state of their sender.
+func logSender(ctx context.Context, a *app, e *envelopes.Edge) {
+	if e != nil {
+		a.log.InfoContext(ctx, "records state who sends them", "host", e.Host, "user", e.User, "labels", records.FormatLabels(e.Labels))
+	}
+}
+
+// senderText is a sender for people, empty for none.
+func senderText(e *envelopes.Edge) string {
+	if e == nil {
+		return ""
+	}
+	text := e.Host
+	if e.User != "" {
+		text = strings.TrimSuffix(e.User+" on "+e.Host, " on ")
+	}
+	if len(e.Labels) > 0 {
+		text += " (" + records.FormatLabels(e.Labels) + ")"
+	}
+	return strings.TrimSpace(text)
+}
+
+// hostOf is the host of e, empty for none.
+func hostOf(e *envelopes.Edge) string { return cmp.Or(e, &envelopes.Edge{}).Host }
+
+// hostname is the name of this machine, empty if it has none.
+func hostname() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	return name
+}
