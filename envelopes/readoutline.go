@@ -82,7 +82,7 @@ var outlineReaders = map[string]func(*outlineReader, jsontext.Value) bool{
 	"is_internal":     func(r *outlineReader, v jsontext.Value) bool { return readFlag(v, &r.e.IsInternal) },
 	"supersedes":      func(r *outlineReader, v jsontext.Value) bool { return readText(v, &r.e.Supersedes) },
 	"text_truncated":  func(r *outlineReader, v jsontext.Value) bool { return readFlag(v, &r.e.TextTruncated) },
-	"edge":            func(r *outlineReader, v jsontext.Value) bool { return json.Unmarshal(v, &r.e.Edge) == nil },
+	"edge":            func(r *outlineReader, v jsontext.Value) bool { return readEdge(v, &r.e.Edge) },
 	"vcs":             func(r *outlineReader, v jsontext.Value) bool { return readVCS(v, &r.e.VCS) },
 }
 
@@ -216,6 +216,31 @@ func readUsage(v jsontext.Value, to **Usage) bool {
 			return readNumber(v, &u.Prompt)
 		case "cost_usd":
 			return json.Unmarshal(v, &u.CostUSD) == nil
+		}
+		return true
+	})
+}
+
+func readEdge(v jsontext.Value, to **Edge) bool {
+	if v.Kind() == 'n' {
+		return true
+	}
+	edge := new(Edge)
+	*to = edge
+	return eachMember(v, func(name []byte, v jsontext.Value) bool {
+		switch string(name) {
+		case "host":
+			return readText(v, &edge.Host)
+		case "user":
+			return readText(v, &edge.User)
+		case "labels":
+			edge.Labels = make(map[string]string)
+			return eachMember(v, func(name []byte, v jsontext.Value) bool {
+				var label string
+				ok := readText(v, &label)
+				edge.Labels[string(name)] = label
+				return ok
+			})
 		}
 		return true
 	})

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"tributary/envelopes"
 	"tributary/normalizers/lenient"
 )
@@ -66,6 +68,19 @@ func TestCredentialsOfARemoteStayInside(t *testing.T) {
 			t.Errorf("%q gives %+v", stated, v)
 		}
 	}
+}
+
+// TestNothingBeforeTheLastAtSignIsKept draws passwords with all that separates the parts of a URL.
+func TestNothingBeforeTheLastAtSignIsKept(t *testing.T) {
+	t.Parallel()
+	around := rapid.StringOfN(rapid.SampledFrom([]rune("x1:/?#@%. \\[]")), 0, 6, -1)
+	rapid.Check(t, func(t *rapid.T) {
+		stated := rapid.SampledFrom([]string{"", "https://", "ssh://", "git@", "ada:"}).Draw(t, "scheme") +
+			around.Draw(t, "before") + "s3cr3t" + around.Draw(t, "behind") + "@github.com" + rapid.SampledFrom([]string{"/", ":"}).Draw(t, "separator") + "acme/shop"
+		if r := repositoryOf(stated); strings.Contains(r, "s3cr3t") {
+			t.Errorf("%q gives %q", stated, r)
+		}
+	})
 }
 
 // TestLastKnownStateOfVersionControl has what sessions state one after the other.
