@@ -30,10 +30,10 @@ type receiver struct {
 	more  chan struct{} // closed and replaced when spans arrive
 }
 
-// receivedSpan is a span with the scope and the schema that it came with.
+// receivedSpan is a span with the service, the host and the schema that it came with.
 type receivedSpan struct {
 	*otlp.Span
-	service, schema string
+	service, host, schema string
 }
 
 func newReceiver(tb testing.TB) *receiver {
@@ -83,9 +83,10 @@ func (r *receiver) keep(export *collector.ExportTraceServiceRequest) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, res := range export.GetResourceSpans() {
+		of := attributesOf(res.GetResource().GetAttributes())
 		for _, scope := range res.GetScopeSpans() {
 			for _, s := range scope.GetSpans() {
-				r.spans = append(r.spans, receivedSpan{s, attributesOf(res.GetResource().GetAttributes())["service.name"], scope.GetSchemaUrl()})
+				r.spans = append(r.spans, receivedSpan{s, of["service.name"], of["host.name"], scope.GetSchemaUrl()})
 			}
 		}
 	}

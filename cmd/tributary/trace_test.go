@@ -37,7 +37,11 @@ func TestOneTraceLeadsFromShipToAConsumerThroughAKillAndARedelivery(t *testing.T
 	proxy.Only("checkpoints.") // the keeper of the records of sessions commits, too
 	proxy.Arm(slices.Repeat([]pipelinetest.Cut{pipelinetest.BeforeCommit}, 50)...)
 	first := startWith(t, setup, home, proxy.URL(), "run")
-	edge := startWith(t, setup, home, server.URL(), "ship", log)
+	pseudonym := func(c *exec.Cmd) {
+		setup(c)
+		c.Env = append(c.Env, "TRIBUTARY_IDENTITY=pseudonym", "TRIBUTARY_REDACT_KEY=a key of the tests, of no value")
+	}
+	edge := startWith(t, pseudonym, home, server.URL(), "ship", log)
 	<-proxy.Done
 	first.kill()
 	second := startWith(t, setup, home, server.URL(), "run")
@@ -68,6 +72,9 @@ func TestOneTraceLeadsFromShipToAConsumerThroughAKillAndARedelivery(t *testing.T
 	}
 	if attempt := attributesOf(work[0].GetAttributes())["tributary.attempt"]; !follows(work[0], root) || attempt == "" {
 		t.Errorf("the work does not follow the record, or does not say that it was tried before: attempt %q", attempt)
+	}
+	if sender := attributesOf(work[0].GetLinks()[0].GetAttributes())["host.name"]; !strings.HasPrefix(root.host, "host-") || sender != root.host || work[0].host != hostname() {
+		t.Errorf("the record is of %q, for the worker of %q, the work of %q", root.host, sender, work[0].host)
 	}
 	if string(sent[0].GetParentSpanId()) != string(work[0].GetSpanId()) {
 		t.Error("the publication does not follow the work")
