@@ -20,6 +20,7 @@ import (
 	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
 	"tributary/pipeline/events"
+	"tributary/pipeline/sessions"
 	"tributary/pipeline/sessions/transcript"
 )
 
@@ -27,8 +28,11 @@ import (
 type readFlags struct {
 	source, output, turns, grep string
 	errors, all, full           bool
+	priceFile                   string
+	providers                   []string
 
 	selection
+	pricing *pricing
 }
 
 // selection is which items of a conversation are printed.
@@ -43,9 +47,9 @@ func sessionsReadCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "read [flags] ID",
 		Short: "Read the conversation of a session",
-		Long: `Print the conversation of a session: its turns with their time, calls and tokens,
-prompts, answers, thoughts, calls of tools with their arguments and results, diffs and
-exit codes, and the work of subagents below the calls that began it. The beginning of
+		Long: `Print the conversation of a session: its turns with their time, calls, tokens and
+cost, prompts, answers, thoughts, calls of tools with their arguments and results, diffs
+and exit codes, and the work of subagents below the calls that began it. The beginning of
 the id is enough if no other session has the same. On a terminal the conversation is
 shown with PAGER, else with less.
 
@@ -53,6 +57,8 @@ Results and thoughts are folded to a few lines; --full prints all of them. Logs,
 metadata, snapshots of files and history of another session are left out unless --all
 is given. --turn, --grep and --errors jump: they print the turns that are named, and of
 each turn the items that match, or that failed.
+
+` + pricesHelp + `
 
 -o markdown prints a document, -o json one object per turn and item, with whole texts.`,
 		Example: `  tributary sessions read 0b6a7f58
@@ -76,6 +82,7 @@ each turn the items that match, or that failed.
 	flags.BoolVar(&f.errors, "errors", false, "only calls that failed, and errors that the vendor reports")
 	flags.BoolVar(&f.full, "full", false, "print all lines of results, arguments and thoughts")
 	flags.BoolVar(&f.all, "all", false, "logs, metadata, snapshots of files and history of another session, too")
+	pricesFlags(flags, &f.priceFile, &f.providers)
 	flags.StringVarP(&f.output, "output", "o", "pretty", "pretty, markdown or json")
 	a.serverFlag(cmd)
 	return cmd
@@ -86,7 +93,8 @@ func (f *readFlags) parse() error {
 	if err := checkOutput(f.output, "pretty", "markdown", "json"); err != nil {
 		return err
 	}
-	var errs [3]error
+	var errs [4]error
+	f.pricing, errs[3] = newPricing(f.priceFile, f.providers)
 	f.wanted, errs[0] = parseSource(f.source)
 	if f.grep != "" {
 		if f.match, errs[1] = regexp.Compile(f.grep); errs[1] != nil {
@@ -187,22 +195,31 @@ func sessionEvents(ctx context.Context, a *app, js jetstream.JetStream, id event
 // printConversation prints a conversation, for people on a terminal with a pager.
 func printConversation(ctx context.Context, a *app, f *readFlags, t *transcript.Transcript, v *sessionView) (printed int, err error) {
 	if f.output == "json" {
-		return f.print(t, jsonConversation{a.stdout})
+		printed, err = f.print(t, jsonConversation{a.stdout, f.pricing})
+		f.reportPrices(a, v)
+		return printed, err
+	}
+	cost := func(models map[string]*sessions.Billed) string {
+		if c := f.pricing.of(models); c.priced {
+			return c.text()
+		}
+		return ""
 	}
 	out, wait := pager(ctx, a)
-	options := conversation.Options{Full: f.full, Match: f.match}
+	options := conversation.Options{Full: f.full, Match: f.match, Cost: cost}
 	var w conversation.Printer = conversation.NewMarkdown(out, options)
 	if f.output == "pretty" {
 		p := a.printer()
 		w = conversation.NewPretty(out, p.Width(), terminal.IsTerminal(a.stdout) && a.config.NoColor == "", options)
 	}
 	err = w.Heading(&conversation.Session{
-		Source: v.Source, ID: v.Session, Title: v.Title, Project: v.ProjectName(), First: v.FirstSeen, Last: v.LastSeen, Tokens: v.Usage.Total,
+		Source: v.Source, ID: v.Session, Title: v.Title, Project: v.ProjectName(), First: v.FirstSeen, Last: v.LastSeen, Tokens: v.Usage.Total, Cost: cost(v.usage()),
 	})
 	if err == nil {
 		printed, err = f.print(t, w)
 	}
 	ended := wait()
+	f.reportPrices(a, v)
 	if ended != nil || errors.Is(err, syscall.EPIPE) && out != a.stdout { // the reader has left the pager
 		return max(printed, 1), ended
 	}
@@ -268,8 +285,18 @@ func (f *readFlags) printTurn(t *transcript.Transcript, turn *transcript.Turn, w
 	return printed, nil
 }
 
+// reportPrices states which prices were used, and what has none in the whole session.
+func (f *readFlags) reportPrices(a *app, v *sessionView) {
+	clear(f.pricing.missing) // each turn has noted what has no price, too
+	f.pricing.of(v.usage())
+	f.pricing.report(a.stderr)
+}
+
 // jsonConversation prints a conversation as JSON.
-type jsonConversation struct{ w io.Writer }
+type jsonConversation struct {
+	w       io.Writer
+	pricing *pricing
+}
 
 // Heading prints nothing: every line is a turn or an item.
 func (j jsonConversation) Heading(*conversation.Session) error { return nil }
@@ -279,8 +306,17 @@ func (j jsonConversation) Turn(t *transcript.Turn) error {
 	return terminal.WriteJSON(j.w, &struct {
 		Type string `json:"type"`
 		*transcript.Turn
-	}{"turn", t})
+		costJSON
+	}{"turn", t, j.pricing.of(t.Models).json()})
 }
 
 // Item prints an item.
-func (j jsonConversation) Item(i *transcript.Item) error { return terminal.WriteJSON(j.w, i) }
+func (j jsonConversation) Item(i *transcript.Item) error {
+	if i.Section == nil {
+		return terminal.WriteJSON(j.w, i)
+	}
+	return terminal.WriteJSON(j.w, &struct {
+		*transcript.Item
+		costJSON
+	}{i, j.pricing.of(i.Models).json()})
+}

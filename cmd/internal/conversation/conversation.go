@@ -9,6 +9,7 @@ import (
 
 	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
+	"tributary/pipeline/sessions"
 	"tributary/pipeline/sessions/transcript"
 )
 
@@ -26,7 +27,7 @@ const (
 type Options struct {
 	Full  bool                                            // all lines of results, arguments and thoughts
 	Match *regexp.Regexp                                  // its matches stay when texts are folded; nil for none
-	Cost  func(models map[string]*envelopes.Usage) string // of the tokens of models; nil for no costs
+	Cost  func(models map[string]*sessions.Billed) string // of the tokens of models, empty without a price; nil for no costs
 }
 
 // Session is the heading of a conversation.
@@ -37,6 +38,7 @@ type Session struct {
 	Project     string
 	First, Last time.Time
 	Tokens      int64
+	Cost        string // empty if unknown
 }
 
 // facts is a line about the session.
@@ -46,8 +48,8 @@ func (s *Session) facts() string {
 		parts = append(parts, terminal.DateTime(s.First)+" to "+terminal.DateTime(s.Last))
 	}
 	parts = append(parts, terminal.Thousands(s.Tokens)+" tokens")
-	if name := terminal.OneLine(s.Project); name != "" {
-		parts = append(parts, name)
+	if s.Cost != "" {
+		parts = append(parts, s.Cost)
 	}
 	return strings.Join(parts, ", ")
 }

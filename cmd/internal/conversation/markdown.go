@@ -37,7 +37,11 @@ func (m *Markdown) Heading(s *Session) error {
 	if title == "" {
 		title = "Session " + terminal.OneLine(s.ID)
 	}
-	return m.write(0, fmt.Sprintf("# %s\n\n%s session %s: %s", title, s.Source, envelopes.CodeSpan(terminal.OneLine(s.ID)), s.facts()))
+	facts := s.facts()
+	if project := terminal.OneLine(s.Project); project != "" {
+		facts += ", " + project
+	}
+	return m.write(0, fmt.Sprintf("# %s\n\n%s session %s: %s", title, s.Source, envelopes.CodeSpan(terminal.OneLine(s.ID)), facts))
 }
 
 // Turn prints the heading of a turn.

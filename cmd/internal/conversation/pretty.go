@@ -52,10 +52,16 @@ func (p *Pretty) flush() error {
 
 // Heading prints what the session is.
 func (p *Pretty) Heading(s *Session) error {
-	for _, line := range []string{string(s.Source) + " " + s.ID, s.Title} {
-		if line = terminal.OneLine(line); line != "" {
-			p.line(p.style(terminal.Bold, terminal.Cut(line, p.width)))
-		}
+	name := terminal.Cut(terminal.OneLine(string(s.Source)+" "+s.ID), p.width)
+	project := terminal.OneLine(s.Project)
+	if room := p.width - terminal.WidthOf(name) - 2; project != "" && room > 8 {
+		project = "  " + terminal.CutPath(project, room)
+	} else {
+		project = ""
+	}
+	p.line(p.style(terminal.Bold, name) + p.style(terminal.Faint, project))
+	if title := terminal.OneLine(s.Title); title != "" {
+		p.line(p.style(terminal.Bold, terminal.Cut(title, p.width)))
 	}
 	p.line(p.style(terminal.Faint, terminal.Cut(s.facts(), p.width)))
 	return p.flush()
@@ -94,7 +100,9 @@ func (o *Options) facts(s *transcript.Section) string {
 	usage := s.Usage()
 	add(usage.Total(), "token", "tokens")
 	if o.Cost != nil && usage.Total() > 0 {
-		parts = append(parts, o.Cost(s.Models))
+		if cost := o.Cost(s.Models); cost != "" {
+			parts = append(parts, cost)
+		}
 	}
 	if s.Copied {
 		parts = append(parts, "copied from another session")

@@ -148,9 +148,9 @@ func (r *reader) finish() error {
 		s.put(at)
 	}
 	for _, s := range r.sections {
-		if u := s.Models[""]; u != nil && r.begun != "" {
+		if b := s.Models[""]; b != nil && r.begun != "" {
 			delete(s.Models, "")
-			s.use(r.begun, u)
+			s.billed(r.begun).Merge(b)
 		}
 	}
 	for _, s := range r.turns {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"tributary/envelopes"
+	"tributary/pipeline/sessions"
 )
 
 // Section is a turn of the main conversation, or what a subagent did for one prompt. Its sums include those of the
@@ -18,7 +19,7 @@ type Section struct {
 	Failures int                         `json:"failures"`        // calls that failed
 	Errors   int                         `json:"errors"`          // that the vendor reports
 	Copied   bool                        `json:"copied,omitzero"` // its prompt is history of another session
-	Models   map[string]*envelopes.Usage `json:"models,omitempty"`
+	Models   map[string]*sessions.Billed `json:"models,omitempty"`
 }
 
 // Turn is what happened from a prompt to the next one. Turn 0 is before the first prompt.
@@ -30,21 +31,21 @@ type Turn struct {
 // Usage returns the tokens of all models.
 func (s *Section) Usage() envelopes.Usage {
 	var sum envelopes.Usage
-	for _, u := range s.Models {
-		sum.Add(u)
+	for _, b := range s.Models {
+		sum.Add(&b.Usage)
 	}
 	return sum
 }
 
-// use adds tokens of a model.
-func (s *Section) use(model string, u *envelopes.Usage) {
+// billed returns the tokens of a model, to add more.
+func (s *Section) billed(model string) *sessions.Billed {
 	if s.Models == nil {
-		s.Models = map[string]*envelopes.Usage{}
+		s.Models = map[string]*sessions.Billed{}
 	}
 	if s.Models[model] == nil {
-		s.Models[strings.Clone(model)] = &envelopes.Usage{}
+		s.Models[strings.Clone(model)] = &sessions.Billed{}
 	}
-	s.Models[model].Add(u)
+	return s.Models[model]
 }
 
 // count counts an item n times.
@@ -70,7 +71,7 @@ func (s *Section) add(o *Section) {
 	s.Calls += o.Calls
 	s.Failures += o.Failures
 	s.Errors += o.Errors
-	for model, u := range o.Models {
-		s.use(model, u)
+	for model, b := range o.Models {
+		s.billed(model).Merge(b)
 	}
 }

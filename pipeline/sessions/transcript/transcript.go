@@ -246,7 +246,7 @@ func (r *reader) change(at location, e *envelopes.AgentEventV1, n *envelopes.Nor
 	r.model = cmp.Or(value(e.Model), r.model)
 	r.begun = cmp.Or(r.begun, r.model)
 	if e.Usage != nil {
-		s.use(r.model, e.Usage)
+		s.billed(r.model).Add(e.Usage)
 	}
 	r.links.note(e, at)
 	return nil

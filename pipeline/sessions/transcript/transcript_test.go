@@ -206,6 +206,33 @@ func TestMemoryDoesNotGrowWithTheTexts(t *testing.T) {
 	}
 }
 
+// TestTurnsKnowTheTokensOfLargePrompts has an API call with a large prompt and one without, in a turn and in its subagent.
+func TestTurnsKnowTheTokensOfLargePrompts(t *testing.T) {
+	t.Parallel()
+	tr, err := transcript.Read(func(yield func(*envelopes.AgentEventV1, error) bool) {
+		for n, internal := range []bool{false, true, false, true} {
+			e := &envelopes.AgentEventV1{
+				EventType: envelopes.AssistantMessage, Text: new("Done."), Model: new("gemini"), IsInternal: internal, TS: "2026-03-09T09:00:00Z", Sequence: uint64(n + 1),
+				Usage: &envelopes.Usage{Input: 1, Prompt: 1},
+			}
+			if n < 2 {
+				e.Usage = &envelopes.Usage{Input: 250_000, Prompt: 250_000}
+			}
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.Close()
+	got := tr.Turns()[0].Models["gemini"]
+	if large := got.Large.Above(200_000); got.Input != 500_002 || large.Input != 500_000 {
+		t.Errorf("%d tokens, %d of large prompts", got.Input, large.Input)
+	}
+}
+
 // TestReadEndsWithTheErrorOfTheEvents covers a stream that breaks, and no events.
 func TestReadEndsWithTheErrorOfTheEvents(t *testing.T) {
 	t.Parallel()
