@@ -31,7 +31,7 @@ const (
 )
 
 // TestUpFollowsTheLogs writes to a log while tributary up runs: up and a tail at its broker
-// print the events at once, and up sums them up at the end.
+// print the events at once, and up sums them up at the end, with the title and the pin that were set.
 func TestUpFollowsTheLogs(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
@@ -52,6 +52,12 @@ func TestUpFollowsTheLogs(t *testing.T) {
 		t.Errorf("the event has no %s: %s", edge, event)
 	}
 
+	for _, args := range [][]string{{"sessions", "title", "0b6a7f58", "Greetings"}, {"sessions", "pin", "0b6a7f58"}} {
+		if code, out := ended(start(t, home, url, args...)); code != 0 {
+			t.Errorf("%v: exit code %d\n%s", args, code, out)
+		}
+	}
+
 	// A second process fails with the same data folder, and with the same address.
 	second := start(t, home, "", "up", "--listen", "")
 	if code := second.wait(); code != exitFailure || !strings.Contains(second.stderr.String(), fmt.Sprintf("in use by process %d:", up.cmd.Process.Pid)) {
@@ -68,6 +74,7 @@ func TestUpFollowsTheLogs(t *testing.T) {
 	if code := up.signal(syscall.SIGINT); code != exitInterrupted {
 		t.Errorf("up: exit code %d after SIGINT\n%s", code, &up.stderr)
 	}
+	up.expect("* Greetings")
 	up.expect("events        2: user_message 2")
 }
 

@@ -4,27 +4,32 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
 	"tributary/pipeline/sessions"
+	"tributary/pipeline/sessions/titles"
 )
 
-// sessionTable returns sessions for people, with costs if pricing is not nil.
-func sessionTable(list []sessionView, pricing *pricing, now time.Time) *terminal.Table {
+// sessionTable returns sessions for people, for lines of a width, with costs if pricing is not nil. Titles have the room that they
+// need before less important columns. An id is cut to a beginning that no other session of the list has, unless lines have
+// any width.
+func sessionTable(list []sessionView, pricing *pricing, now time.Time, width int) *terminal.Table {
 	t := &terminal.Table{Columns: []terminal.Column{
 		{Head: "SESSION", Text: true},
-		{Head: "AGENT", Priority: 6},
-		{Head: "STATE", Priority: 9},
-		{Head: "LAST", Right: true, Priority: 9},
+		{Head: "AGENT", Priority: 5},
+		{Head: "STATE", Text: true},
+		{Head: "LAST", Right: true, Priority: 10},
 		{Head: "ACTIVE", Right: true, Priority: 4},
 		{Head: "MODEL", Text: true, Priority: 3},
 		{Head: "EVENTS", Right: true, Priority: 2},
-		{Head: "TOKENS", Right: true, Priority: 10},
-		{Head: "CALLS", Right: true, Priority: 5},
+		{Head: "TOKENS", Right: true, Priority: 8},
+		{Head: "CALLS", Right: true, Priority: 2},
 		{Head: "FAILED", Right: true, Priority: 2},
 		{Head: "ERRORS", Right: true, Priority: 1},
 	}}
@@ -33,21 +38,24 @@ func sessionTable(list []sessionView, pricing *pricing, now time.Time) *terminal
 		t.Columns = append(t.Columns, terminal.Column{Head: "UNREAD", Right: true, Priority: 10})
 	}
 	if pricing != nil {
-		t.Columns = append(t.Columns, terminal.Column{Head: "COST", Right: true})
+		t.Columns = append(t.Columns, terminal.Column{Head: "COST", Right: true, Priority: 9})
 	}
-	t.Columns = append(t.Columns, terminal.Column{Head: "PROJECT", Text: true, Priority: 7}, terminal.Column{Head: "TITLE", Text: true})
+	t.Columns = append(t.Columns, terminal.Column{Head: "PROJECT", Text: true, Priority: 6})
+	repositories := slices.ContainsFunc(list, func(v sessionView) bool { return v.Repository != "" && base(v.Repository) != projectText(&v) })
+	if repositories {
+		t.Columns = append(t.Columns, terminal.Column{Head: "REPOSITORY", Text: true, Priority: 3})
+	}
+	branches := slices.ContainsFunc(list, func(v sessionView) bool { return v.Branch != "" })
+	if branches {
+		t.Columns = append(t.Columns, terminal.Column{Head: "BRANCH", Text: true, Priority: 4})
+	}
+	t.Columns = append(t.Columns, terminal.Column{Head: "TITLE", Text: true})
+	ids := shortIDs(list, width)
+	title := 0
 	for i := range list {
 		v := &list[i]
-		model := ""
-		if len(v.Models) > 0 {
-			model = slices.MaxFunc(v.Models, func(a, b sessions.ModelUse) int { return cmp.Compare(a.Total, b.Total) }).Model
-		}
-		title := terminal.OrDash(v.Title)
-		if v.Pinned {
-			title = "* " + title
-		}
 		values := []string{
-			terminal.OneLine(v.Session), terminal.OneLine(string(v.Source)), string(v.State), ago(v.LastSeen, now), activeTime(v.ActiveMS), terminal.OrDash(model), terminal.Thousands(v.Events),
+			ids[i], terminal.OneLine(string(v.Source)), stateText(&v.Activity), ago(v.LastSeen, now), activeTime(v.ActiveMS), mainModel(v), terminal.Thousands(v.Events),
 			terminal.Thousands(v.Usage.Total), terminal.Thousands(v.Calls), terminal.Thousands(v.Failures), terminal.Thousands(v.Errors),
 		}
 		if unread {
@@ -56,9 +64,130 @@ func sessionTable(list []sessionView, pricing *pricing, now time.Time) *terminal
 		if pricing != nil {
 			values = append(values, pricing.of(v.usage()).text())
 		}
-		t.Rows = append(t.Rows, append(values, terminal.OrDash(base(v.ProjectName())), title))
+		values = append(values, projectText(v))
+		if repositories {
+			values = append(values, terminal.OrDash(base(v.Repository)))
+		}
+		if branches {
+			values = append(values, terminal.OrDash(v.Branch))
+		}
+		values = append(values, titleText(v))
+		title = max(title, terminal.WidthOf(values[len(values)-1]))
+		t.Rows = append(t.Rows, values)
 	}
+	t.Columns[0].Least = min(widestOf(ids), width/2)
+	t.Columns[len(t.Columns)-1].Least = min(title, max(28, width*3/10))
 	return t
+}
+
+// widestOf returns the width of the widest text.
+func widestOf(texts []string) (width int) {
+	for _, text := range texts {
+		width = max(width, terminal.WidthOf(text))
+	}
+	return width
+}
+
+// shortIDs returns the ids of sessions as they are shown in lines of a width.
+func shortIDs(list []sessionView, width int) []string {
+	ids := make([]string, len(list))
+	for i := range list {
+		ids[i] = terminal.OneLine(list[i].Session)
+	}
+	if width == terminal.Uncut {
+		return ids
+	}
+	sorted := slices.Compact(slices.Sorted(slices.Values(ids)))
+	for i, id := range ids {
+		n, _ := slices.BinarySearch(sorted, id)
+		need := terminal.ShortID
+		if n > 0 {
+			need = max(need, commonBytes(id, sorted[n-1])+1)
+		}
+		if n+1 < len(sorted) {
+			need = max(need, commonBytes(id, sorted[n+1])+1)
+		}
+		for need < len(id) && !utf8.RuneStart(id[need]) {
+			need++
+		}
+		ids[i] = id[:min(need, len(id))]
+	}
+	return ids
+}
+
+// commonBytes is how many bytes two texts have in common at their beginnings.
+func commonBytes(a, b string) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+// stateText says in a word or two what a session does.
+func stateText(a *sessions.Activity) string {
+	switch a.Phase {
+	case sessions.PhaseInTool:
+		return "in " + terminal.OrDash(a.Tool)
+	case sessions.PhaseEndedInTool:
+		return "ended in " + terminal.OrDash(a.Tool)
+	case sessions.PhaseEnded:
+		return "no answer"
+	case sessions.PhasePermission:
+		return "permission"
+	default:
+		return string(a.State)
+	}
+}
+
+// stateSentence says what a session does, and since when.
+func stateSentence(a *sessions.Activity, now time.Time) string {
+	tool := terminal.OrDash(a.Tool)
+	does := map[sessions.Phase]string{
+		sessions.PhaseNone:        "has no prompt yet",
+		sessions.PhaseWorking:     "works",
+		sessions.PhaseInTool:      "in the tool " + tool,
+		sessions.PhasePrompt:      "waits for a prompt",
+		sessions.PhasePermission:  "waits for a permission",
+		sessions.PhaseFailed:      "the vendor reports an error",
+		sessions.PhaseEnded:       "ended without an answer, was working",
+		sessions.PhaseEndedInTool: "ended in the tool " + tool + ", which was called",
+	}[a.Phase]
+	text := string(a.State) + ": " + does
+	if a.Since.IsZero() {
+		return text
+	}
+	text += " since " + terminal.DateTime(a.Since)
+	if now.Sub(a.Since) < 24*time.Hour {
+		text += ", " + ago(a.Since, now)
+	}
+	return text
+}
+
+// mainModel returns the model that a session used most.
+func mainModel(v *sessionView) string {
+	if len(v.Models) == 0 {
+		return terminal.Unknown
+	}
+	return terminal.OrDash(slices.MaxFunc(v.Models, func(a, b sessions.ModelUse) int { return cmp.Compare(a.Total, b.Total) }).Model)
+}
+
+// projectText returns the name of the project of a session: the last one of its path, else the beginning of its hash.
+func projectText(v *sessionView) string {
+	name := terminal.OrDash(base(v.ProjectName()))
+	if v.Project == nil {
+		name = terminal.Truncate(name, terminal.ShortID, "")
+	}
+	return name
+}
+
+// titleText returns the title of a session, with a star if it is pinned.
+func titleText(v *sessionView) string {
+	title := terminal.OrDash(v.Title)
+	if v.Pinned {
+		title = "* " + title
+	}
+	return title
 }
 
 // usage returns the tokens of a session by model.
@@ -119,7 +248,7 @@ func ago(t, now time.Time) string {
 func printSession(a *app, v *sessionView, pricing *pricing, now time.Time) error {
 	width := terminal.TableWidth(a.stdout)
 	var b strings.Builder
-	lines := terminal.NewLines(&b, width, nil, terminal.Column{Width: 11}, terminal.Column{})
+	lines := terminal.NewLines(&b, width, nil, terminal.Column{Width: 12}, terminal.Column{})
 	add := func(name, text string) {
 		if text = terminal.OneLine(text); text != "" {
 			_ = lines.Add(name, text) // a builder never fails
@@ -127,11 +256,21 @@ func printSession(a *app, v *sessionView, pricing *pricing, now time.Time) error
 	}
 	add("session", string(v.Source)+" "+v.Session)
 	add("title", v.Title)
+	if v.Title != "" {
+		add("titled by", titleSources[v.TitleSource])
+	}
+	add("versions", fmt.Sprintf("title %d, metadata %d", v.TitleVersion, v.MetadataVersion))
 	if v.Pinned {
 		add("pinned", "yes")
 	}
-	add("state", string(v.State))
+	add("state", stateSentence(&v.Activity, now))
 	add("project", v.ProjectName())
+	add("repository", v.Repository)
+	add("branch", v.Branch)
+	add("pull request", v.PullRequest)
+	add("host", v.Host)
+	add("user", v.User)
+	add("labels", labelText(v.Labels))
 	add("resume id", v.ResumeID)
 	if !v.FirstSeen.IsZero() {
 		add("first event", terminal.DateTime(v.FirstSeen))
@@ -165,6 +304,26 @@ func printSession(a *app, v *sessionView, pricing *pricing, now time.Time) error
 	_, err := io.WriteString(a.stdout, b.String())
 	pricing.report(a.stderr)
 	return err
+}
+
+// labelText lists labels as TRIBUTARY_LABELS has them.
+func labelText(labels map[string]string) string {
+	list := make([]string, 0, len(labels))
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		list = append(list, name+"="+labels[name])
+	}
+	return strings.Join(list, ",")
+}
+
+// titleSources says for people where a title comes from.
+var titleSources = map[sessions.TitleSource]string{
+	sessions.TitleOfVendor: "the vendor",
+	sessions.TitleOfAgent:  "the agent, in a summary",
+	sessions.TitleOfPrompt: "nobody: made of the first prompt",
+
+	sessions.TitleSource(titles.SourceManual):   "a user",
+	sessions.TitleSource(titles.SourceAuto):     "a model",
+	sessions.TitleSource(titles.SourceFallback): "a program, made of the first prompt",
 }
 
 // modelTable has the tokens of a session by model, and what they cost.

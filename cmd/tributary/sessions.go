@@ -41,7 +41,9 @@ that users set.`,
 // sessionView is a session as the commands print it.
 type sessionView struct {
 	sessions.Summary
-	Pinned bool `json:"pinned"`
+	Pinned          bool   `json:"pinned"`
+	TitleVersion    uint64 `json:"title_version"`    // number of changes of a title that was set
+	MetadataVersion uint64 `json:"metadata_version"` // number of changes of title and pin
 	costJSON
 
 	unread int64 // dead letters, where the caller knows them
@@ -77,18 +79,24 @@ func sessionOrder(name string) (func(a, b sessionView) int, error) {
 	for _, o := range sessionOrders {
 		if o.name == name {
 			return func(a, b sessionView) int {
-				pinned := 0
-				if a.Pinned != b.Pinned {
-					if pinned = 1; a.Pinned {
-						pinned = -1
-					}
-				}
-				return cmp.Or(pinned, cmp.Compare(o.value(&b), o.value(&a)), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Session, b.Session))
+				return cmp.Or(comparePins(&a, &b), cmp.Compare(o.value(&b), o.value(&a)), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Session, b.Session))
 			}, nil
 		}
 		names = append(names, o.name)
 	}
 	return nil, usageError{fmt.Errorf("--sort %q: write one of %s", name, strings.Join(names, ", "))}
+}
+
+// comparePins puts pinned sessions before others.
+func comparePins(a, b *sessionView) int {
+	switch {
+	case a.Pinned == b.Pinned:
+		return 0
+	case a.Pinned:
+		return -1
+	default:
+		return 1
+	}
 }
 
 // sessionFilter has the flags that select sessions.
@@ -107,14 +115,25 @@ func (f *sessionFilter) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.project, "project", "", "only sessions of this project: its path, or the end of it")
 	flags.StringVar(&f.model, "model", "", "only sessions that used this model: its name, or a part of it")
-	flags.StringVar(&f.state, "state", "", "only sessions in this state: "+joined(sessions.States))
-	completeFlag(cmd, "state", texts(sessions.States))
+	flags.StringVar(&f.state, "state", "", "only sessions in this state or phase: "+strings.Join(statesAndPhases(), ", "))
+	completeFlag(cmd, "state", statesAndPhases())
+}
+
+// statesAndPhases lists the values of --state.
+func statesAndPhases() []string {
+	list := texts(sessions.States)
+	for _, phase := range texts(sessions.Phases) {
+		if !slices.Contains(list, phase) {
+			list = append(list, phase)
+		}
+	}
+	return list
 }
 
 // parse checks the flags.
 func (f *sessionFilter) parse(now time.Time) error {
-	if f.state != "" && !slices.Contains(sessions.States, sessions.State(f.state)) {
-		return usageError{fmt.Errorf("--state %q: write one of %s", f.state, joined(sessions.States))}
+	if f.state != "" && !slices.Contains(statesAndPhases(), f.state) {
+		return usageError{fmt.Errorf("--state %q: write one of %s", f.state, strings.Join(statesAndPhases(), ", "))}
 	}
 	var err error
 	if f.from, err = parseTime("since", f.since, now); err != nil {
@@ -132,7 +151,7 @@ func (f *sessionFilter) matches(s *sessions.Summary) bool {
 	begins := func(prefix string) bool { return strings.HasPrefix(s.Session, prefix) }
 	uses := func(m sessions.ModelUse) bool { return strings.Contains(m.Model, f.model) }
 	return (f.source == "" || string(s.Source) == f.source) &&
-		(f.state == "" || string(s.State) == f.state) &&
+		(f.state == "" || string(s.State) == f.state || string(s.Phase) == f.state) &&
 		(f.model == "" || slices.ContainsFunc(s.Models, uses)) &&
 		(len(f.prefixes) == 0 || slices.ContainsFunc(f.prefixes, begins)) &&
 		(f.from.IsZero() || !s.LastSeen.Before(f.from)) && (f.to.IsZero() || s.LastSeen.Before(f.to)) &&
@@ -150,18 +169,26 @@ func sessionsListCommand(a *app) *cobra.Command {
 		Long: `List sessions, those with the latest event first. Arguments select sessions by the
 beginning of their ids.
 
-A session is working while its agent works, waiting after an answer, failed if
-the last thing that happened is an error that the vendor reports, and idle when
-nothing has happened for 15 minutes. Its title is that of tributary sessions
-title, else the vendor's, else made of its first prompt. Pinned sessions come first. Its tokens are those of its own events; tributary stats counts
-copies of API calls in other sessions once.
+A session is working while its agent works, waiting when the agent waits for a prompt
+or a permission, failed if the last thing that happened is an error that the vendor
+reports, and idle when nothing has happened for 15 minutes. Its phase says more, from
+its last events: in_tool and ended_in_tool if a call has no result (the table has its
+tool), waiting_for_prompt, waiting_for_permission where the vendor records that, and
+ended_without_answer ("no answer"). JSON has both, and since when the phase is.
+
+Its title is that of tributary sessions title, else the vendor's, else the agent's, else
+the first sentence of its first prompt. Pinned sessions come first. On a terminal an id
+is cut to a beginning that no other session of the list has, which names the session in
+other commands. Its tokens are those of its own events; tributary stats counts copies of
+API calls in other sessions once.
 
 ` + pricesHelp + `
 
 -o json prints one object per session.`,
 		Example: `  tributary sessions ls --limit 20
   tributary sessions ls --project ledger --sort tokens
-  tributary sessions ls --state failed --since 24h -o json | jq -r .last_error`,
+  tributary sessions ls --state failed --since 24h -o json | jq -r .last_error
+  tributary sessions ls --state ended_in_tool`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.prefixes = args
 			pricing, err := newPricing(priceFile, providers)
@@ -241,7 +268,8 @@ func listSessions(ctx context.Context, a *app, f *sessionFilter, pricing *pricin
 		}
 	} else {
 		clear(pricing.missing) // the table prices each session again
-		if err := sessionTable(list, pricing, now).Write(a.stdout, terminal.TableWidth(a.stdout)); err != nil {
+		width := terminal.TableWidth(a.stdout)
+		if err := sessionTable(list, pricing, now, width).Write(a.stdout, width); err != nil {
 			return err
 		}
 	}
@@ -261,8 +289,9 @@ func sessionsShowCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show [flags] ID",
 		Short: "Show a session",
-		Long: `Show what a session did. The beginning of its id is enough if no other session has
-the same. -o json prints the record.`,
+		Long: `Show what a session did, what it does (see tributary sessions ls), and where its title
+comes from, with the numbers of changes of the title and of title and pin. The beginning
+of its id is enough if no other session has the same. -o json prints the record.`,
 		Example: `  tributary sessions show 0b6a7f58
   tributary sessions show 0b6a7f58 -o json | jq .tools`,
 		Args: oneArg("session"),

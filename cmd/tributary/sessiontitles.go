@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -99,12 +98,21 @@ func (l *sessionTitles) pinned(ctx context.Context) map[titles.Key]bool {
 	}
 }
 
-// view returns a session with its title and its pin.
+// view returns a session with the title and the pin that were set.
 func (l *sessionTitles) view(ctx context.Context, s sessions.Summary) sessionView {
 	var set titles.Session
 	l.ask(ctx, "get", metadataRequest{Source: s.Source, SessionID: s.Session}, &set)
-	s.Title = cmp.Or(set.Title, s.Title)
-	return sessionView{Summary: s, Pinned: set.Pinned}
+	v := sessionView{Summary: s}
+	v.set(&set)
+	return v
+}
+
+// set gives a session the title and the pin that were set.
+func (v *sessionView) set(s *titles.Session) {
+	if s.Title != "" {
+		v.Title, v.TitleSource = s.Title, sessions.TitleSource(s.TitleSource)
+	}
+	v.Pinned, v.TitleVersion, v.MetadataVersion = s.Pinned, s.TitleVersion, s.MetadataVersion
 }
 
 func sessionsTitleCommand(a *app) *cobra.Command {

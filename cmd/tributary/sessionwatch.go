@@ -64,8 +64,8 @@ type sessionWatch struct {
 // watchedSession is a session in memory.
 type watchedSession struct {
 	record  sessions.Summary
-	state   sessions.State // that was printed
-	changed bool           // since then
+	printed sessions.Activity
+	changed bool // since then
 }
 
 // watchSessions prints sessions that change from now on, until ctx ends.
@@ -207,10 +207,10 @@ func (w *sessionWatch) print(ctx context.Context, now time.Time) error {
 	for _, id := range w.recent {
 		s := w.watched[id]
 		record := s.record.At(now)
-		if !s.changed && record.State == s.state {
+		if !s.changed && record.Activity == s.printed {
 			continue
 		}
-		s.changed, s.state = false, record.State
+		s.changed, s.printed = false, record.Activity
 		if w.filter.matches(&record) {
 			list = append(list, w.titles.view(ctx, record))
 		}
@@ -219,7 +219,8 @@ func (w *sessionWatch) print(ctx context.Context, now time.Time) error {
 		return nil
 	}
 	if w.output == "table" {
-		return sessionTable(list, nil, now).Write(w.stdout, terminal.TableWidth(w.stdout))
+		width := terminal.TableWidth(w.stdout)
+		return sessionTable(list, nil, now, width).Write(w.stdout, width)
 	}
 	for i := range list {
 		if err := terminal.WriteJSON(w.stdout, &list[i]); err != nil {

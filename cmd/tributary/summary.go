@@ -13,6 +13,7 @@ import (
 	"tributary/envelopes"
 	"tributary/pipeline/events"
 	"tributary/pipeline/sessions"
+	"tributary/pipeline/sessions/titles"
 )
 
 // summary sums up the sessions whose events it gets.
@@ -48,27 +49,32 @@ func (s *summary) count() int {
 	return n
 }
 
-// views returns the sessions in the order of their first events.
-func (s *summary) views(now time.Time) []sessionView {
+// views returns the sessions, pinned ones first, in the order of their first events. set are the titles and pins that were set.
+func (s *summary) views(now time.Time, set map[titles.Key]titles.Session) []sessionView {
 	list := make([]sessionView, 0, s.count())
 	for id, fold := range s.folds {
 		list = append(list, sessionView{Summary: fold.Summary(now), unread: s.unread[id]})
 	}
 	for id, unread := range s.unread {
 		if s.folds[id] == nil {
-			list = append(list, sessionView{Summary: sessions.Summary{Source: id.Source, Session: id.Session, State: sessions.Idle}, unread: unread})
+			list = append(list, sessionView{Summary: sessions.Summary{Source: id.Source, Session: id.Session, Activity: sessions.Activity{State: sessions.Idle, Phase: sessions.PhaseNone}}, unread: unread})
 		}
 	}
+	for i := range list {
+		stored := set[titles.Key{Source: list[i].Source, SessionID: list[i].Session}]
+		list[i].set(&stored)
+	}
 	slices.SortFunc(list, func(a, b sessionView) int {
-		return cmp.Or(a.FirstSeen.Compare(b.FirstSeen), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Session, b.Session))
+		return cmp.Or(comparePins(&a, &b), a.FirstSeen.Compare(b.FirstSeen), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Session, b.Session))
 	})
 	return list
 }
 
-// write prints the sessions as a table, with costs if pricing is not nil, and what they have in total.
-func (s *summary) write(p *printer.Pretty, pricing *pricing, now time.Time) error {
-	list := s.views(now)
-	t := sessionTable(list, pricing, now)
+// write prints the sessions as a table, with costs if pricing is not nil, and what they have in total. set are the titles and
+// pins that were set.
+func (s *summary) write(p *printer.Pretty, set map[titles.Key]titles.Session, pricing *pricing, now time.Time) error {
+	list := s.views(now, set)
+	t := sessionTable(list, pricing, now, p.Width())
 	t.Style = func(line string) string { return p.Style(terminal.Bold, line) }
 	total := totalOf(list)
 	if len(list) > 1 {

@@ -23,11 +23,17 @@ var tableWidths = []int{80, 120, 200}
 // compareTable compares a table with testdata/tables/<name>; with -update it writes the file.
 func compareTable(t *testing.T, name string, tab func() *terminal.Table) {
 	t.Helper()
+	compareTableFor(t, name, func(int) *terminal.Table { return tab() })
+}
+
+// compareTableFor is compareTable for a table that depends on the width of lines.
+func compareTableFor(t *testing.T, name string, tab func(width int) *terminal.Table) {
+	t.Helper()
 	var b bytes.Buffer
 	for _, width := range tableWidths {
 		fmt.Fprintf(&b, "-- %d columns --\n", width)
 		var lines bytes.Buffer
-		if err := tab().Write(&lines, width); err != nil {
+		if err := tab(width).Write(&lines, width); err != nil {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(lines.String()) {
@@ -130,20 +136,24 @@ func TestTablesFitTheTerminal(t *testing.T) {
 	})
 	t.Run("sessions", func(t *testing.T) {
 		t.Parallel()
-		compareTable(t, "sessions", sessionsTable)
+		compareTableFor(t, "sessions", sessionsTable)
 	})
 }
 
 // sessionsTable returns sessions that are wide in every column.
-func sessionsTable() *terminal.Table {
+func sessionsTable(width int) *terminal.Table {
 	now := time.Date(2026, 3, 9, 12, 0, 0, 0, time.UTC)
 	root := "/home/ada/src/a-project-with-a-long-name"
 	return sessionTable([]sessionView{
 		{Pinned: true, Summary: sessions.Summary{
 			Source: envelopes.ClaudeCode, Session: "0b6a7f58-2c1d-4e0f-8a3b-9c5d7e6f1a20", Title: "Fix the tests of the ledger, then write a page about them in 日本語",
-			Project: &root, State: sessions.Working, LastSeen: now.Add(-7 * time.Second), ActiveMS: 12_345_678, Calls: 1234, Failures: 56, Errors: 7,
+			Project: &root, Activity: sessions.Activity{State: sessions.Working, Phase: sessions.PhaseInTool, Tool: "mcp__browser__take_screenshot"}, LastSeen: now.Add(-7 * time.Second), ActiveMS: 12_345_678, Calls: 1234, Failures: 56, Errors: 7,
 			Models: []sessions.ModelUse{{Model: "claude-opus-4-5-20251101"}}, Usage: sessions.Tokens{Total: 123_456_789},
 		}},
-		{Summary: sessions.Summary{Source: envelopes.Codex, Session: "s2\x1b[2J", State: sessions.Idle, LastSeen: now.AddDate(0, -1, 0)}},
-	}, nil, now)
+		{Summary: sessions.Summary{Source: envelopes.Codex, Session: "s2\x1b[2J", Activity: sessions.Activity{State: sessions.Idle, Phase: sessions.PhasePrompt}, LastSeen: now.AddDate(0, -1, 0)}},
+		{Summary: sessions.Summary{Source: envelopes.Codex, Session: "019cd1f0-7c1e-7b52-9a41-3f0d5e8c2b17", Activity: sessions.Activity{State: sessions.Idle, Phase: sessions.PhaseEndedInTool, Tool: "exec_command"}, LastSeen: now.Add(-time.Hour)}},
+		{Summary: sessions.Summary{Source: envelopes.Codex, Session: "019cd1f0-7c1f-7b52-9a41-3f0d5e8c2b17", Activity: sessions.Activity{State: sessions.Waiting, Phase: sessions.PhasePermission}, LastSeen: now.Add(-time.Minute)}},
+		{Summary: sessions.Summary{Source: envelopes.Codex, Session: "日本語のセッション一", Activity: sessions.Activity{State: sessions.Idle, Phase: sessions.PhaseEnded}, LastSeen: now.Add(-time.Hour)}},
+		{Summary: sessions.Summary{Source: envelopes.Codex, Session: "日本語のセッション二", Activity: sessions.Activity{State: sessions.Failed, Phase: sessions.PhaseFailed}, LastSeen: now.Add(-time.Hour)}},
+	}, nil, now, width)
 }

@@ -15,6 +15,7 @@ import (
 	"tributary/envelopes"
 	"tributary/pipeline/broker"
 	"tributary/pipeline/events"
+	"tributary/pipeline/sessions/titles"
 	"tributary/pipeline/streams"
 )
 
@@ -175,6 +176,7 @@ func (v *viewer) sumUp(ctx context.Context) error {
 	if err := v.print(ctx, false); err != nil && ctx.Err() == nil {
 		return err
 	}
+	set := v.titles(ctx)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.events+v.letters == v.reported {
@@ -184,5 +186,24 @@ func (v *viewer) sumUp(ctx context.Context) error {
 	if v.pricing != nil {
 		clear(v.pricing.missing) // of an earlier table
 	}
-	return errors.Join(v.summary.write(v.printer, v.pricing, time.Now()), context.Cause(ctx))
+	return errors.Join(v.summary.write(v.printer, set, v.pricing, time.Now()), context.Cause(ctx))
+}
+
+// titles returns the titles and pins that were set. It prints which of them cannot be read.
+func (v *viewer) titles(ctx context.Context) map[titles.Key]titles.Session {
+	set := make(map[titles.Key]titles.Session)
+	service, err := titles.New(v.js, titles.Config{})
+	if err == nil {
+		for s, failed := range service.List(ctx, titles.Query{}) {
+			if failed != nil {
+				err = failed
+				continue
+			}
+			set[s.Key()] = s
+		}
+	}
+	if err != nil {
+		fmt.Fprintf(v.stderr, "titles and pins that were set are left out: %v\n", err)
+	}
+	return set
 }

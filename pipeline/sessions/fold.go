@@ -112,6 +112,7 @@ func (f *Fold) Add(step *Step) (grown int) {
 	if s.Type == envelopes.ToolCall || s.Type == envelopes.ToolResult {
 		f.call(s, counts)
 	}
+	f.summary.conversing.note(s, &f.calls)
 	if counts {
 		f.count(s, gap)
 	}

@@ -94,7 +94,8 @@ func TestSummaryHasWhatTheEventsState(t *testing.T) {
 		t.Errorf("latency of %v, want 6000 within 1%%", p50)
 	}
 	want := sessions.Summary{
-		Source: envelopes.ClaudeCode, Session: "s1", Title: "Fix the tests", Project: &root, ProjectHash: "h", State: sessions.Waiting,
+		Source: envelopes.ClaudeCode, Session: "s1", Title: "Fix the tests", Project: &root, ProjectHash: "h", TitleSource: sessions.TitleOfPrompt,
+		Activity:   sessions.Activity{State: sessions.Waiting, Phase: sessions.PhasePrompt, Since: at(12)},
 		Repository: "github.com/acme/shop", Branch: "fix", PullRequest: "https://github.com/acme/shop/pull/7",
 		Host: "venus", User: "ada", Labels: map[string]string{"team": "payments"},
 		FirstSeen: at(0), LastSeen: at(12), ActiveMS: 12_000, Events: 8, Sequence: 8,
@@ -150,43 +151,6 @@ func TestCallsCountOnce(t *testing.T) {
 			}
 			if len(got.Tools) != 1 || got.Tools[0].Tool != "Bash" || got.Tools[0].Calls != c.calls {
 				t.Errorf("tools %+v", got.Tools)
-			}
-		})
-	}
-}
-
-// TestStates covers what a session does after its last event.
-func TestStates(t *testing.T) {
-	t.Parallel()
-	failure := func(e *envelopes.AgentEventV1) {
-		e.Metadata = &envelopes.Metadata{Extensions: map[string]jsontext.Value{"error": jsontext.Value(`{}`)}}
-	}
-	inside := func(e *envelopes.AgentEventV1) { e.IsInternal = true }
-	prompt := event(1, 0, envelopes.UserMessage, text("go"))
-	for name, c := range map[string]struct {
-		events []envelopes.AgentEventV1
-		after  time.Duration
-		want   sessions.State
-	}{
-		"a prompt":                     {[]envelopes.AgentEventV1{prompt}, time.Minute, sessions.Working},
-		"a call":                       {[]envelopes.AgentEventV1{prompt, event(2, 0, envelopes.ToolCall, nil)}, time.Minute, sessions.Working},
-		"an answer":                    {[]envelopes.AgentEventV1{prompt, event(2, 0, envelopes.AssistantMessage, nil)}, time.Minute, sessions.Waiting},
-		"an answer of a subagent":      {[]envelopes.AgentEventV1{prompt, event(2, 0, envelopes.AssistantMessage, inside)}, time.Minute, sessions.Working},
-		"an error":                     {[]envelopes.AgentEventV1{prompt, event(2, 0, envelopes.Log, failure)}, time.Minute, sessions.Failed},
-		"an error, long ago":           {[]envelopes.AgentEventV1{prompt, event(2, 0, envelopes.Log, failure)}, time.Hour, sessions.Failed},
-		"work after an error":          {[]envelopes.AgentEventV1{prompt, event(2, 0, envelopes.Log, failure), event(3, 0, envelopes.Reasoning, nil)}, time.Minute, sessions.Working},
-		"an answer, long ago":          {[]envelopes.AgentEventV1{prompt, event(2, 0, envelopes.AssistantMessage, nil)}, time.Hour, sessions.Idle},
-		"nothing but system messages":  {[]envelopes.AgentEventV1{event(1, 0, envelopes.SystemMessage, nil)}, time.Minute, sessions.Idle},
-		"meta events after a question": {[]envelopes.AgentEventV1{prompt, event(2, 0, envelopes.Meta, nil)}, time.Minute, sessions.Working},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := sessions.NewFold(sessions.Division{})
-			for i := range c.events {
-				f.Add(new(sessions.NewStep(&c.events[i], 0)))
-			}
-			if got := f.Summary(time.Date(2026, 3, 9, 9, 0, 0, 0, time.UTC).Add(c.after)).State; got != c.want {
-				t.Errorf("state %s, want %s", got, c.want)
 			}
 		})
 	}

@@ -28,7 +28,7 @@ type foldState struct {
 	NoID       int         `json:"n,omitzero"`
 	NoIDOf     []string    `json:"o,omitempty"`
 	Summary    Summary     `json:"s"`
-	Phase      State       `json:"p,omitzero"`
+	Conversing conversing  `json:"p,omitzero"`
 	Vendor     string      `json:"tv,omitzero"`
 	Written    string      `json:"tw,omitzero"`
 	FirstTitle string      `json:"tf,omitzero"`
@@ -74,7 +74,7 @@ func (f *Fold) encode() ([]byte, error) {
 	s := foldState{
 		Begin: f.begin, End: f.end, Last: f.last, Model: f.model, First: f.first, Unmeasured: f.unmeasured,
 		NoID: f.calls.noID, NoIDOf: f.calls.noIDOf,
-		Summary: f.summary, Phase: f.summary.phase, Vendor: f.summary.vendor, Written: f.summary.written,
+		Summary: f.summary, Conversing: f.summary.conversing, Vendor: f.summary.vendor, Written: f.summary.written,
 		FirstTitle: f.summary.first, Models: f.summary.modelOrder,
 	}
 	numbers := make(map[Cell]int64, len(f.cells))
@@ -115,7 +115,7 @@ func DecodeFold(data []byte) (*Fold, error) {
 	f := NewFold(WholeSession)
 	f.begin, f.end, f.last, f.model, f.first, f.unmeasured = s.Begin, s.End, s.Last, s.Model, s.First, s.Unmeasured
 	f.summary = s.Summary
-	f.summary.phase, f.summary.vendor, f.summary.written = s.Phase, s.Vendor, s.Written
+	f.summary.conversing, f.summary.vendor, f.summary.written = s.Conversing, s.Vendor, s.Written
 	f.summary.first, f.summary.modelOrder = s.FirstTitle, s.Models
 	cells := make([]Cell, len(s.Cells))
 	for i, c := range s.Cells {

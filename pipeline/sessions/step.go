@@ -51,6 +51,8 @@ type Step struct {
 	Host        string            `json:"ho,omitzero"`
 	User        string            `json:"us,omitzero"`
 	Labels      map[string]string `json:"la,omitempty"`
+
+	Permission permission `json:"pm,omitzero"`
 }
 
 // NewStep returns the step of an event at a position of the events stream, 0 for an event from elsewhere. An event
@@ -72,6 +74,7 @@ func NewStep(e *envelopes.AgentEventV1, position uint64) Step {
 		s.Time = t.UnixNano()
 	}
 	if m := e.Metadata; m != nil {
+		s.notePermission(m.Extensions["permission"])
 		if s.Model == "" {
 			s.Model = cut(value(m.Model), nameBytes)
 		}

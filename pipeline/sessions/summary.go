@@ -12,59 +12,54 @@ import (
 	"tributary/envelopes"
 )
 
-// State is what a session does.
-type State string
-
-// The states. A session is idle when its last event is older than idleAfter.
-const (
-	Working State = "working" // the agent works
-	Waiting State = "waiting" // the agent has answered and waits for the next prompt
-	Failed  State = "failed"  // the last thing that happened is an error that the vendor reports
-	Idle    State = "idle"    // nothing happens any more
-)
-
 // maxSummaryTitle is the length in bytes of the longest summary of an agent that is a title.
 const maxSummaryTitle = 120
 
-// States lists every state.
-var States = []State{Working, Waiting, Failed, Idle}
+// TitleSource says where the title of a session comes from; it is empty without a title. Titles that were set have the sources
+// of package titles.
+type TitleSource string
 
-// idleAfter is the time after the last event after which a session that waits or works is idle.
-const idleAfter = 15 * time.Minute
+// The sources of titles that the events state, the first that there is counts.
+const (
+	TitleOfVendor TitleSource = "vendor" // the vendor states it
+	TitleOfAgent  TitleSource = "agent"  // a summary of one short line
+	TitleOfPrompt TitleSource = "prompt" // the first sentence of the first prompt
+)
 
 // Summary is the record of a session that its events add up to. Its tokens are those of the session
 // alone; a call that another session has a copy of is in both.
 type Summary struct {
-	Source      envelopes.Source              `json:"source"`
-	Session     string                        `json:"session_id"`
-	Title       string                        `json:"title"`   // the vendor's, else one made of the first prompt; empty if there is neither
-	Project     *string                       `json:"project"` // project_root of the session, nil if no event knows it
-	ProjectHash string                        `json:"project_hash"`
-	Repository  string                        `json:"repository"` // the last that an event states; empty if none does, as the following
-	Branch      string                        `json:"branch"`
-	PullRequest string                        `json:"pull_request"`
-	Host        string                        `json:"host"` // that sent the records
-	User        string                        `json:"user"`
-	Labels      map[string]string             `json:"labels"`
-	State       State                         `json:"state"`
-	FirstSeen   time.Time                     `json:"first_seen"` // earliest time of an event; zero if no event has a valid one
-	LastSeen    time.Time                     `json:"last_seen"`
-	ActiveMS    int64                         `json:"active_ms"` // see [ActiveGap]
-	Events      int64                         `json:"events"`
-	Sequence    uint64                        `json:"sequence"` // of the last event
-	Types       map[envelopes.EventType]int64 `json:"events_by_type"`
-	Prompts     int64                         `json:"prompts"`
-	Models      []ModelUse                    `json:"models"` // in the order of their first use
-	Usage       Tokens                        `json:"usage"`
-	Tools       []ToolUse                     `json:"tools"` // the most used first
-	Calls       int64                         `json:"calls"`
-	Failures    int64                         `json:"failures"`
-	Errors      int64                         `json:"errors"`
-	LastError   string                        `json:"last_error"`  // cut
-	LastPrompt  string                        `json:"last_prompt"` // cut
-	ResumeID    string                        `json:"resume_id"`
+	Source      envelopes.Source  `json:"source"`
+	Session     string            `json:"session_id"`
+	Title       string            `json:"title"` // empty if there is none
+	TitleSource TitleSource       `json:"title_source"`
+	Project     *string           `json:"project"` // project_root of the session, nil if no event knows it
+	ProjectHash string            `json:"project_hash"`
+	Repository  string            `json:"repository"` // the last that an event states; empty if none does, as the following
+	Branch      string            `json:"branch"`
+	PullRequest string            `json:"pull_request"`
+	Host        string            `json:"host"` // that sent the records
+	User        string            `json:"user"`
+	Labels      map[string]string `json:"labels"`
+	Activity
+	FirstSeen  time.Time                     `json:"first_seen"` // earliest time of an event; zero if no event has a valid one
+	LastSeen   time.Time                     `json:"last_seen"`
+	ActiveMS   int64                         `json:"active_ms"` // see [ActiveGap]
+	Events     int64                         `json:"events"`
+	Sequence   uint64                        `json:"sequence"` // of the last event
+	Types      map[envelopes.EventType]int64 `json:"events_by_type"`
+	Prompts    int64                         `json:"prompts"`
+	Models     []ModelUse                    `json:"models"` // in the order of their first use
+	Usage      Tokens                        `json:"usage"`
+	Tools      []ToolUse                     `json:"tools"` // the most used first
+	Calls      int64                         `json:"calls"`
+	Failures   int64                         `json:"failures"`
+	Errors     int64                         `json:"errors"`
+	LastError  string                        `json:"last_error"`  // cut
+	LastPrompt string                        `json:"last_prompt"` // cut
+	ResumeID   string                        `json:"resume_id"`
 
-	phase      State  // of the last event, before the session is idle
+	conversing conversing
 	vendor     string // title that the vendor states
 	written    string // title that the agent has written: a summary of one short line
 	first      string // title made of the first prompt
@@ -175,7 +170,6 @@ func (r *Summary) note(s *Step, f *Fold) {
 		keep(&r.ResumeID, s.Resume)
 	}
 	r.noteTexts(s)
-	r.notePhase(s)
 }
 
 // noteOrigin takes over where the session works and who sent it.
@@ -222,26 +216,17 @@ func (r *Summary) noteTexts(s *Step) {
 	}
 }
 
-// notePhase takes over what the session does after a step of its main conversation.
-func (r *Summary) notePhase(s *Step) {
-	if s.Origin == envelopes.OriginCopied {
-		return
-	}
-	switch s.Type {
-	case envelopes.UserMessage, envelopes.Reasoning, envelopes.ToolCall, envelopes.ToolResult:
-		r.phase = Working
-	case envelopes.AssistantMessage:
-		if !s.Internal {
-			r.phase = Waiting
-		}
-	case envelopes.SessionSummary:
-		if r.phase != Failed {
-			r.phase = Waiting
-		}
+// title returns the title that the events state.
+func (r *Summary) title() (string, TitleSource) {
+	switch {
+	case r.vendor != "":
+		return r.vendor, TitleOfVendor
+	case r.written != "":
+		return r.written, TitleOfAgent
+	case r.first != "":
+		return r.first, TitleOfPrompt
 	default:
-	}
-	if s.Failed && !s.Internal {
-		r.phase = Failed
+		return "", ""
 	}
 }
 
@@ -267,9 +252,7 @@ func (r *Summary) InProject(name string) bool {
 
 // At returns the record as it is at a later time: a session that works or waits becomes idle.
 func (r Summary) At(now time.Time) Summary {
-	if r.State != Failed && now.Sub(r.LastSeen) > idleAfter {
-		r.State = Idle
-	}
+	r.Activity = r.Activity.at(now, r.LastSeen)
 	return r
 }
 
@@ -277,8 +260,8 @@ func (r Summary) At(now time.Time) Summary {
 // divides by model and tool and has no limits of time returns a whole record.
 func (f *Fold) Summary(now time.Time) Summary {
 	r := f.summary
-	r.State = cmp.Or(r.phase, Idle)
-	r.Title = cmp.Or(r.vendor, r.written, r.first)
+	r.Activity = r.conversing.activity()
+	r.Title, r.TitleSource = r.title()
 	r.Types = maps.Clone(r.Types)
 	if r.Labels == nil {
 		r.Labels = map[string]string{}

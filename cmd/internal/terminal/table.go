@@ -1,6 +1,7 @@
 package terminal
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -15,10 +16,11 @@ type Column struct {
 	Path     bool // a text that is cut at its beginning: its last elements stay
 	Wrap     bool // may go on in further lines, down to minWrap
 	Width    int  // the least width
+	Least    int  // width to which a text is cut before other columns are left out; 0 for minText
 	Priority int  // lowest is left out first where lines are too narrow; 0: never
 }
 
-// minText is the width to which a column of text is cut before other columns are left out.
+// minText is the width to which a column of text is cut before other columns are left out, unless it has another.
 const minText = 12
 
 // minWrap is the width to which a column is narrowed that goes on in further lines.
@@ -190,7 +192,7 @@ func fit(columns []Column, widths []int, width int) bool {
 	for ; total > width; total-- {
 		widest := -1
 		for i, c := range columns {
-			narrower := c.Wrap && widths[i] > minWrap || c.Text && widths[i] > minText
+			narrower := c.Wrap && widths[i] > minWrap || c.Text && widths[i] > cmp.Or(c.Least, minText)
 			if narrower && (widest < 0 || c.Wrap && !columns[widest].Wrap || c.Wrap == columns[widest].Wrap && widths[i] > widths[widest]) {
 				widest = i
 			}
