@@ -19,12 +19,10 @@ import (
 	"tributary/normalizers/gemini/geminitest"
 	"tributary/normalizers/normalizerstest"
 	"tributary/normalizers/opencode/opencodetest"
-	"tributary/pipeline/events"
 	"tributary/pipeline/export"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/sessions"
 	"tributary/pipeline/sessions/prices"
-	"tributary/pipeline/sessions/summaries"
 	"tributary/pipeline/streams"
 )
 
@@ -61,9 +59,9 @@ func TestCorpusReconciles(t *testing.T) {
 	for _, d := range sessions.Dimensions {
 		divisions = append(divisions, []sessions.Dimension{d})
 	}
+	steps := stepsOf(t, js)
 	for i, by := range divisions {
 		var sum sessions.Sums
-		steps := summaries.Steps(t.Context(), js, "v1", events.Query{}, func(err error) { t.Error(err) })
 		copies, err := sessions.Stats(steps, sessions.StatsQuery{By: by}, sessions.Memory{Bytes: 1 << 20, Dir: t.TempDir()}, func(r *sessions.Row) error {
 			sum.Merge(&r.Sums)
 			return nil
@@ -82,18 +80,18 @@ func TestCorpusReconciles(t *testing.T) {
 
 	dir := t.TempDir()
 	began = time.Now()
-	r, err := export.Run(t.Context(), js, export.Config{Dir: filepath.Join(dir, "events"), Generation: "v1", Format: export.Parquet, Prices: prices.Builtin().CSV(), Logger: quiet})
+	r, err := export.Run(t.Context(), js, export.Config{Dir: filepath.Join(dir, "events"), Generation: "v1", Format: export.Parquet, Prices: prices.Builtin().CSV(), Compact: true, Logger: quiet})
 	if err != nil || int64(r.Events) != eventCount {
 		t.Fatalf("%+v: %v, want %d events", r, err, eventCount)
 	}
-	t.Logf("exported to %d files in %v", r.Files, time.Since(began).Round(time.Millisecond))
+	t.Logf("exported to %d files, which a compaction makes %d, in %v", r.Files, len(files(t, filepath.Join(dir, "events"))), time.Since(began).Round(time.Millisecond))
 	list := questions(t)
 	list = append(slices.Concat(list, sums, []question{everySession(t, list)}), question{Name: "total", SQL: "select (select sum(total) from calls) as total, (select sum(tokens_total) from events) as everything"})
 	answers := ask(t, dir, list)
 	if got := answers["total"].Rows[0]; fmt.Sprint(got["total"]) != strconv.FormatInt(total, 10) || fmt.Sprint(got["everything"]) != strconv.FormatInt(truth, 10) {
 		t.Errorf("SQL finds %v, want %d of %d tokens", got, total, truth)
 	}
-	checkSums(t, js, answers)
+	checkSums(t, steps, answers)
 	for _, q := range list {
 		t.Logf("%s: %d rows, %d ms", q.Name, len(answers[q.Name].Rows), answers[q.Name].MS)
 	}

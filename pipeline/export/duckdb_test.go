@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"os"
 	"os/exec"
@@ -214,7 +215,7 @@ func TestQuestionsHaveTheirAnswers(t *testing.T) {
 	if diff := gocmp.Diff(string(want), string(got)+"\n"); diff != "" {
 		t.Error(diff)
 	}
-	checkSums(t, js, answers)
+	checkSums(t, stepsOf(t, js), answers)
 }
 
 // TestQueriesDuringACompactionSeeEachEventOnce asks while files are there that a larger one has replaced, as they are until they
@@ -289,8 +290,27 @@ func everySession(tb testing.TB, list []question) question {
 	return question{}
 }
 
+// stepsOf returns the steps of all events, which are read once.
+func stepsOf(t *testing.T, js jetstream.JetStream) iter.Seq2[sessions.Step, error] {
+	t.Helper()
+	var list []sessions.Step
+	for s, err := range summaries.Steps(t.Context(), js, "v1", events.Query{}, func(err error) { t.Error(err) }) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, *s.Detached())
+	}
+	return func(yield func(sessions.Step, error) bool) {
+		for _, s := range list {
+			if !yield(s, nil) {
+				return
+			}
+		}
+	}
+}
+
 // checkSums compares the answers of SQL to [sums] and to [everySession] with the statistics.
-func checkSums(t *testing.T, js jetstream.JetStream, answers map[string]answer) {
+func checkSums(t *testing.T, steps iter.Seq2[sessions.Step, error], answers map[string]answer) {
 	t.Helper()
 	for _, q := range sums {
 		dimensions, is := strings.CutPrefix(q.Name, "tokens by ")
@@ -307,20 +327,19 @@ func checkSums(t *testing.T, js jetstream.JetStream, answers map[string]answer) 
 				inSQL[fmt.Sprint(r["value"])] = n
 			}
 		}
-		if diff := gocmp.Diff(tokensBy(t, js, strings.Split(dimensions, ",")), inSQL); diff != "" {
+		if diff := gocmp.Diff(tokensBy(t, steps, strings.Split(dimensions, ",")), inSQL); diff != "" {
 			t.Errorf("%s: statistics and SQL differ:\n%s", q.Name, diff)
 		}
 	}
-	checkCosts(t, js, answers["costs"])
-	checkActive(t, js, answers["every session"])
+	checkCosts(t, steps, answers["costs"])
+	checkActive(t, steps, answers["every session"])
 }
 
 // checkActive compares the active time of each session with that of the statistics. SQL has whole microseconds.
-func checkActive(t *testing.T, js jetstream.JetStream, a answer) {
+func checkActive(t *testing.T, steps iter.Seq2[sessions.Step, error], a answer) {
 	t.Helper()
 	want := map[string]float64{}
 	total, inSQL := 0.0, 0.0
-	steps := summaries.Steps(t.Context(), js, "v1", events.Query{}, func(err error) { t.Error(err) })
 	_, err := sessions.Stats(steps, sessions.StatsQuery{By: []sessions.Dimension{sessions.BySource, sessions.BySession}}, sessions.Memory{}, func(r *sessions.Row) error {
 		want[strings.Join(r.Values, " ")] = r.Active().Seconds()
 		total += r.Active().Seconds()
@@ -346,7 +365,7 @@ func checkActive(t *testing.T, js jetstream.JetStream, a answer) {
 }
 
 // checkCosts compares the cost by model of the statistics with that of SQL, and that of each dimension with the total.
-func checkCosts(t *testing.T, js jetstream.JetStream, a answer) {
+func checkCosts(t *testing.T, steps iter.Seq2[sessions.Step, error], a answer) {
 	t.Helper()
 	table := prices.Builtin()
 	total := math.NaN()
@@ -357,7 +376,6 @@ func checkCosts(t *testing.T, js jetstream.JetStream, a answer) {
 	for _, by := range divisions {
 		sum, stated := 0.0, 0.0
 		costs := map[string]float64{}
-		steps := summaries.Steps(t.Context(), js, "v1", events.Query{}, func(err error) { t.Error(err) })
 		_, err := sessions.Stats(steps, sessions.StatsQuery{By: by, Models: true}, sessions.Memory{}, func(r *sessions.Row) error {
 			stated = envelopes.AddUSD(stated, r.Usage.CostUSD)
 			for model, used := range r.Models {
@@ -398,14 +416,13 @@ func checkCosts(t *testing.T, js jetstream.JetStream, a answer) {
 }
 
 // tokensBy returns the tokens by some dimensions, by the statistics.
-func tokensBy(t *testing.T, js jetstream.JetStream, dimensions []string) map[string]int64 {
+func tokensBy(t *testing.T, steps iter.Seq2[sessions.Step, error], dimensions []string) map[string]int64 {
 	t.Helper()
 	var by []sessions.Dimension
 	for _, d := range dimensions {
 		by = append(by, sessions.Dimension(d))
 	}
 	out := map[string]int64{}
-	steps := summaries.Steps(t.Context(), js, "v1", events.Query{}, func(err error) { t.Error(err) })
 	_, err := sessions.Stats(steps, sessions.StatsQuery{By: by}, sessions.Memory{}, func(r *sessions.Row) error {
 		if n := r.Usage.Total(); n > 0 {
 			out[strings.Join(r.Values, " ")] = n
