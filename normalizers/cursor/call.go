@@ -104,7 +104,7 @@ func (t *tool) file() string {
 
 // emitToolCall emits the start of a call, or its completion. Calls run in parallel, so only
 // the call_id pairs the two.
-func (m *mapper) emitToolCall() {
+func emitToolCall(m *mapper) {
 	t := readTool(m.ToolCall)
 	id := string(cmp.Or(m.CallID, lenient.Text(t.id)))
 	switch m.Subtype {
@@ -115,12 +115,12 @@ func (m *mapper) emitToolCall() {
 		m.emitResult(id, t)
 	default:
 		m.Unknown(core.UnknownRecord, m.Type, m.Subtype)
-		m.emitSystem(envelopes.Meta, "")
+		m.putSystem(envelopes.Meta, "")
 	}
 }
 
 // emitToolUse emits the call of a tool in a transcript.
-func (m *mapper) emitToolUse(b *block) {
+func emitToolUse(m *mapper, b *block) {
 	m.emitCall(string(b.ID), tool{name: string(b.Name), args: b.Input})
 }
 

@@ -42,13 +42,13 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 	m.st = stateOf(s)
 	if r.Origin.End {
 		m.Builder = s.Begin(r, "")
-		m.flush()
+		m.st.flush(m)
 		return m.Finish("")
 	}
 	if err := r.Read(&m.wireRecord); err != nil {
 		m.wireRecord = wireRecord{}
 		m.Builder = s.Begin(r, "")
-		m.emitPlainLine()
+		emitPlainLine(m)
 	} else {
 		m.Builder = s.Begin(r, m.time())
 		m.dispatch()
@@ -62,50 +62,50 @@ func (m *mapper) dispatch() {
 	m.Session.SetRoot(string(m.Cwd))
 	switch {
 	case m.Type == "thinking" && m.Subtype != "completed":
-		m.emitThoughtDelta()
+		emitThoughtDelta(m)
 		return
 	case m.Type == "thinking":
-		m.emitThoughtEnd()
+		emitThoughtEnd(m)
 		return
 	case m.Type == "assistant" && m.isTextOnly():
-		m.emitAnswer()
+		emitAnswer(m)
 		return
 	case !m.isKnown():
 		m.Unknown(core.UnknownRecord, cmp.Or(m.Type, m.Role))
 		m.Emit(core.UnknownDraft())
 		return
 	}
-	m.flush()
+	m.st.flush(m)
 	switch {
 	case m.isMessage():
-		m.emitMessage()
+		emitMessage(m)
 	case m.Type == "system" && (m.Subtype == "init" || m.Subtype == ""):
-		m.emitInit()
+		emitInit(m)
 	case m.Type == "system":
 		m.Unknown(core.UnknownRecord, m.Type, m.Subtype)
-		m.noteSession()
-		m.emitSystem(envelopes.Meta, "")
+		noteSession(m)
+		m.putSystem(envelopes.Meta, "")
 	case m.Type == "tool_call":
-		m.emitToolCall()
+		emitToolCall(m)
 	case m.Type == "result":
-		m.emitRunEnd()
+		emitRunEnd(m)
 	case m.Type == "turn_ended":
-		m.emitTurnEnd()
+		emitTurnEnd(m)
 	case m.Type == "interaction_query":
-		m.emitSystem(envelopes.Meta, m.plan())
+		m.putSystem(envelopes.Meta, m.plan())
 	default: // a connection that is lost or found again
-		m.emitSystem(envelopes.Meta, "")
+		m.putSystem(envelopes.Meta, "")
 	}
 }
 
 // isKnown reports whether the record is of a type that has been seen. No other type ends the
 // deltas before it: what a new type means for them is not known.
-func (m *mapper) isKnown() bool {
-	switch m.Type {
+func (r *wireRecord) isKnown() bool {
+	switch r.Type {
 	case "system", "tool_call", "result", "turn_ended", "interaction_query", "connection", "retry":
 		return true
 	default:
-		return m.isMessage()
+		return r.isMessage()
 	}
 }
 
@@ -121,26 +121,26 @@ func (m *mapper) skipReason() core.SkipReason {
 	}
 }
 
-// emitSystem emits an event in which the program speaks, not the conversation.
-func (m *mapper) emitSystem(t envelopes.EventType, text lenient.Text) {
+// putSystem emits an event in which the program speaks, not the conversation.
+func (m *mapper) putSystem(t envelopes.EventType, text lenient.Text) {
 	m.Emit(core.SystemDraft(t, text))
 }
 
 // emitPlainLine emits a line that is no JSON: what the program says of itself. In raw it is
 // a JSON string.
-func (m *mapper) emitPlainLine() {
+func emitPlainLine(m *mapper) {
 	line := strings.ToValidUTF8(strings.Trim(string(m.Record.Data), " \t\r\n"), "\ufffd")
 	if line == "" {
 		return
 	}
 	m.Raw = lenient.AppendQuote(nil, line)
 	if !m.st.IsThought { // a thought goes on behind the line
-		m.flush()
+		m.st.flush(m)
 	}
 	if needsSetup(line) {
 		m.Emit(m.Session.ErrorDraft("SETUP_REQUIRED", line))
 	} else {
-		m.emitSystem(envelopes.SystemMessage, lenient.Text(line))
+		m.putSystem(envelopes.SystemMessage, lenient.Text(line))
 	}
 }
 
@@ -159,7 +159,7 @@ func needsSetup(line string) bool {
 }
 
 // noteSession notes what a system record states of the session, and begins a new answer.
-func (m *mapper) noteSession() {
+func noteSession(m *mapper) {
 	m.st.Answer = answer{}
 	m.Session.SetResumeID(string(cmp.Or(m.SessionID, m.SessionIDCamel)))
 	m.Session.SetModel(string(m.Model))
@@ -169,10 +169,10 @@ func (m *mapper) noteSession() {
 
 // emitInit emits what the beginning of a run states of the session and no record has stated
 // before it.
-func (m *mapper) emitInit() {
+func emitInit(m *mapper) {
 	s := m.Session
 	session, model, mode := s.ResumeID, s.Model, s.Extensions["permissionMode"]
-	m.noteSession()
+	noteSession(m)
 	var parts []string
 	if s.ResumeID != session {
 		parts = append(parts, "Session: "+s.ResumeID)
@@ -187,13 +187,13 @@ func (m *mapper) emitInit() {
 		m.skip = core.SkipDuplicate
 		return
 	}
-	m.emitSystem(envelopes.SystemMessage, lenient.Text(strings.Join(parts, ", ")))
+	m.putSystem(envelopes.SystemMessage, lenient.Text(strings.Join(parts, ", ")))
 }
 
 // plan returns the plan that the program asks the human to agree to; empty for any other
 // question.
-func (m *mapper) plan() lenient.Text {
-	for _, question := range lenient.ObjectMembers(m.Query) {
+func (r *wireRecord) plan() lenient.Text {
+	for _, question := range lenient.ObjectMembers(r.Query) {
 		var in struct {
 			Args lenient.Object[struct {
 				Plan lenient.Text `json:"plan"`
@@ -208,9 +208,9 @@ func (m *mapper) plan() lenient.Text {
 
 // emitRunEnd emits the end of a run with its tokens, and its failure. The text of the result
 // repeats the answers.
-func (m *mapper) emitRunEnd() {
+func emitRunEnd(m *mapper) {
 	m.st.Answer = answer{}
-	m.emitSystem(envelopes.SessionSummary, "")
+	m.putSystem(envelopes.SessionSummary, "")
 	m.addUsage()
 	if !m.IsError {
 		return
@@ -223,9 +223,9 @@ func (m *mapper) emitRunEnd() {
 }
 
 // emitTurnEnd emits the end of a turn of a transcript.
-func (m *mapper) emitTurnEnd() {
+func emitTurnEnd(m *mapper) {
 	if !lenient.IsValue(m.Error) && m.Status != "error" {
-		m.emitSystem(envelopes.Meta, m.Status)
+		m.putSystem(envelopes.Meta, m.Status)
 		return
 	}
 	code := ""

@@ -67,38 +67,38 @@ func (m *mapper) emitText(t envelopes.EventType, text string, from *core.Pending
 	m.Emit(d)
 }
 
-// takePending returns the pending chunks, which are pending no more.
-func (m *mapper) takePending() state {
-	is := *m.st
-	*m.st = state{Answer: is.Answer}
+// take returns the pending chunks, which are pending no more.
+func (s *state) take() state {
+	is := *s
+	*s = state{Answer: is.Answer}
 	return is
 }
 
 // flush emits the pending chunks, as one event of the last of them.
-func (m *mapper) flush() {
-	is := m.takePending()
+func (s *state) flush(m *mapper) {
+	is := s.take()
 	switch {
 	case is.Chunks == 0:
 	case is.IsThought:
 		m.emitText(envelopes.Reasoning, is.Text, &is.From)
 	default:
-		m.st.Answer = answer{}
+		s.Answer = answer{}
 		if is.AllDeltas {
-			m.st.Answer = is.Answer.add(is.Text)
+			s.Answer = is.Answer.add(is.Text)
 		}
 		m.emitText(envelopes.AssistantMessage, is.Text, &is.From)
 	}
 }
 
-// joinChunk makes a chunk pending together with those before it. Those of another kind are
+// join makes a chunk pending together with those before it. Those of another kind are
 // emitted first, and those of a text that would be too long to be remembered.
-func (m *mapper) joinChunk(text string, isThought, isDelta bool) {
+func (s *state) join(m *mapper, text string, isThought, isDelta bool) {
 	quoted := len(lenient.AppendQuote(nil, text))
-	if m.st.Chunks > 0 && (m.st.IsThought != isThought || m.st.Quoted+quoted > maxPending) {
-		m.flush()
+	if s.Chunks > 0 && (s.IsThought != isThought || s.Quoted+quoted > maxPending) {
+		s.flush(m)
 	}
-	is := *m.st
-	*m.st = state{
+	is := *s
+	*s = state{
 		From:      m.PendingRecord(),
 		Text:      is.Text + text,
 		Quoted:    is.Quoted + quoted,
@@ -111,75 +111,75 @@ func (m *mapper) joinChunk(text string, isThought, isDelta bool) {
 
 // emitJoined emits a text together with the pending chunks of its kind, as an event of the
 // current record.
-func (m *mapper) emitJoined(t envelopes.EventType, text string) {
+func emitJoined(m *mapper, t envelopes.EventType, text string) {
 	if m.st.Chunks > 0 && m.st.IsThought != (t == envelopes.Reasoning) {
-		m.flush()
+		m.st.flush(m)
 	}
-	m.emitText(t, m.takePending().Text+text, nil)
+	m.emitText(t, m.st.take().Text+text, nil)
 }
 
 // emitThoughtDelta joins a delta of a thought. An empty one ends nothing.
-func (m *mapper) emitThoughtDelta() {
+func emitThoughtDelta(m *mapper) {
 	text := string(m.Text)
 	switch {
 	case text == "":
 	case core.FitsDelta(text):
-		m.joinChunk(text, true, true)
+		m.st.join(m, text, true, true)
 		m.skip = core.SkipProgress
 	default:
-		m.emitJoined(envelopes.Reasoning, text)
+		emitJoined(m, envelopes.Reasoning, text)
 	}
 }
 
 // emitThoughtEnd emits a thought, which has the id and the time of this record. Some
 // versions state the whole thought here once more.
-func (m *mapper) emitThoughtEnd() {
+func emitThoughtEnd(m *mapper) {
 	text := string(m.Text)
 	if isOpen := m.st.Chunks > 0 && m.st.IsThought; isOpen {
 		text = strings.TrimPrefix(text, m.st.Text)
 	} else if text == "" {
 		return
 	}
-	m.emitJoined(envelopes.Reasoning, text)
+	emitJoined(m, envelopes.Reasoning, text)
 }
 
 // isTextOnly reports whether an assistant's record of the stream holds text and nothing
 // else.
-func (m *mapper) isTextOnly() bool {
-	for _, b := range m.blocks() {
+func (r *wireRecord) isTextOnly() bool {
+	for _, b := range r.blocks() {
 		if b.Type != "text" {
 			return false
 		}
 	}
-	return m.Message.OK
+	return r.Message.OK
 }
 
 // emitAnswer emits an answer, joins a chunk of it, or drops the whole that repeats the
 // chunks. A record that is too long to be remembered is no chunk.
-func (m *mapper) emitAnswer() {
+func emitAnswer(m *mapper) {
 	text := joinTexts(m.blocks(), "")
 	if text == "" {
 		return
 	}
 	if m.st.IsThought {
-		m.flush()
+		m.st.flush(m)
 	}
 	isDelta := m.TimestampMS.OK && m.ModelCallID == ""
-	rest, isRepeat := m.cutRepeated(text, isDelta)
+	rest, isRepeat := m.st.cutRepeated(text, isDelta)
 	switch {
 	case isRepeat:
-		m.takePending()
+		m.st.take()
 		m.st.Answer = answer{}
 		m.emitText(envelopes.AssistantMessage, rest, nil)
 		m.skip = core.SkipMirror
 	case m.ModelCallID != "" || len(m.Record.Data) > core.MaxPendingRaw || !core.FitsDelta(text):
-		m.emitJoined(envelopes.AssistantMessage, text)
+		emitJoined(m, envelopes.AssistantMessage, text)
 		m.st.Answer = answer{}
 	case isDelta:
-		m.joinChunk(text, false, true)
+		m.st.join(m, text, false, true)
 		m.skip = core.SkipProgress
 	default:
-		m.joinChunk(text, false, false)
+		m.st.join(m, text, false, false)
 		m.skip = core.SkipHeld
 	}
 }
@@ -188,14 +188,13 @@ func (m *mapper) emitAnswer() {
 // was not emitted: the pending chunks, and what may follow them. A delta repeats nothing,
 // nor does an answer that follows another one, unless it repeats several chunks that
 // together are too long for that to be chance.
-func (m *mapper) cutRepeated(text string, isDelta bool) (rest string, ok bool) {
+func (s *state) cutRepeated(text string, isDelta bool) (rest string, ok bool) {
 	const noChance = 16 // bytes
-	is := m.st
-	if rest, ok = is.Answer.cutPrefix(text); !ok {
+	if rest, ok = s.Answer.cutPrefix(text); !ok {
 		return "", false
 	}
-	if !isDelta && (is.AllDeltas || is.Chunks == 0 && is.Answer.Length > 0) {
-		return rest, strings.HasPrefix(rest, is.Text)
+	if !isDelta && (s.AllDeltas || s.Chunks == 0 && s.Answer.Length > 0) {
+		return rest, strings.HasPrefix(rest, s.Text)
 	}
-	return rest, rest == is.Text && is.Chunks > 1 && len(rest) >= noChance
+	return rest, rest == s.Text && s.Chunks > 1 && len(rest) >= noChance
 }

@@ -12,7 +12,7 @@ import (
 
 // noteOutput notes the form of a result that is not known: an object without a key that names
 // an outcome, or a number.
-func (m *mapper) noteOutput(r *result) {
+func noteOutput(m *mapper, r *result) {
 	switch v := r.value; {
 	case r.name != "", !lenient.IsValue(v), v.Kind() == '"':
 	case v.Kind() == '{' && (len(lenient.Members(v)) == 0 || r.isKnownOutcome()):
@@ -30,7 +30,7 @@ func (r *result) isKnownOutcome() bool {
 }
 
 // noteBlocks notes the blocks of a result in a transcript that are not known.
-func (m *mapper) noteBlocks(content jsontext.Value) {
+func noteBlocks(m *mapper, content jsontext.Value) {
 	for _, b := range readBlocks(content) {
 		if b.Type != "text" && b.Type != "image" {
 			m.Unknown(core.UnknownOutput, b.Type)

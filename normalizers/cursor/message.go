@@ -59,7 +59,7 @@ func joinTexts(blocks []block, separator string) string {
 
 // emitMessage emits a prompt, or a message of a transcript: an event per block, but one for
 // all texts, where the first of them is. A message of nothing that is known is kept whole.
-func (m *mapper) emitMessage() {
+func emitMessage(m *mapper) {
 	m.st.Answer = answer{}
 	m.Session.SetModel(string(m.Message.Value.Model))
 	blocks := m.blocks()
@@ -69,26 +69,26 @@ func (m *mapper) emitMessage() {
 		b := &blocks[i]
 		switch b.Type {
 		case "text", "image":
-			textEmitted = textEmitted || m.emitMessageText(b, text)
+			textEmitted = textEmitted || emitMessageText(m, b, text)
 		case "thinking":
 			m.emitText(envelopes.Reasoning, string(b.Thinking+b.Text), nil)
 		case "tool_use":
-			m.emitToolUse(b)
+			emitToolUse(m, b)
 		case "tool_result":
-			m.emitToolResult(b)
+			emitToolResult(m, b)
 		default:
 			m.Unknown(core.UnknownBlock, b.Type)
 			isKnown = false
 		}
 	}
 	if m.First < 0 && !m.Duplicate && !isKnown && (len(blocks) > 0 || !m.Message.OK) {
-		m.emitSystem(envelopes.Meta, "")
+		m.putSystem(envelopes.Meta, "")
 	}
 }
 
 // emitMessageText emits the text of a message at the first block that stands for it, and
 // reports whether this one does: a text, or, in a prompt without text, an image.
-func (m *mapper) emitMessageText(b *block, text string) bool {
+func emitMessageText(m *mapper, b *block, text string) bool {
 	isHuman := m.Role == "user" || m.Type == "user"
 	switch {
 	case b.Type == "image" && (!isHuman || strings.TrimSpace(text) != ""):
@@ -96,7 +96,7 @@ func (m *mapper) emitMessageText(b *block, text string) bool {
 	case b.Type == "image":
 		m.Emit(core.DraftOf(core.SpeechHuman, ""))
 	case isHuman:
-		m.emitPrompt(text)
+		emitPrompt(m, text)
 	default:
 		m.emitText(envelopes.AssistantMessage, text, nil)
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // emitPrompt emits the text of a user's message. White space is none.
-func (m *mapper) emitPrompt(text string) {
+func emitPrompt(m *mapper, text string) {
 	kind, text := speechOf(text)
 	if strings.TrimSpace(text) != "" {
 		m.Emit(core.DraftOf(kind, text))

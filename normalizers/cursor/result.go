@@ -26,7 +26,7 @@ func (m *mapper) emitResult(id string, t tool) {
 	name := cmp.Or(made.Tool, t.name)
 	kind := core.ToolOf(name)
 	r := readResult(t.result)
-	m.noteOutput(&r)
+	noteOutput(m, &r)
 	d := core.Draft{OnChannel: kind.Channel}
 	d.EventType, d.EventID = envelopes.ToolResult, resultID(id)
 	d.ToolCallID, d.ToolName = lenient.Text(id).Ptr(), lenient.Text(name).Ptr()
@@ -48,14 +48,14 @@ func (m *mapper) emitResult(id string, t tool) {
 
 // emitToolResult emits the result of a tool in a transcript, where only its call names the
 // tool.
-func (m *mapper) emitToolResult(b *block) {
+func emitToolResult(m *mapper, b *block) {
 	made, _ := m.Session.RecallCall(string(b.ToolUseID))
 	d := core.Draft{OnChannel: cmp.Or(made.Channel, envelopes.ChannelOther)}
 	d.EventType, d.EventID = envelopes.ToolResult, resultID(string(b.ToolUseID))
 	d.ToolCallID, d.ToolName = b.ToolUseID.Ptr(), lenient.Text(made.Tool).Ptr()
 	d.Touch(made.Path, made.Op)
 	status := envelopes.StatusUnknown
-	m.noteBlocks(b.Content)
+	noteBlocks(m, b.Content)
 	if lenient.IsValue(b.Content) {
 		status = envelopes.StatusSuccess
 		d.Text = new(joinTexts(readBlocks(b.Content), "\n"))
