@@ -28,14 +28,6 @@ func (e *emitter) factsOf(name string, fact any) *envelopes.Metadata {
 // textOf returns a text of at most max bytes; nil where there is none.
 func textOf(t lenient.Text, most int) *string { return lenient.Text(core.Cut(string(t), most)).Ptr() }
 
-// countOf returns a count; nil where there is none.
-func countOf(n lenient.Number) *int64 {
-	if !n.OK || n.Value < 0 {
-		return nil
-	}
-	return new(n.Count())
-}
-
 // boolOf returns a truth value; nil where there is none.
 func boolOf(v jsontext.Value) *bool {
 	if k := v.Kind(); k != 't' && k != 'f' {
@@ -78,7 +70,7 @@ type turnFact struct {
 func turnDuration(c *mapper) {
 	in := readSystemFacts(c)
 	d := core.SystemDraft(envelopes.Meta, c.text())
-	d.Metadata = c.factsOf("turn", turnFact{countOf(in.DurationMS), countOf(in.MessageCount)})
+	d.Metadata = c.factsOf("turn", turnFact{core.CountOf(in.DurationMS), core.CountOf(in.MessageCount)})
 	c.put(c.UUID, d)
 }
 
@@ -165,7 +157,7 @@ type position struct {
 
 // number returns the number of the line, from 1; nil where there is none.
 func (p position) number() *int64 {
-	n := countOf(p.Line)
+	n := core.CountOf(p.Line)
 	if n != nil {
 		*n++
 	}
@@ -215,7 +207,7 @@ type reminder struct {
 
 // tasks returns the tasks of a reminder, whose content they are.
 func (a *attachmentFacts) tasks() tasksFact {
-	return tasksFact{countOf(a.ItemCount), listed(a.Content, func(t *lenient.Object[reminder]) taskFact {
+	return tasksFact{core.CountOf(a.ItemCount), listed(a.Content, func(t *lenient.Object[reminder]) taskFact {
 		return taskFact{textOf(t.Value.ID, core.MaxName), textOf(t.Value.Subject, core.MaxName), textOf(t.Value.Status, core.MaxName)}
 	})}
 }

@@ -2,7 +2,6 @@ package claude
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -22,14 +21,9 @@ func summary(c *mapper, text lenient.Text) {
 // unless the last record of the type stated the same value. more are further parts of the
 // value.
 func stated(c *mapper, t envelopes.EventType, value lenient.Text, more ...lenient.Text) {
-	v := core.StatedValue{Type: string(c.Type), Value: core.FingerprintOf(string(value), fmt.Sprint(more))}
-	last := &c.st.Stated
-	if slices.Contains(*last, v) {
-		return
+	if c.st.Stated.IsNew(string(c.Type), core.FingerprintOf(string(value), fmt.Sprint(more)), &c.Session.Lost) {
+		c.putSystem("", t, value)
 	}
-	others := last.Without(func(o core.StatedValue) bool { return o.Type == v.Type })
-	*last = others.Push(v, core.MaxStated, &c.Session.Lost)
-	c.putSystem("", t, value)
 }
 
 // snapshot are the files that Claude Code saved before it changed them.

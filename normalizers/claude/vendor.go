@@ -47,8 +47,8 @@ var Vendor = core.Vendor{
 // state is what a session of Claude Code remembers beyond what all sessions do.
 type state struct {
 	queue
-	Stated  core.Window[core.StatedValue] `json:"stated,omitzero"`
-	Unknown uint64                        `json:"unknown,omitzero"` // records of unknown types
+	Stated  core.Stated `json:"stated,omitzero"`
+	Unknown uint64      `json:"unknown,omitzero"` // records of unknown types
 
 	Runs runs `json:"runs,omitzero"`
 	partials

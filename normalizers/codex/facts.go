@@ -10,17 +10,6 @@ import (
 // What some records state of themselves is in the metadata of their event (README.md, Facts). The
 // types here are those of the schema of the event.
 
-// nameOf returns a text that is a name, of bounded length; nil where there is none.
-func nameOf(t lenient.Text) *string { return lenient.Text(core.Cut(string(t), core.MaxName)).Ptr() }
-
-// countOf returns a count; nil where there is none.
-func countOf(n lenient.Number) *int64 {
-	if !n.OK || n.Value < 0 {
-		return nil
-	}
-	return new(n.Count())
-}
-
 // turnFact is how long a turn took.
 type turnFact struct {
 	DurationMS         *int64 `json:"durationMs,omitzero"`
@@ -41,7 +30,7 @@ func ghostSnapshot(m *mapper) {
 		Parent lenient.Text `json:"parent"`
 	}
 	lenient.ReadObject(m.GhostCommit, &commit)
-	m.putFact("ghostSnapshot", snapshotFact{nameOf(commit.ID), nameOf(commit.Parent)})
+	m.putFact("ghostSnapshot", snapshotFact{core.NameOf(commit.ID), core.NameOf(commit.Parent)})
 }
 
 // settingsFact are settings of the thread.
@@ -59,7 +48,7 @@ func threadSettings(m *mapper) {
 	if permissions == "" {
 		permissions = s.Profile.Value.Type
 	}
-	m.putFact("threadSettings", settingsFact{nameOf(s.Model), nameOf(s.Effort), nameOf(s.ApprovalPolicy), nameOf(permissions)})
+	m.putFact("threadSettings", settingsFact{core.NameOf(s.Model), core.NameOf(s.Effort), core.NameOf(s.ApprovalPolicy), core.NameOf(permissions)})
 }
 
 // subagentFact is what a subagent does.
@@ -71,7 +60,7 @@ type subagentFact struct {
 
 // subagentActivity emits what a subagent does, in the rollout of the agent that started it.
 func subagentActivity(m *mapper) {
-	m.putFact("subagent", subagentFact{nameOf(m.AgentThreadID), nameOf(m.AgentPath), nameOf(m.ActivityKind)})
+	m.putFact("subagent", subagentFact{core.NameOf(m.AgentThreadID), core.NameOf(m.AgentPath), core.NameOf(m.ActivityKind)})
 }
 
 // maxFindings is how many findings of a review an event has.
@@ -121,7 +110,7 @@ func readReview(v jsontext.Value) reviewFact {
 	var r reviewOutput
 	lenient.ReadObject(v, &r)
 	fact := reviewFact{
-		Correctness: nameOf(r.Correctness),
+		Correctness: core.NameOf(r.Correctness),
 		Explanation: lenient.Text(core.Cut(string(r.Explanation), core.MaxFieldText)).Ptr(),
 		Confidence:  numberOf(r.Confidence),
 		Findings:    make([]findingFact, 0, min(len(r.Findings), maxFindings)),
@@ -130,12 +119,12 @@ func readReview(v jsontext.Value) reviewFact {
 		f := &r.Findings[i]
 		at := &f.Location
 		fact.Findings = append(fact.Findings, findingFact{
-			Title:      nameOf(f.Title),
+			Title:      core.NameOf(f.Title),
 			Priority:   f.Priority.Integer(),
 			Confidence: numberOf(f.Confidence),
 			Path:       lenient.Text(core.Cut(string(at.Path), core.MaxPath)).Ptr(),
-			StartLine:  countOf(at.Lines.Start),
-			EndLine:    countOf(at.Lines.End),
+			StartLine:  core.CountOf(at.Lines.Start),
+			EndLine:    core.CountOf(at.Lines.End),
 		})
 	}
 	return fact

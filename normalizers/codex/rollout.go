@@ -188,7 +188,7 @@ func (p *payload) itemType() lenient.Text {
 func turnEnd(m *mapper) {
 	m.st.releaseTexts(&m.emitter)
 	facts := make(map[string]any)
-	if turn := (turnFact{countOf(m.DurationMS), countOf(m.FirstTokenMS)}); turn != (turnFact{}) {
+	if turn := (turnFact{core.CountOf(m.DurationMS), core.CountOf(m.FirstTokenMS)}); turn != (turnFact{}) {
 		facts["turn"] = turn
 	}
 	if lenient.IsValue(m.Error) {

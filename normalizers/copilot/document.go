@@ -41,17 +41,10 @@ func document(m *mapper) {
 		m.putSystem(envelopes.Meta, "") // empty, or of an unknown shape
 		return
 	}
-	before := m.st.Document
-	from := 0
-	if before.Messages > 0 && before.Messages <= len(entries) && core.DigestOf(entries[:before.Messages]) == before.Digest {
-		from = before.Messages
-	}
-	for i := from; i < len(entries); i++ {
+	for i := m.st.Document.Unchanged(entries); i < len(entries); i++ {
 		entryRecord(m, i+1, entries[i])
 	}
-	if n := max(0, len(entries)-core.DocumentTail); n > 0 {
-		m.st.Document = core.DocumentHead{Messages: n, Digest: core.DigestOf(entries[:n])}
-	}
+	m.st.Document.Read(entries)
 }
 
 // entryRecord maps the n-th entry as a record of its own: its first event carries it.

@@ -13,9 +13,6 @@ import (
 // What some records state of themselves is in the metadata of their event (README.md, Facts). The
 // types here are those of the schema of the event.
 
-// nameOf returns a text that is a name, of bounded length; nil where there is none.
-func nameOf(t lenient.Text) *string { return lenient.Text(core.Cut(string(t), core.MaxName)).Ptr() }
-
 // hookFact is a hook that ran. Its error is no metadata.error: the turn has not failed.
 type hookFact struct {
 	Type    *string `json:"type,omitzero"`
@@ -31,7 +28,7 @@ func hookEnd(m *mapper) {
 	}
 	_, message := m.data.problem()
 	failure := lenient.Text(core.Cut(message, core.MaxFieldText)).Ptr()
-	m.putFacts(envelopes.Meta, map[string]any{"hook": hookFact{nameOf(m.data.HookType), false, failure}})
+	m.putFacts(envelopes.Meta, map[string]any{"hook": hookFact{core.NameOf(m.data.HookType), false, failure}})
 }
 
 // permissionFact is a permission that was asked for, or the decision about it.
@@ -65,7 +62,7 @@ func permissionRequested(m *mapper) {
 		m.st.Asked = m.st.Asked.Push(asked{core.FingerprintOf(string(m.data.RequestID)), id}, maxAsked, nil)
 	}
 	m.putFacts(envelopes.Meta, map[string]any{
-		"permission": permissionFact{RequestID: nameOf(m.data.RequestID), ToolCallID: nameOf(call), Kind: nameOf(asks.Kind)},
+		"permission": permissionFact{RequestID: core.NameOf(m.data.RequestID), ToolCallID: core.NameOf(call), Kind: core.NameOf(asks.Kind)},
 	})
 }
 
@@ -81,7 +78,7 @@ func permissionCompleted(m *mapper) {
 		return true
 	})
 	m.putFacts(envelopes.Meta, map[string]any{
-		"permission": permissionFact{RequestID: nameOf(m.data.RequestID), ToolCallID: nameOf(call), Decision: nameOf(decisionOf(m.data.Result))},
+		"permission": permissionFact{RequestID: core.NameOf(m.data.RequestID), ToolCallID: core.NameOf(call), Decision: core.NameOf(decisionOf(m.data.Result))},
 	})
 }
 

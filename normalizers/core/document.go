@@ -19,6 +19,22 @@ type DocumentHead struct {
 	Digest   Fingerprint `json:"d,omitzero"`
 }
 
+// Unchanged returns how many messages the document still begins with, of those that it began with
+// when it was last read; 0 where one of them is another.
+func (h DocumentHead) Unchanged(messages []jsontext.Value) int {
+	if h.Messages > len(messages) || DigestOf(messages[:h.Messages]) != h.Digest {
+		return 0
+	}
+	return h.Messages
+}
+
+// Read notes that the document was read: all but the last messages cannot change any more.
+func (h *DocumentHead) Read(messages []jsontext.Value) {
+	if n := len(messages) - DocumentTail; n > 0 {
+		*h = DocumentHead{Messages: n, Digest: DigestOf(messages[:n])}
+	}
+}
+
 // DigestOf hashes the messages that a document begins with.
 func DigestOf(messages []jsontext.Value) Fingerprint { return DigestOfAll(slices.Values(messages)) }
 

@@ -139,6 +139,17 @@ func (m *metadata) MetadataWithFacts(facts map[string]any) *envelopes.Metadata {
 	return &out
 }
 
+// NameOf returns a text that is a name, of bounded length, for a fact; nil where there is none.
+func NameOf(t lenient.Text) *string { return lenient.Text(Cut(string(t), MaxName)).Ptr() }
+
+// CountOf returns a count for a fact; nil where there is none.
+func CountOf(n lenient.Number) *int64 {
+	if !n.OK || n.Value < 0 {
+		return nil
+	}
+	return new(n.Count())
+}
+
 // HexHash returns the sha256 of v in lower-case hex.
 func HexHash[T string | []byte](v T) string {
 	sum := sha256.Sum256([]byte(v))

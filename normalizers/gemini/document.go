@@ -13,15 +13,10 @@ import (
 // emitDocument emits a session that is one document, which the vendor rewrites in place.
 // Messages that cannot have changed since it was last read are passed over.
 func emitDocument(m *mapper, messages []jsontext.Value) {
-	before := m.st.Document
-	from := 0
-	if before.Messages > 0 && before.Messages <= len(messages) && core.DigestOf(messages[:before.Messages]) == before.Digest {
-		from, m.Duplicate = before.Messages, true
-	}
+	from := m.st.Document.Unchanged(messages)
+	m.Duplicate = from > 0
 	emitElements(m, messages, from)
-	if n := max(0, len(messages)-core.DocumentTail); n > 0 {
-		m.st.Document = core.DocumentHead{Messages: n, Digest: core.DigestOf(messages[:n])}
-	}
+	m.st.Document.Read(messages)
 	// The summary of the document comes after its messages. The raw document is on one event
 	// at most, and not beside its elements.
 	raw := jsontext.Value(m.Record.Data)

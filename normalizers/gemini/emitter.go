@@ -1,7 +1,6 @@
 package gemini
 
 import (
-	"slices"
 	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -84,15 +83,9 @@ func (e *emitter) emitSummary(text lenient.Text) {
 // isNewValue reports whether a value differs from the last one of its name in the session,
 // and remembers it.
 func (e *emitter) isNewValue(name string, value lenient.Text) bool {
-	is := core.StatedValue{Type: core.Cut(name, core.MaxName), Value: core.FingerprintOf(string(value))}
-	last := &e.st.Stated
-	if slices.Contains(*last, is) {
-		e.Duplicate = true
-		return false
-	}
-	others := last.Without(func(v core.StatedValue) bool { return v.Type == is.Type })
-	*last = others.Push(is, core.MaxStated, &e.Session.Lost)
-	return true
+	isNew := e.st.Stated.IsNew(core.Cut(name, core.MaxName), core.FingerprintOf(string(value)), &e.Session.Lost)
+	e.Duplicate = e.Duplicate || !isNew
+	return isNew
 }
 
 // beginElement begins the n-th element of a document. One without a time is as late as the

@@ -46,10 +46,10 @@ var Vendor = core.Vendor{
 
 // state is what a session of Gemini CLI remembers beyond what all vendors do.
 type state struct {
-	Agent    string                        `json:"agent,omitzero"` // of the file of a subagent
-	Stated   core.Window[core.StatedValue] `json:"stated,omitzero"`
-	Document core.DocumentHead             `json:"doc,omitzero"`
-	Deltas   deltas                        `json:"delta,omitzero"`
+	Agent    string            `json:"agent,omitzero"` // of the file of a subagent
+	Stated   core.Stated       `json:"stated,omitzero"`
+	Document core.DocumentHead `json:"doc,omitzero"`
+	Deltas   deltas            `json:"delta,omitzero"`
 }
 
 // stateOf returns what the session remembers of Gemini CLI.
