@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -133,6 +134,45 @@ func sourceOf(t *testing.T, file, function string) string {
 		t.Fatalf("%s has no function %s", file, function)
 	}
 	return source
+}
+
+// TestAnotherModuleImportsThePackages builds a module of the consumer of the first page, by the commands of that page.
+func TestAnotherModuleImportsThePackages(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip(err)
+	}
+	clone, err := filepath.Abs(module)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "go.mod"), "module example.com/consumer\n\ngo 1.26.0\n")
+	write(t, filepath.Join(dir, "consumer.go"), `// Package consumer is what somebody else writes.
+package consumer
+
+import (
+	"context"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/pipeline/subscribe"
+)
+
+var _ = consume
+
+`+sourceOf(t, "../../pipeline/subscribe/example_test.go", "consume"))
+	commands := regexp.MustCompile(`(?m)^ {4}go (mod .*)$`).FindAllStringSubmatch(readPage(t, readme), -1)
+	if len(commands) != 2 {
+		t.Fatalf("commands %q", commands)
+	}
+	for _, command := range append(commands, []string{"", "build ./..."}) {
+		c := exec.CommandContext(t.Context(), "go", strings.Fields(strings.ReplaceAll(command[1], "../tributary", clone))...) //nolint:gosec // of the page
+		c.Dir = dir
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("go %s: %v\n%s", command[1], err, out)
+		}
+	}
 }
 
 // eventsOf returns the events of a record as a reader wants them: without nulls, the raw

@@ -30,7 +30,7 @@ var masks = []struct {
 	{regexp.MustCompile(`(?m)^broker +\S+ \d+\.\d+\.\d+`), "broker        SERVER VERSION"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`), "YYYY-MM-DD hh:mm:ss"}, // when the broker stored something
 	{regexp.MustCompile(`\b([0-9.]+(h|m|s|ms))+ ago`), "AGE ago"},
-	{regexp.MustCompile(`(?m)^last error +worker-1, AGE ago: .*no answer of the broker to .*\n`), ""}, // a machine may be slow for a moment
+	{regexp.MustCompile(`(?m)^last error +worker-1, AGE ago: (?:.*\n {14})*?.*no\s+answer\s+of\s+the\s+broker\s+to.*\n(?: {14}.*\n)*`), ""}, // a machine may be slow for a moment
 	{regexp.MustCompile(`nats://127\.0\.0\.1:\d+`), "nats://SERVER"},
 	{regexp.MustCompile(`\d+(\.\d+)? [KM]iB/s`), "RATE"},
 	{regexp.MustCompile(`(?m)^((?:b|v1) +(?:live|ready) +)\d+`), "${1}N"}, // the revision

@@ -89,20 +89,24 @@ func CutWords(text string, width int) string {
 	return strings.TrimRight(head, " ")
 }
 
-// Wrap breaks a line into lines of a width, between words if it can; those after the first begin with hang spaces.
+// Wrap breaks a line into lines of a width, between words where a word fits a line; those after the first begin with hang
+// spaces, up to two thirds of the width.
 func Wrap(line string, width, hang int) []string {
 	width = max(width, 16)
-	hang = min(hang, width/2)
+	hang = min(hang, width*2/3)
 	var lines []string
 	for WidthOf(line) > width {
-		head := CutWords(line, width)
-		if strings.TrimSpace(head) == "" {
-			head = Truncate(line, width, "")
-		}
-		if head == "" || len(head) >= len(line) { // one character is wider than the line
+		head := Truncate(line, width, "")
+		if len(head) == 0 || len(head) >= len(line) { // one character is wider than the line
 			break
 		}
-		lines = append(lines, head)
+		if space := strings.LastIndexByte(head, ' '); line[len(head)] != ' ' && strings.TrimSpace(head[:max(space, 0)]) != "" {
+			word, _, _ := strings.Cut(line[space+1:], " ")
+			if WidthOf(word) <= width-hang {
+				head = head[:space]
+			}
+		}
+		lines = append(lines, strings.TrimRight(head, " "))
 		line = strings.Repeat(" ", hang) + strings.TrimLeft(line[len(head):], " ")
 	}
 	return append(lines, line)

@@ -1,6 +1,7 @@
 package terminal
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -59,4 +60,26 @@ func TestCutPathKeepsTheLastElements(t *testing.T) {
 			t.Errorf("width %d: %q, want %q", width, got, want)
 		}
 	}
+}
+
+func TestWrapKeepsEveryWord(t *testing.T) {
+	t.Parallel()
+	got := Wrap("set OTEL_EXPORTER_PROMETHEUS_HOST or https://example.com/a/path/that/is/longer/than/a/line", 34, 4)
+	want := []string{"set OTEL_EXPORTER_PROMETHEUS_HOST", "    or https://example.com/a/path/", "    that/is/longer/than/a/line"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		text := OneLine(rapid.String().Draw(t, "text"))
+		width, hang := rapid.IntRange(16, 60).Draw(t, "width"), rapid.IntRange(0, 80).Draw(t, "hang")
+		lines := Wrap(text, width, hang)
+		for _, line := range lines {
+			if n := WidthOf(line); n > width {
+				t.Fatalf("%q has the width %d, not %d", line, n, width)
+			}
+		}
+		if got := strings.Join(strings.Fields(strings.Join(lines, "")), ""); got != strings.Join(strings.Fields(text), "") {
+			t.Fatalf("%q is not %q", lines, text)
+		}
+	})
 }

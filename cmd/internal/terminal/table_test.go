@@ -82,3 +82,30 @@ func TestLinesHaveTheWidthsOfTheirColumns(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+// A column that wraps goes on below itself, and the others stay where they are.
+func TestColumnsThatWrapGoOnInFurtherLines(t *testing.T) {
+	t.Parallel()
+	table := &Table{Columns: []Column{{Head: "NAME"}, {Head: "SETTINGS", Wrap: true}, {Head: "PART"}}}
+	table.Add("v1", "metadata=opencode mode=binary raw=carried", "all")
+	table.Add("b", "none", "all")
+	for width, want := range map[int]string{
+		80: `NAME  SETTINGS                                   PART
+v1    metadata=opencode mode=binary raw=carried  all
+b     none                                       all
+`,
+		42: `NAME  SETTINGS                        PART
+v1    metadata=opencode mode=binary   all
+      raw=carried
+b     none                            all
+`,
+	} {
+		var b strings.Builder
+		if err := table.Write(&b, width); err != nil {
+			t.Fatal(err)
+		}
+		if b.String() != want {
+			t.Errorf("width %d:\n%s\nwant\n%s", width, b.String(), want)
+		}
+	}
+}
