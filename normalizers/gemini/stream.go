@@ -26,12 +26,6 @@ type wireStream struct {
 	Response   lenient.Text              `json:"response"`
 }
 
-// deltas is a text of the stream that is being joined.
-type deltas struct {
-	From core.Pending `json:"from,omitzero"` // the last delta
-	Text string       `json:"w,omitzero"`
-}
-
 // isStream reports whether the record is of one of the two outputs.
 func (r *wireRecord) isStream() bool {
 	switch r.Type {
@@ -99,31 +93,6 @@ func emitAnswer(m *mapper) {
 		return
 	}
 	m.emitStreamText(text, nil)
-}
-
-// join joins a delta to those before it. When they are too long to be remembered, the
-// text goes on in another event.
-func (d *deltas) join(e *emitter, text string) {
-	joined := d.Text + text
-	if !core.FitsDelta(joined) {
-		d.flush(e)
-		joined = text
-	}
-	if !core.FitsDelta(joined) {
-		e.emitStreamText(joined, nil)
-		return
-	}
-	*d = deltas{From: e.PendingRecord(), Text: joined}
-	e.skip = core.SkipProgress
-}
-
-// flush emits the deltas that are pending, as one event of the last of them.
-func (d *deltas) flush(e *emitter) {
-	is := *d
-	*d = deltas{}
-	if strings.TrimSpace(is.Text) != "" {
-		e.emitStreamText(is.Text, &is.From)
-	}
 }
 
 // emitStreamText emits an answer of the model; from is its record, nil for the current one.

@@ -27,11 +27,6 @@ func (s *toolState) isDone() bool {
 	return s.Status == "completed" || s.Status == "error" || s.Output.OK || s.Error.OK
 }
 
-// toolMetadata is what is read of the metadata of a state.
-type toolMetadata struct {
-	Exit jsontext.Value `json:"exit"`
-}
-
 // input are the arguments that name files.
 type input struct {
 	FilePath  lenient.Text `json:"filePath"`
@@ -106,42 +101,4 @@ func call(m message, p *part, id string) core.Draft {
 		d.Text = new(lenient.CompactText(s.Input))
 	}
 	return d
-}
-
-// result is the event of a result. A command that failed is completed: only its exit code shows it,
-// which is null where the command was stopped or ran out of time.
-func result(p *part, id string) core.Draft {
-	s := &p.State.Value
-	d := p.draft(envelopes.ToolResult, id)
-	d.TS, _ = core.TimeOfMillis(s.Time.Value.End)
-	var of toolMetadata
-	lenient.ReadObject(s.Metadata, &of)
-	d.ToolExitCode = lenient.NumberOf(of.Exit).Integer()
-	status := envelopes.StatusUnknown
-	switch {
-	case s.Status == "error", of.Exit != nil && (d.ToolExitCode == nil || *d.ToolExitCode != 0), p.Tool == "invalid":
-		status = envelopes.StatusError
-	case s.Status == "completed":
-		status = envelopes.StatusSuccess
-	}
-	d.ToolStatus = &status
-	d.Text = s.Output.Ptr()
-	if d.Text == nil || s.Status == "error" && s.Error.OK {
-		d.Text = s.Error.Ptr()
-	}
-	if hasMetadata(string(p.Tool)) && s.Metadata.Kind() == '{' && len(lenient.Members(s.Metadata)) > 0 {
-		d.ToolMetadata = core.EventRaw(s.Metadata)
-	}
-	return d
-}
-
-// hasMetadata reports whether the results of a tool carry its metadata: those of files and
-// shells, the list of tasks, and the session of a subagent.
-func hasMetadata(tool string) bool {
-	switch toolOf(tool).Channel {
-	case envelopes.ChannelTerminal, envelopes.ChannelEditor:
-		return true
-	default:
-		return tool == "todowrite" || tool == "task"
-	}
 }

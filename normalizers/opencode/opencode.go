@@ -20,37 +20,6 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// state is what a session of OpenCode remembers beyond what all vendors do.
-type state struct {
-	Child    bool              `json:"child,omitzero"`   // the session is that of a subagent
-	Created  int64             `json:"created,omitzero"` // when the session began, in milliseconds since 1970
-	Version  string            `json:"version,omitzero"` // of OpenCode
-	Revert   core.Fingerprint  `json:"revert,omitzero"`  // what the session is taken back to
-	Document core.DocumentHead `json:"doc,omitzero"`
-	messages
-	pendingParts
-	statedErrors
-}
-
-// wireRecord is a record of any form, in the vendor's names.
-type wireRecord struct {
-	// An event of the server. The global stream has it in an envelope.
-	Type       lenient.Text   `json:"type"`
-	Properties jsontext.Value `json:"properties"`
-	Payload    jsontext.Value `json:"payload"`
-
-	// A line of a run, beside the type.
-	SessionID lenient.Text   `json:"sessionID"`
-	Timestamp lenient.Number `json:"timestamp"`
-	Part      jsontext.Value `json:"part"`
-	Error     jsontext.Value `json:"error"`
-
-	// An export, or a message with its parts.
-	Info     jsontext.Value `json:"info"`
-	Messages jsontext.Value `json:"messages"`
-	Parts    jsontext.Value `json:"parts"`
-}
-
 // mapper is the work on one record.
 type mapper struct {
 	emitter

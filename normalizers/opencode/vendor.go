@@ -43,6 +43,18 @@ var Vendor = core.Vendor{
 	Samples: samples,
 }
 
+// state is what a session of OpenCode remembers beyond what all vendors do.
+type state struct {
+	Child    bool              `json:"child,omitzero"`   // the session is that of a subagent
+	Created  int64             `json:"created,omitzero"` // when the session began, in milliseconds since 1970
+	Version  string            `json:"version,omitzero"` // of OpenCode
+	Revert   core.Fingerprint  `json:"revert,omitzero"`  // what the session is taken back to
+	Document core.DocumentHead `json:"doc,omitzero"`
+	messages
+	pendingParts
+	statedErrors
+}
+
 // stateOf returns what the session remembers of OpenCode.
 func stateOf(s *core.Session) *state { return s.State.(*state) }
 

@@ -1,0 +1,116 @@
+package copilot
+
+import (
+	"cmp"
+	"regexp"
+	"strconv"
+
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// result is what is known of how a call ended.
+type result struct {
+	text          lenient.Text
+	stated        bool // there is a result or an error
+	failed        bool
+	succeeded     bool // the vendor states success
+	latency       lenient.Number
+	exit          *int64 // where it has a member of its own
+	code, message string // of the error
+}
+
+// callCompleted maps the result of a call.
+func callCompleted(m *mapper) {
+	d := &m.data
+	var returned toolResult
+	lenient.ReadObject(d.Result, &returned)
+	noteOutput(m, &returned)
+	r := result{
+		text:      returned.Content,
+		stated:    lenient.IsValue(d.Result) || lenient.IsValue(d.Error),
+		failed:    lenient.IsValue(d.Error) || string(d.Success) == "false",
+		succeeded: string(d.Success) == "true",
+		latency:   d.Telemetry.Value.Metrics.Value.DurationMS,
+		exit:      d.statedExit(&returned),
+	}
+	if d.Result.Kind() == '"' {
+		r.text = lenient.Text(lenient.Unquote(d.Result))
+	}
+	if lenient.IsValue(d.Error) {
+		r.code, r.message = d.problem()
+	}
+	r.text = cmp.Or(r.text, returned.Detailed, lenient.Text(r.message))
+	m.emitResult(d.ToolCallID, "", r)
+}
+
+// statedExit returns the exit code that has a member of its own: of the last block of a shell,
+// else beside the result, else in the telemetry.
+func (d *data) statedExit(r *toolResult) *int64 {
+	exit := cmp.Or(d.Shell.Value.ExitCode.Integer(), d.Telemetry.Value.Metrics.Value.ExitCode.Integer())
+	for _, b := range r.Blocks {
+		if b.Type == "shell_exit" || b.Type == "terminal" {
+			exit = cmp.Or(b.ExitCode.Integer(), exit)
+		}
+	}
+	return exit
+}
+
+var (
+	// exitLine is the last line of the output of a shell whose command ended.
+	exitLine = regexp.MustCompile(`(?:^|\n)<(?:(?:shellId|command with id): [^<>\r\n]+ )?(?:completed|exited) with exit code (-?\d{1,10})>\s*$`)
+	// runningLine is that line while the command goes on.
+	runningLine = regexp.MustCompile(`(?:^|\n)<[^<>\r\n]*\b(?:still running|started in)\b[^<>\r\n]*>\s*$`)
+)
+
+// shellEnd reads how a command ended from the last line of the output of a shell.
+func shellEnd(output string) (exit *int64, running bool) {
+	if m := exitLine.FindStringSubmatch(output); m != nil {
+		if n, err := strconv.ParseInt(m[1], 10, 64); err == nil {
+			return &n, false
+		}
+	}
+	return nil, runningLine.MatchString(output)
+}
+
+// emitResult emits the result of a call, which has this name where the call is not remembered.
+// An exit code without a member of its own is read from the output, of a shell alone.
+func (e *emitter) emitResult(id, name lenient.Text, r result) {
+	call, known := e.Session.RecallCall(string(id))
+	if !known {
+		call = core.Call{Tool: string(name), Channel: envelopes.ChannelOther}
+	}
+	running := false
+	if r.exit == nil && (!known || call.Channel == envelopes.ChannelTerminal) {
+		r.exit, running = shellEnd(string(r.text))
+	}
+	d := core.Draft{OnChannel: call.Channel}
+	d.EventType, d.Text, d.Model = envelopes.ToolResult, r.text.Ptr(), e.model()
+	d.ToolName, d.ToolCallID = lenient.Text(call.Tool).Ptr(), id.Ptr()
+	d.ToolExitCode = r.exit
+	d.ToolStatus = new(r.status(running))
+	if r.latency.OK && r.latency.Value >= 0 {
+		d.ToolLatencyMS = new(r.latency.Count())
+	}
+	d.Touch(call.Path, call.Op)
+	if r.code != "" || r.message != "" {
+		d.Metadata = e.Session.MetadataWithError(r.code, r.message)
+	}
+	e.put(partID(id, "result"), d)
+}
+
+// status returns the status of the event. An exit code that is not zero is a failure, whatever
+// else is stated.
+func (r *result) status(running bool) envelopes.ToolStatus {
+	switch {
+	case r.failed, r.exit != nil && *r.exit != 0:
+		return envelopes.StatusError
+	case running:
+		return envelopes.StatusInProgress
+	case r.succeeded, r.stated:
+		return envelopes.StatusSuccess
+	default:
+		return envelopes.StatusUnknown
+	}
+}

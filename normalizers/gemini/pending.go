@@ -1,0 +1,38 @@
+package gemini
+
+import (
+	"strings"
+
+	"tributary/normalizers/core"
+)
+
+// deltas is a text of the stream that is being joined.
+type deltas struct {
+	From core.Pending `json:"from,omitzero"` // the last delta
+	Text string       `json:"w,omitzero"`
+}
+
+// join joins a delta to those before it. When they are too long to be remembered, the
+// text goes on in another event.
+func (d *deltas) join(e *emitter, text string) {
+	joined := d.Text + text
+	if !core.FitsDelta(joined) {
+		d.flush(e)
+		joined = text
+	}
+	if !core.FitsDelta(joined) {
+		e.emitStreamText(joined, nil)
+		return
+	}
+	*d = deltas{From: e.PendingRecord(), Text: joined}
+	e.skip = core.SkipProgress
+}
+
+// flush emits the deltas that are pending, as one event of the last of them.
+func (d *deltas) flush(e *emitter) {
+	is := *d
+	*d = deltas{}
+	if strings.TrimSpace(is.Text) != "" {
+		e.emitStreamText(is.Text, &is.From)
+	}
+}
