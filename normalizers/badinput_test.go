@@ -235,7 +235,7 @@ func TestRecordsWithWrongTypesKeepTheLaws(t *testing.T) {
 			var lines [][]byte
 			for _, g := range normalizerstest.Goldens(t, s) {
 				for _, l := range s.Read(g.Raw) {
-					if !l.Bad && len(l.Data) < 8<<10 {
+					if !l.Bad && len(l.Data) < 8<<10 && json.Valid(l.Data) { // text is a record only in its own file
 						lines = append(lines, l.Data)
 					}
 				}
