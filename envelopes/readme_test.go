@@ -24,12 +24,10 @@ func TestREADMEHasTheTablesOfTheSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	root := parseSchema(t)
-	want := replaceTable(t, string(text), "fields", fieldTable(t, root, root, "| field | type | meaning |"))
-	want = replaceTable(t, want, "usage", fieldTable(t, root, root.Defs["usage"], "| part | type | meaning |"))
-	want = replaceTable(t, want, "tool_output", fieldTable(t, root, root.Defs["tool_output"], "| part | type | meaning |"))
-	want = replaceTable(t, want, "content", fieldTable(t, root, root.Defs["content"], "| part | type | meaning |"))
-	want = replaceTable(t, want, "edge", fieldTable(t, root, root.Defs["edge"], "| part | type | meaning |"))
-	want = replaceTable(t, want, "vcs", fieldTable(t, root, root.Defs["vcs"], "| part | type | meaning |"))
+	want := replaceTable(t, string(text), "fields", fieldTable(t, root))
+	for _, name := range []string{"tool_output", "content", "edge", "vcs", "usage"} {
+		want = replaceTable(t, want, name, partList(t, root, root.Defs[name]))
+	}
 	want = replaceTable(t, want, "enums", enumTable(root))
 	want = replaceTable(t, want, "roles", roleTable())
 	if *update {
@@ -53,21 +51,35 @@ func replaceTable(t *testing.T, text, name, table string) string {
 	return block.ReplaceAllString(text, "${1}"+strings.ReplaceAll(table, "$", "$$")+"${2}")
 }
 
-// fieldTable lists the properties of an object: required fields first, by the order of the
-// schema.
-func fieldTable(t *testing.T, root, object node, head string) string {
+// fieldTable lists the fields of an event: those that are always present first, by the order of the schema.
+func fieldTable(t *testing.T, root node) string {
 	t.Helper()
-	names, nodes := object.properties(t)
-	rows := []string{head, "|---|---|---|"}
+	names, nodes := root.properties(t)
+	rows := []string{"| field | type | meaning |", "|---|---|---|"}
 	for _, name := range names {
 		n := nodes[name]
 		kind := typeName(t, root, n)
-		if !slices.Contains(object.Required, name) {
-			kind += ", may be absent"
+		if !slices.Contains(root.Required, name) {
+			kind += ", optional"
 		}
 		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s |", name, kind, n.Description))
 	}
 	return strings.Join(rows, "\n") + "\n"
+}
+
+// partList lists the properties of a small object, one line each.
+func partList(t *testing.T, root, object node) string {
+	t.Helper()
+	names, nodes := object.properties(t)
+	var lines strings.Builder
+	for _, name := range names {
+		kind := typeName(t, root, nodes[name])
+		if slices.Contains(object.Required, name) {
+			kind += ", required"
+		}
+		fmt.Fprintf(&lines, "- `%s` (%s): %s\n", name, kind, nodes[name].Description)
+	}
+	return lines.String()
 }
 
 // typeName is the type of a field in words: the name of its definition, or its JSON type.
@@ -103,15 +115,19 @@ func enumTable(root node) string {
 	return strings.Join(rows, "\n") + "\n"
 }
 
-// roleTable lists the roles of every event type.
+// roleTable lists the event types of every role.
 func roleTable() string {
-	rows := []string{"| event_type | role |", "|---|---|"}
-	for _, eventType := range EventTypes {
-		var allowed []string
-		for _, role := range RolesOf(eventType) {
-			allowed = append(allowed, fmt.Sprintf("`%s`", role))
+	rows := []string{"| role | event types |", "|---|---|"}
+	for _, role := range roles {
+		var types []string
+		for _, eventType := range EventTypes {
+			if slices.Contains(RolesOf(eventType), role) {
+				types = append(types, fmt.Sprintf("`%s`", eventType))
+			}
 		}
-		rows = append(rows, fmt.Sprintf("| `%s` | %s |", eventType, strings.Join(allowed, " or ")))
+		if types != nil {
+			rows = append(rows, fmt.Sprintf("| `%s` | %s |", role, strings.Join(types, ", ")))
+		}
 	}
 	return strings.Join(rows, "\n") + "\n"
 }
