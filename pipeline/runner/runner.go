@@ -229,8 +229,9 @@ func (r *Runner) round(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if foreign != nil && (r.foreign == nil || r.foreign.Name != foreign.Name) {
-		r.config.Logger.WarnContext(ctx, "live generation has another revision: this worker builds replays only, start one with tributary replay start NAME",
-			slog.String("generation", foreign.Name), slog.Int("revision", foreign.Revision), slog.Int("own_revision", r.config.Revision))
+		r.config.Logger.WarnContext(ctx, "live generation has another revision: this worker builds replays alone",
+			slog.String("generation", foreign.Name), slog.Int("revision", foreign.Revision), slog.Int("own_revision", r.config.Revision),
+			slog.String("cure", "tributary replay start NAME, unless one is under way"))
 	}
 	r.started, r.foreign = true, foreign
 	for name, s := range r.stages {
