@@ -26,6 +26,7 @@ var vendorNameAllowed = []struct{ file, names, reason string }{
 	{"normalizers/core/profile.go", "opencode", "the name of a shape of tool_metadata"},
 	{"pipeline/streams/settings.go", "opencode", "the name of a shape of tool_metadata"},
 	{"cmd/tributary/config.go", "opencode", "TRIBUTARY_TOOL_METADATA, the name of a shape"},
+	{"pipeline/export/row.go", "claude", "the member of metadata that has the version in its streams"},
 	{"pipeline/pipelinetest/workload.go", "claude", "writes records of one vendor for tests"},
 	{"pipeline/pipelinetest/log.go", "codex", "writes logs with and without record ids for tests"},
 }
