@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -70,6 +71,10 @@ func TestHangupRemovesTheSamples(t *testing.T) {
 	t.Parallel()
 	temp := t.TempDir()
 	near, far := openTerminal(t)
+	// A process inherits that SIGHUP is ignored, as it is below nohup, but not that it is caught.
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGHUP)
+	defer signal.Stop(caught)
 	p := startWith(t, func(c *exec.Cmd) {
 		c.Stdout = far
 		c.Env = append(c.Env, "TMPDIR="+temp)
