@@ -95,7 +95,7 @@ func TestTerminalShowsWhatItIsMeantTo(t *testing.T) {
 		"read":        {0, []string{"sessions", "read", "6a1f2c9e"}, []uint16{80, 140}},
 		"read-grep":   {0, []string{"sessions", "read", "6a1f2c9e", "--grep", "balance of bob|swapped", "--full"}, []uint16{80}},
 		"replay-ls":   {0, []string{"replay", "ls"}, []uint16{80, 120}},
-		"replay-diff": {1, []string{"replay", "diff", "v1", "b", "--limit", "0"}, []uint16{80, 140}},
+		"replay-diff": {1, []string{"replay", "diff", "v1", "b"}, []uint16{80, 140}},
 		"help-replay": {0, []string{"replay", "diff", "--help"}, []uint16{80}},
 		"help-trace":  {0, []string{"trace", "--help"}, []uint16{80}},
 	} {

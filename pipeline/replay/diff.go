@@ -140,7 +140,7 @@ const (
 func Compare(ctx context.Context, js jetstream.JetStream, a, b string, q DiffQuery) (*Diff, error) {
 	c := &comparison{
 		js: js, query: q,
-		seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
+		seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, first: make(map[string][][2]uint64),
 		diff: &Diff{
 			A: DiffSide{Generation: a}, B: DiffSide{Generation: b},
 			Fields: make(map[string]uint64), Groups: []DiffGroup{}, Tokens: make(map[string]DiffTokens),
@@ -189,6 +189,7 @@ type comparison struct {
 	fields   []string                                // names, by the number that items have
 	sessions spill.Grouper[*[]diffPair, diffPair]    // the events by session
 	tokens   [2][len(tokenFields)]int64
+	first    map[string][][2]uint64 // positions of examples, by kind, and by kind and field
 }
 
 // diffItem is an event of one side.
@@ -431,25 +432,24 @@ func (c *comparison) compare(session string, a, b []diffItem) error {
 		}
 		c.diff.Changed++
 		group.Changed++
-		fresh := false
-		for _, name := range c.changedFields(a[i].Fields, b[i].Fields) {
+		names := c.changedFields(a[i].Fields, b[i].Fields)
+		for _, name := range names {
 			c.diff.Fields[name]++
 			group.Fields[name]++
-			fresh = fresh || c.diff.Fields[name] == 1
 		}
-		c.example(DiffChanged, a[i].Position, b[i].Position, fresh)
+		c.example(DiffChanged, a[i].Position, b[i].Position, names...)
 	}
 	for _, item := range a[both:] {
 		c.diff.Events++
 		c.diff.Removed++
 		c.diff.Groups[item.Group].Removed++
-		c.example(DiffRemoved, item.Position, 0, false)
+		c.example(DiffRemoved, item.Position, 0)
 	}
 	for _, item := range b[both:] {
 		c.diff.Events++
 		c.diff.Added++
 		c.diff.Groups[item.Group].Added++
-		c.example(DiffAdded, 0, item.Position, false)
+		c.example(DiffAdded, 0, item.Position)
 	}
 	if both == 0 {
 		return c.sessions.Put(session, new(diffPair)) // the session counts
@@ -491,29 +491,53 @@ func (c *comparison) order(pairs []diffPair) {
 		}
 		tails[i] = p.B
 		c.diff.Groups[p.Group].Reordered++
-		c.example(DiffReordered, p.A, p.B, false)
+		c.example(DiffReordered, p.A, p.B)
 	}
 	c.diff.Reordered += uint64(len(pairs) - len(tails))
 }
 
-// example keeps an event as an example while there are few of its kind, or when it has to be
-// kept.
-func (c *comparison) example(kind string, a, b uint64, keep bool) {
-	n := 0
-	for _, x := range c.diff.Examples {
-		if x.Kind == kind {
-			n++
+// example notes an event that differs, with the fields that do. Of those that differ in one way the first in the
+// streams are kept, so that the same comparison shows the same examples.
+func (c *comparison) example(kind string, a, b uint64, fields ...string) {
+	at := [2]uint64{a, b}
+	keep := func(way string, limit int) {
+		list := c.first[way]
+		i, _ := slices.BinarySearchFunc(list, at, comparePositions)
+		if list = slices.Insert(list, i, at); len(list) > limit {
+			list = list[:limit]
+		}
+		c.first[way] = list
+	}
+	keep(kind, c.query.Limit)
+	for _, name := range fields {
+		keep(kind+" "+name, min(c.query.Limit, 1))
+	}
+}
+
+// comparePositions orders events by their positions in both streams.
+func comparePositions(x, y [2]uint64) int { return slices.Compare(x[:], y[:]) }
+
+// examples returns what is kept of all ways to differ: kind by kind, each event once, in the order of the streams.
+func (c *comparison) examples() (list []DiffExample) {
+	for _, kind := range []string{DiffChanged, DiffRemoved, DiffAdded, DiffReordered} {
+		var places [][2]uint64
+		for way, kept := range c.first {
+			if name, _, _ := strings.Cut(way, " "); name == kind {
+				places = append(places, kept...)
+			}
+		}
+		slices.SortFunc(places, comparePositions)
+		for _, at := range slices.Compact(places) {
+			list = append(list, DiffExample{Kind: kind, positions: at})
 		}
 	}
-	if n < c.query.Limit || keep && c.query.Limit > 0 {
-		c.diff.Examples = append(c.diff.Examples, DiffExample{Kind: kind, positions: [2]uint64{a, b}})
-	}
+	return list
 }
 
 // loadExamples reads the events of the examples.
 func (c *comparison) loadExamples(ctx context.Context) error {
-	examples := c.diff.Examples[:0]
-	for _, x := range c.diff.Examples {
+	examples := []DiffExample{}
+	for _, x := range c.examples() {
 		var fields [2]map[string]jsontext.Value
 		for side, name := range c.names() {
 			if x.positions[side] == 0 {

@@ -2,8 +2,8 @@ package worker_test
 
 import (
 	"context"
-	"flag"
 	"errors"
+	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
