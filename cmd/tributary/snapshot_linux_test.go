@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"tributary/cmd/internal/terminal"
@@ -186,25 +185,4 @@ func onTerminal(t *testing.T, columns uint16, setup func(*exec.Cmd), home, url s
 		text = m.pattern.ReplaceAllString(text, m.with)
 	}
 	return p.wait(), text
-}
-
-// compareWithFile compares text with the content of a file, which -update rewrites.
-func compareWithFile(t *testing.T, path, text string) {
-	t.Helper()
-	if *update {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(text, "\n")); diff != "" {
-		t.Errorf("%s (-want +got; -update rewrites it):\n%s", path, diff)
-	}
 }

@@ -43,19 +43,7 @@ func compareTableFor(t *testing.T, name string, tab func(width int) *terminal.Ta
 		}
 		b.Write(lines.Bytes())
 	}
-	file := filepath.Join("testdata", "tables", name)
-	if *update {
-		if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), b.String()); diff != "" {
-		t.Error(diff)
-	}
+	compareWithFile(t, filepath.Join("testdata", "tables", name), b.String())
 }
 
 // statsTable returns rows that are wide in every column.
@@ -156,4 +144,25 @@ func sessionsTable(width int) *terminal.Table {
 		{Summary: sessions.Summary{Source: envelopes.Codex, Session: "日本語のセッション一", Activity: sessions.Activity{State: sessions.Idle, Phase: sessions.PhaseEnded}, LastSeen: now.Add(-time.Hour)}},
 		{Summary: sessions.Summary{Source: envelopes.Codex, Session: "日本語のセッション二", Activity: sessions.Activity{State: sessions.Failed, Phase: sessions.PhaseFailed}, LastSeen: now.Add(-time.Hour)}},
 	}, nil, now, width)
+}
+
+// compareWithFile compares text with the content of a file, which -update rewrites.
+func compareWithFile(t *testing.T, path, text string) {
+	t.Helper()
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(text, "\n")); diff != "" {
+		t.Errorf("%s (-want +got; -update rewrites it):\n%s", path, diff)
+	}
 }

@@ -24,11 +24,8 @@ type purgeRequest struct {
 	Sequence uint64 `json:"seq"`
 }
 
-// The limits of one atomic batch, which are in messages and bytes alone. To add another limit: give [batchSize] a field, batchLimits
-// its value, and count it in [entry.measure] and, for a chunk that waits, in [chunk.size].
-const (
-	BatchBytes = 6 << 20 // about as many as 900 messages of real logs have
-)
+// BatchBytes is the limit of an atomic batch in bytes: about as many as 900 messages of real logs have.
+const BatchBytes = 6 << 20
 
 // MaxHeaderBytes bounds the headers of every message that a stage stores. The broker has
 // 64 KiB for them; the batch and the delivery add headers of their own.

@@ -11,19 +11,19 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// The limits of one atomic batch, which are in messages and bytes alone. To add another limit: give [batchSize] a field, batchLimits
-// its value, and count it in [entry.measure] and, for a chunk that waits, in [chunk.size].
-const (
-	batchMessages = 900 // of the 1,000 that the broker accepts, see [broker.MaxBatch]
-)
+// batchMessages is the limit of messages: of the 1,000 that the broker accepts, see [broker.MaxBatch].
+const batchMessages = 900
 
-var batchLimits = batchSize{messages: batchMessages, bytes: broker.BatchBytes}
+// batchLimits are those of one atomic batch. A new field of [batchSize] is a compiler error wherever it needs a value;
+// it is counted in [entry.measure], and compared in within and reaches. A record that exceeds it alone is cut in
+// [chunk.head].
+var batchLimits = batchSize{0, batchMessages, broker.BatchBytes}
 
 // A chunk is full at half of a batch: that of a partition with much to do fits beside those of
 // others. Its records are limited because those without a message count for nothing else.
 const chunkRecords = 512
 
-var chunkLimits = batchSize{records: chunkRecords, messages: batchMessages / 2, bytes: broker.BatchBytes / 2}
+var chunkLimits = batchSize{chunkRecords, batchMessages / 2, broker.BatchBytes / 2}
 
 // maxWaiting limits the bytes of the messages that wait in the chunks of all partitions of a cell: while one batch
 // is stored, another gets ready.
@@ -31,7 +31,7 @@ const maxWaiting = 2 * broker.BatchBytes
 
 // batchSize measures a batch, or a part of one, in everything that a batch is limited by.
 type batchSize struct {
-	records  int
+	records  int // in the limits of a batch 0, for they are not compared
 	messages int // events, dead letters, session states and checkpoints
 	bytes    int
 }

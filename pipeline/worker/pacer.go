@@ -19,8 +19,8 @@ const (
 // While the live stage is active, the batches of a replay are small, so that no live commit
 // waits long behind one at the broker and at its disk.
 var (
-	paceChunk = batchSize{records: 16, messages: 32, bytes: 64 << 10}
-	paceBatch = batchSize{messages: 64, bytes: 128 << 10}
+	paceChunk = batchSize{16, 32, 64 << 10}
+	paceBatch = batchSize{0, 64, 128 << 10}
 )
 
 // Pacer keeps the replays of a worker out of the way of its live stage. Of all partitions of
