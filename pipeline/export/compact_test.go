@@ -84,6 +84,9 @@ func numbers(n int) (list []int64) {
 // reader sees each row once, and the next run has large files, with the manifest and without.
 func TestCompactionIsExactWhereverItEnds(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("one change after the other: the race detector sees nothing new in that")
+	}
 	const spans = 9
 	whole := t.TempDir()
 	a, err := open(t, folder{whole, 0}, whole)
@@ -185,6 +188,9 @@ func (e *ending) remove(ctx context.Context, name string) error {
 // files, and a row is written again a few times only.
 func TestManySpansBecomeFewFiles(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("one change after the other: the race detector sees nothing new in that")
+	}
 	dir := t.TempDir()
 	p := &counting{folder: folder{dir, 0}}
 	a, err := open(t, p, dir)
@@ -227,6 +233,9 @@ func (c *counting) read(ctx context.Context, name string) ([]byte, error) {
 // TestAnOlderExportKeepsItsFolders goes on with an export whose folders are of days, with its manifest and without.
 func TestAnOlderExportKeepsItsFolders(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("one change after the other: the race detector sees nothing new in that")
+	}
 	for _, lost := range []bool{false, true} {
 		dir := t.TempDir()
 		if err := openFolder(dir); err != nil {
