@@ -142,7 +142,7 @@ func (r *reader) finish() error {
 			if err := r.title(s, at); err != nil {
 				return err
 			}
-		} else if at, ok = r.before(s); !ok {
+		} else if at, ok = r.before(s); !ok || s.above(at.section) { // agents can call each other
 			at = times.at(s)
 		}
 		s.put(at)

@@ -275,3 +275,51 @@ func TestFold(t *testing.T) {
 		})
 	}
 }
+
+// TestAgentsThatCallEachOtherLoseNothing has an agent that calls another one, which calls the first in its second turn.
+func TestAgentsThatCallEachOtherLoseNothing(t *testing.T) {
+	t.Parallel()
+	var events []*envelopes.AgentEventV1
+	add := func(agent string, kind envelopes.EventType, calls string) {
+		e := &envelopes.AgentEventV1{EventType: kind, EventID: strconv.Itoa(len(events)), Text: new("text"), TS: "2026-03-09T09:00:00Z", Sequence: uint64(len(events) + 1)}
+		if agent != "" {
+			e.AgentID, e.IsInternal = &agent, true
+		}
+		if calls != "" {
+			e.ToolName, e.ToolCallID = new("Task"), &calls
+		}
+		events = append(events, e)
+	}
+	add("", envelopes.UserMessage, "")
+	add("b", envelopes.ToolCall, "a")
+	add("a", envelopes.UserMessage, "")
+	add("a", envelopes.UserMessage, "")
+	add("a", envelopes.ToolCall, "b")
+	add("b", envelopes.ToolCall, "c")
+	add("c", envelopes.UserMessage, "")
+	tr, err := transcript.Read(func(yield func(*envelopes.AgentEventV1, error) bool) {
+		for _, e := range events {
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.Close()
+	found := map[string]int{}
+	for i, err := range tr.Items(1) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i.Type != transcript.Subagent {
+			found[i.EventID]++
+		}
+	}
+	for _, e := range events {
+		if found[e.EventID] != 1 {
+			t.Errorf("the item of event %s is there %d times", e.EventID, found[e.EventID])
+		}
+	}
+}
