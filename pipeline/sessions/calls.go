@@ -105,15 +105,23 @@ func (c *calls) find(s *Step) (of *call, begins bool) {
 	if id == "" {
 		id = c.withoutID(s)
 	}
-	hash := fnv.New64a()
-	hash.Write([]byte(id)) // never fails
-	key := hash.Sum64()
+	key := callID(id)
 	if of := c.known[key]; of != nil {
 		return of, false
 	}
 	of = &call{tool: s.Tool, outcome: envelopes.StatusInProgress, latency: -1, took: -1}
 	c.add(key, of)
 	return of, true
+}
+
+// callID returns the hash of the id of a call, 0 for none.
+func callID(id string) uint64 {
+	if id == "" {
+		return 0
+	}
+	hash := fnv.New64a()
+	hash.Write([]byte(id)) // never fails
+	return hash.Sum64()
 }
 
 // add remembers a call, and forgets the oldest one if there are too many.

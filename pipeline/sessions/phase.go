@@ -1,7 +1,6 @@
 package sessions
 
 import (
-	"hash/fnv"
 	"slices"
 	"strings"
 	"time"
@@ -153,19 +152,17 @@ func (c *conversing) enter(p Phase, s *Step) {
 // noteCall remembers a call, or forgets one that has its result.
 func (c *conversing) noteCall(s *Step, calls *calls) {
 	id := callID(s.Call)
-	if s.Type == envelopes.ToolCall {
-		if of := calls.known[id]; of == nil || of.outcome == envelopes.StatusInProgress { // a log can have a result before its call
-			if c.Open = append(c.Open, openCall{id, strings.Clone(s.Tool), s.Time}); len(c.Open) > maxOpen {
-				c.Open = c.Open[1:]
-			}
+	i := slices.IndexFunc(c.Open, func(o openCall) bool { return o.ID == id && (id != 0 || s.Tool == "" || o.Tool == s.Tool) })
+	switch {
+	case s.Type == envelopes.ToolCall:
+		of := calls.known[id]
+		if of != nil && of.outcome != envelopes.StatusInProgress || id != 0 && i >= 0 {
+			return // a log can have a result before its call, and a call again with more of its arguments
 		}
-		return
-	}
-	if s.Status == envelopes.StatusInProgress {
-		return
-	}
-	is := func(o openCall) bool { return o.ID == id && (id != 0 || s.Tool == "" || o.Tool == s.Tool) }
-	if i := slices.IndexFunc(c.Open, is); i >= 0 {
+		if c.Open = append(c.Open, openCall{id, strings.Clone(s.Tool), s.Time}); len(c.Open) > maxOpen {
+			c.Open = c.Open[1:]
+		}
+	case i >= 0 && s.Status != envelopes.StatusInProgress:
 		c.Open = slices.Delete(c.Open, i, i+1)
 	}
 }
@@ -191,16 +188,6 @@ func (c *conversing) activity() Activity {
 		a.Since = time.Unix(0, since).UTC()
 	}
 	return a
-}
-
-// callID returns the hash of the id of a call, 0 for none.
-func callID(id string) uint64 {
-	if id == "" {
-		return 0
-	}
-	hash := fnv.New64a()
-	hash.Write([]byte(id)) // never fails
-	return hash.Sum64()
 }
 
 // permission is what an event says about a permission for a call.

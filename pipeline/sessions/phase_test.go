@@ -58,6 +58,8 @@ func TestPhases(t *testing.T) {
 		"a call without an id":                   {list(prompt, call(2, "", "Bash")), sessions.Working, sessions.PhaseInTool, 2, "Bash", sessions.PhaseEndedInTool},
 		"a result":                               {list(prompt, call(2, "a", "Bash"), result(3, "a", "Bash")), sessions.Working, sessions.PhaseWorking, 0, "", sessions.PhaseEnded},
 		"a result without an id":                 {list(prompt, call(1, "", "Read"), call(2, "", "Bash"), result(3, "", "Bash")), sessions.Working, sessions.PhaseInTool, 1, "Read", sessions.PhaseEndedInTool},
+		"a call that is stated again":            {list(prompt, call(2, "a", "Bash"), call(3, "a", "Bash")), sessions.Working, sessions.PhaseInTool, 2, "Bash", sessions.PhaseEndedInTool},
+		"the result of such a call":              {list(prompt, call(2, "a", "Bash"), call(3, "a", "Bash"), result(4, "a", "Bash")), sessions.Working, sessions.PhaseWorking, 0, "", sessions.PhaseEnded},
 		"a result before its call":               {list(prompt, result(2, "a", "Bash"), call(3, "a", "Bash")), sessions.Working, sessions.PhaseWorking, 0, "", sessions.PhaseEnded},
 		"a result in progress":                   {list(prompt, call(2, "a", "Bash"), add(3, envelopes.ToolResult, tool("a", "Bash", running, nil))), sessions.Working, sessions.PhaseInTool, 2, "Bash", sessions.PhaseEndedInTool},
 		"one of two results":                     {list(prompt, call(2, "a", "Bash"), call(3, "b", "Read"), result(4, "b", "Read")), sessions.Working, sessions.PhaseInTool, 2, "Bash", sessions.PhaseEndedInTool},
