@@ -26,6 +26,12 @@ const (
 	TitleOfPrompt TitleSource = "prompt" // the first sentence of the first prompt
 )
 
+// IsTitle reports whether a summary that an agent has written is a title: one short line.
+func IsTitle(summary string) bool {
+	summary = strings.TrimSpace(summary)
+	return len(summary) <= maxSummaryTitle && !strings.Contains(summary, "\n")
+}
+
 // Summary is the record of a session that its events add up to. Its tokens are those of the session
 // alone; a call that another session has a copy of is in both.
 type Summary struct {
@@ -210,7 +216,7 @@ func (r *Summary) noteTexts(s *Step) {
 		title := strings.TrimSpace(s.Text)
 		if line, _, _ := strings.Cut(title, "\n"); s.Role == envelopes.RoleSystem && !IsUntitled(line) {
 			keep(&r.vendor, line)
-		} else if s.Role != envelopes.RoleSystem && len(title) <= maxSummaryTitle && !strings.Contains(title, "\n") {
+		} else if s.Role != envelopes.RoleSystem && IsTitle(title) {
 			keep(&r.written, title)
 		}
 	}

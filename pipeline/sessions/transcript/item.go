@@ -2,12 +2,12 @@ package transcript
 
 import (
 	"regexp"
-	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
 
 	"tributary/envelopes"
+	"tributary/pipeline/sessions"
 )
 
 // Type is the type of an item: that of its event, or one of the types below.
@@ -138,9 +138,6 @@ func (c *Call) takeResult(i *Item, e *envelopes.AgentEventV1, a *envelopes.Entry
 	}
 }
 
-// titleBytes is the length of the longest summary on one line that is a title, in bytes.
-const titleBytes = 120
-
 // IsNoise reports whether an item is no part of the conversation as a human sees it: logs, metadata, snapshots of files,
 // titles, history of another session, and events without a content.
 func (i *Item) IsNoise() bool {
@@ -148,7 +145,7 @@ func (i *Item) IsNoise() bool {
 	case envelopes.Log, envelopes.Meta, envelopes.FileSnapshot:
 		return true
 	case envelopes.SessionSummary:
-		return i.Role == envelopes.RoleSystem || len(i.Text) <= titleBytes && !strings.Contains(i.Text, "\n")
+		return i.Role == envelopes.RoleSystem || sessions.IsTitle(i.Text)
 	case envelopes.UserMessage:
 		return i.Origin == envelopes.OriginCopied
 	default:
