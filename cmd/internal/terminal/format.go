@@ -74,12 +74,12 @@ func Cut(line string, width int) string {
 	if WidthOf(plain) <= width {
 		return line
 	}
-	return Truncate(line, WidthOf(CutWords(plain, width-1))+1, "…")
+	return Truncate(line, WidthOf(cutWords(plain, width-1))+1, "…")
 }
 
-// CutWords returns the beginning of a plain text that fits a width, between two words if the
+// cutWords returns the beginning of a plain text that fits a width, between two words if the
 // last one is not very long.
-func CutWords(text string, width int) string {
+func cutWords(text string, width int) string {
 	head := Truncate(text, max(0, width), "")
 	if len(head) < len(text) && text[len(head)] != ' ' {
 		if i := strings.LastIndexByte(head, ' '); i > 0 && WidthOf(head[i+1:]) <= longestWord {
@@ -114,12 +114,14 @@ func Wrap(line string, width, hang int) []string {
 
 // CutAround is [Cut] for a plain line in which the first match of an expression stays. The expression may be nil.
 func CutAround(line string, match *regexp.Regexp, width int) string {
-	if match == nil || WidthOf(line) <= width {
-		return Cut(line, width)
+	cut := Cut(line, width)
+	if match == nil || cut == line {
+		return cut
 	}
 	m := match.FindStringIndex(line)
-	if m == nil || WidthOf(line[:m[1]]) < width {
-		return Cut(line, width)
+	shows := func(cut string, begin int) bool { return begin+len(strings.TrimSuffix(cut, "…")) >= m[1] }
+	if m == nil || m[0] == 0 || shows(cut, 0) {
+		return cut
 	}
 	begin := m[0]
 	for begin > 0 { // some words before the match
@@ -129,7 +131,10 @@ func CutAround(line string, match *regexp.Regexp, width int) string {
 		}
 		begin = word
 	}
-	return "…" + Cut(line[begin:], width-1)
+	if cut = Cut(line[begin:], width-1); !shows(cut, begin) {
+		cut = Cut(line[m[0]:], width-1)
+	}
+	return "…" + cut
 }
 
 // CutPath shortens a path to a width: its last elements stay.

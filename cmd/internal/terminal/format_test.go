@@ -1,6 +1,7 @@
 package terminal
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -59,6 +60,24 @@ func TestCutPathKeepsTheLastElements(t *testing.T) {
 		if got := CutPath("/home/ada/src/ledger", width); got != want {
 			t.Errorf("width %d: %q, want %q", width, got, want)
 		}
+	}
+}
+
+// TestCutAroundKeepsTheMatch has a match within a word anywhere in a line, and one of the whole line.
+func TestCutAroundKeepsTheMatch(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		words := rapid.SliceOfN(rapid.StringMatching(`[a-z]{1,14}`), 1, 30).Draw(t, "words")
+		i := rapid.IntRange(0, len(words)-1).Draw(t, "place")
+		words[i] = rapid.StringMatching(`[a-z]{0,12}`).Draw(t, "before") + "NEEDLE" + rapid.StringMatching(`[a-z]{0,12}`).Draw(t, "behind")
+		line, width := strings.Join(words, " "), rapid.IntRange(12, 60).Draw(t, "width")
+		got := CutAround(line, regexp.MustCompile("NEEDLE"), width)
+		if !strings.Contains(got, "NEEDLE") || WidthOf(got) > width {
+			t.Fatalf("%q in the width %d is %q", line, width, got)
+		}
+	})
+	if got := CutAround("many words many words", regexp.MustCompile(".*"), 12); got != "many words…" {
+		t.Errorf("a match of the whole line: %q", got)
 	}
 }
 
