@@ -115,7 +115,7 @@ func (m *Markdown) call(depth int, c *transcript.Call) error {
 	if c.Diff != "" {
 		blocks = append(blocks, codeBlock("diff", m.folded(c.Diff, foldedDiff)))
 	}
-	if c.Status == envelopes.StatusError || c.Diff == "" && (m.Full || c.Kind != envelopes.ActionFileRead && c.Kind != envelopes.ActionFileWrite) {
+	if m.showsOutput(c) {
 		blocks = append(blocks, codeBlock("", m.folded(c.Output, foldedOutput)))
 	}
 	blocks = append(blocks, codeBlock("", m.folded(c.Stderr, foldedOutput)))

@@ -271,7 +271,7 @@ func (p *Pretty) call(c *transcript.Call) {
 	room := max(p.room()-len("•   ")-terminal.WidthOf(name)-terminal.WidthOf(facts), 12)
 	first := ""
 	if len(subject) > 0 {
-		first = "  " + p.marked(terminal.Plain, terminal.Cut(subject[0], room))
+		first = "  " + p.marked(terminal.Plain, terminal.CutAround(subject[0], p.Match, room))
 		subject = subject[1:]
 	}
 	p.line(p.style(kind, "• "+name) + first + p.style(note, facts))
@@ -284,7 +284,7 @@ func (p *Pretty) call(c *transcript.Call) {
 	if c.Diff != "" {
 		p.diff(c.Diff)
 	}
-	if failed || c.Diff == "" && (p.Full || p.Match != nil || c.Kind != envelopes.ActionFileRead && c.Kind != envelopes.ActionFileWrite) {
+	if p.showsOutput(c) {
 		p.lines(terminal.Plain, p.squeezed(safeLines(c.Output)), foldedOutput)
 	}
 	p.lines(terminal.Red, p.squeezed(safeLines(c.Stderr)), foldedOutput)
@@ -378,6 +378,11 @@ func callSubject(c *transcript.Call) []string {
 // showsArguments reports whether the subject and the diff of a call leave arguments out.
 func showsArguments(c *transcript.Call) bool {
 	return c.Kind == envelopes.ActionTool || c.Kind == envelopes.ActionFileWrite || c.Kind == envelopes.ActionFileEdit && c.Diff == ""
+}
+
+// showsOutput reports whether the output of a call is printed: that of a file that was read or written is long, and says little.
+func (o *Options) showsOutput(c *transcript.Call) bool {
+	return c.Status == envelopes.StatusError || c.Diff == "" && (o.Full || o.Match != nil || c.Kind != envelopes.ActionFileRead && c.Kind != envelopes.ActionFileWrite)
 }
 
 // argumentLines returns the arguments of a call in lines, JSON with one member on each.
