@@ -89,7 +89,7 @@ func TestTerminalShowsWhatItIsMeantTo(t *testing.T) {
 		"dlq-groups":  {0, []string{"dlq", "ls", "--group"}, nil},
 		"doctor":      {0, []string{"doctor"}, nil},
 		"trace":       {0, []string{"trace", "6a1f2c9e"}, nil},
-		"stats":       {0, []string{"stats", "--by", "model,project", "--tz", "UTC"}, []uint16{80, 140}},
+		"stats":       {0, []string{"stats", "--by", "model,project", "--tz", "UTC"}, []uint16{80, 120, 140}},
 		"sessions":    {0, []string{"sessions", "ls"}, []uint16{80, 120, 140}},
 		"read":        {0, []string{"sessions", "read", "6a1f2c9e"}, []uint16{80, 140}},
 		"read-grep":   {0, []string{"sessions", "read", "6a1f2c9e", "--grep", "balance of bob|swapped", "--full"}, []uint16{80}},

@@ -103,14 +103,8 @@ func (s *statsLine) beforeTotal() *statsLine {
 // addRow adds a row to a sum.
 func (s *statsLine) addRow(r *sessions.Row) {
 	s.Merge(&r.Sums)
-	if s.Models == nil {
-		s.Models = map[string]*sessions.Billed{}
-	}
 	for model, used := range r.Models {
-		if s.Models[model] == nil {
-			s.Models[model] = &sessions.Billed{}
-		}
-		s.Models[model].Merge(used)
+		s.Models = sessions.AddTokens(s.Models, model, used)
 	}
 }
 

@@ -168,12 +168,12 @@ func (s *stats) row(f *Fold, c Cell) rowItem {
 // addModel notes the tokens of a model, where the query asks for them.
 func (s *stats) addModel(row *rowItem, model string, t Billed) {
 	if s.query.Models && t != (Billed{}) {
-		row.Models = addTokens(row.Models, model, &t)
+		row.Models = AddTokens(row.Models, model, &t)
 	}
 }
 
-// addTokens adds the tokens of a model.
-func addTokens(models map[string]*Billed, model string, t *Billed) map[string]*Billed {
+// AddTokens adds the tokens of a model, and returns the tokens of models, a new map for nil.
+func AddTokens(models map[string]*Billed, model string, t *Billed) map[string]*Billed {
 	if models == nil {
 		models = map[string]*Billed{}
 	}
@@ -200,7 +200,7 @@ func addToRow(r *Row, i *rowItem) (grown int) {
 	r.Sessions += i.Sessions
 	r.Merge(&i.Sums)
 	for model, t := range i.Models {
-		r.Models = addTokens(r.Models, model, t)
+		r.Models = AddTokens(r.Models, model, t)
 	}
 	return grown + 16*(len(r.Latencies)+len(r.Measured)+24*len(r.Models)-before)
 }
