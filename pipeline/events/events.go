@@ -164,7 +164,7 @@ func openEvents(ctx context.Context, js jetstream.JetStream, generation string, 
 }
 
 // MaxSessions limits the sessions that the broker selects for a query. The sessions of a prefix that has more
-// are selected here, not by the broker. So are the types of a query, if there are more types of sessions than that.
+// are selected here, not by the broker. So are the types of a query, if the broker needed more filters than that for them.
 const MaxSessions = 64
 
 // resolve finds the subjects of the query of the readers of all cells.
