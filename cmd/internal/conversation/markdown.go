@@ -107,7 +107,7 @@ func (m *Markdown) call(depth int, c *transcript.Call) error {
 	case strings.Contains(subject, "\n"):
 		blocks = append(blocks, codeBlock("", m.folded(subject, foldedCommand)))
 	case subject != "":
-		head += " " + envelopes.CodeSpan(terminal.Cut(subject, terminal.PlainWidth))
+		head += " " + envelopes.CodeSpan(terminal.CutAround(subject, m.Match, terminal.PlainWidth))
 	}
 	if m.Full && showsArguments(c) {
 		blocks = append(blocks, codeBlock("json", strings.Join(argumentLines(c.Arguments), "\n")))
