@@ -19,7 +19,7 @@ type emitter struct {
 }
 
 // finish returns the events of the record. A record without any is skipped for the reason in
-// m.skip, else as a duplicate: then the session has emitted all of its events before.
+// e.skip, else as a duplicate: then the session has emitted all of its events before.
 func (e *emitter) finish() (core.Result, error) {
 	return e.Finish(cmp.Or(e.skip, core.SkipDuplicate))
 }
