@@ -45,16 +45,12 @@ func (e *emitter) put(id string, d core.Draft) bool {
 
 // putSystem emits an event in which the program speaks, not the conversation.
 func (e *emitter) putSystem(id string, t envelopes.EventType, text string) {
-	d := core.Draft{InRole: envelopes.RoleSystem, OnChannel: envelopes.ChannelSystem}
-	d.EventType, d.Text = t, lenient.Text(text).Ptr()
-	e.put(id, d)
+	e.put(id, core.SystemDraft(t, lenient.Text(text)))
 }
 
 // note emits a part in which nobody speaks.
 func (e *emitter) note(m message, id, text string) {
-	d := core.Draft{OnChannel: envelopes.ChannelSystem}
-	d.EventType, d.Text = envelopes.Meta, lenient.Text(text).Ptr()
-	e.say(m, id, d)
+	e.say(m, id, core.SystemDraft(envelopes.Meta, lenient.Text(text)))
 }
 
 // say emits an event of a message.
@@ -67,13 +63,10 @@ func (e *emitter) say(m message, id string, d core.Draft) bool {
 
 // failure is the event of an error. That a human stopped the agent is none of the agent.
 func (e *emitter) failure(code, text string) core.Draft {
-	d := core.Draft{OnChannel: envelopes.ChannelSystem}
-	d.EventType = envelopes.Log
+	d := e.Session.ErrorDraft(code, text)
 	if code == "MessageAbortedError" {
 		d.EventType = envelopes.SystemMessage
 	}
-	d.Text = lenient.Text(text).Ptr()
-	d.Metadata = e.Session.MetadataWithError(code, text)
 	return d
 }
 

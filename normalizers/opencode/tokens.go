@@ -118,8 +118,8 @@ func (e *emitter) usage(m message, t *tokens) bool {
 	if id != "" {
 		id += "#usage"
 	}
-	d := core.Draft{InRole: envelopes.RoleSystem, OnChannel: envelopes.ChannelSystem, Identity: t.identity()}
-	d.EventType = envelopes.Meta
+	d := core.SystemDraft(envelopes.Meta, "")
+	d.Identity = t.identity()
 	return e.put(id, d)
 }
 
@@ -129,8 +129,8 @@ func stepFinish(c *mapper, m message, p *part, id string) {
 	t := &p.Tokens.Value
 	t.cost = p.Cost
 	c.noteTokens(t)
-	d := core.Draft{InRole: envelopes.RoleSystem, OnChannel: envelopes.ChannelSystem, Identity: t.identity()}
-	d.EventType = envelopes.Meta
+	d := core.SystemDraft(envelopes.Meta, "")
+	d.Identity = t.identity()
 	if c.say(m, id, d) {
 		c.bill(m, t, func() int { return len(c.Events) - 1 })
 	}
