@@ -79,26 +79,24 @@ type Pending struct {
 
 // Size returns about how many bytes the texts of p take; JSON takes at most six times as many.
 func (p *Pending) Size() int {
-	n := len(p.TS) + len(p.Traceparent) + len(p.Tracestate) + len(p.Raw)
-	if e := p.Edge; e != nil {
-		n += len(e.Host) + len(e.User)
-		for name, value := range e.Labels {
-			n += 16 + len(name) + len(value)
-		}
+	return len(p.TS) + len(p.Traceparent) + len(p.Tracestate) + len(p.Raw) + edgeSize(p.Edge)
+}
+
+// edgeSize returns about how many bytes the texts of a sender take.
+func edgeSize(e *envelopes.Edge) int {
+	if e == nil {
+		return 0
+	}
+	n := len(e.Host) + len(e.User)
+	for name, value := range e.Labels {
+		n += 16 + len(name) + len(value)
 	}
 	return n
 }
 
 // PendingRecord returns the Builder's record as one whose events are emitted later.
 func (b *Builder) PendingRecord() Pending {
-	h := Pending{
-		Record:      b.Session.Records,
-		TS:          b.TS,
-		Sequence:    b.Record.Sequence,
-		Traceparent: b.Record.Origin.Traceparent,
-		Tracestate:  b.Record.Origin.Tracestate,
-		Edge:        b.Record.Origin.Edge,
-	}
+	h := b.ownRecord()
 	if raw, _ := b.eventRaw(b.Raw); len(raw) <= MaxPendingRaw {
 		h.Raw = raw.Clone() // kept beyond the record
 	}
@@ -143,7 +141,10 @@ func (b *Builder) Emit(d Draft) bool {
 		b.err = fmt.Errorf("%w: the limit is %d", ErrTooManyEvents, MaxEvents)
 		return false
 	}
-	from := b.recordOf(&d)
+	from := b.ownRecord()
+	if d.From != nil {
+		from = *d.From
+	}
 	e := &d.AgentEventV1
 	if e.EventID == "" {
 		e.EventID = b.OrdinalID(&from)
@@ -180,15 +181,15 @@ func (b *Builder) Emit(d Draft) bool {
 	return true
 }
 
-// recordOf returns the record that an event comes from, without its bytes where it is the
-// Builder's own.
-func (b *Builder) recordOf(d *Draft) Pending {
-	if d.From != nil {
-		return *d.From
-	}
+// ownRecord returns the Builder's record without its bytes.
+func (b *Builder) ownRecord() Pending {
 	return Pending{
-		Record: b.Session.Records, TS: b.TS, Sequence: b.Record.Sequence,
-		Traceparent: b.Record.Origin.Traceparent, Tracestate: b.Record.Origin.Tracestate, Edge: b.Record.Origin.Edge,
+		Record:      b.Session.Records,
+		TS:          b.TS,
+		Sequence:    b.Record.Sequence,
+		Traceparent: b.Record.Origin.Traceparent,
+		Tracestate:  b.Record.Origin.Tracestate,
+		Edge:        b.Record.Origin.Edge,
 	}
 }
 

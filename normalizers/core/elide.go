@@ -310,15 +310,7 @@ func boundOf(e *envelopes.AgentEventV1) int {
 	if e.Content != nil {
 		n += 3 * MaxFieldText
 	}
-	if v := e.VCS; v != nil {
-		n += len(v.Repository) + len(v.Branch) + len(v.Commit) + len(v.PullRequest)
-	}
-	if d := e.Edge; d != nil {
-		n += len(d.Host) + len(d.User)
-		for name, value := range d.Labels {
-			n += 8 + len(name) + len(value)
-		}
-	}
+	n += edgeSize(e.Edge) + vcsSize(e.VCS)
 	n = 6*n + len(e.Raw) + len(e.ToolMetadata) + len(e.ToolInput) + len(e.MessageMetadata)
 	if e.Metadata != nil {
 		for name, v := range e.Metadata.Extensions {

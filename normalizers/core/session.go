@@ -117,7 +117,7 @@ func (s *state) size() int {
 	if s.State != nil {
 		n += s.State.Size()
 	}
-	return n + s.metadata.size() + s.versionControl.size() + s.files.size() + s.Threads.size() + s.calls.size()
+	return n + s.metadata.size() + vcsSize(s.VCS) + s.files.size() + s.Threads.size() + s.calls.size()
 }
 
 // trim drops the oldest of what is remembered until the session fits maxEncoded: most of

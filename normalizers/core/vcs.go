@@ -17,11 +17,12 @@ type versionControl struct {
 	VCS *envelopes.VCS `json:"vcs,omitzero"` // nil when nothing is known; not changed in place
 }
 
-func (c *versionControl) size() int {
-	if c.VCS == nil {
+// vcsSize returns about how many bytes a state of version control takes.
+func vcsSize(v *envelopes.VCS) int {
+	if v == nil {
 		return 0
 	}
-	return 64 + len(c.VCS.Repository) + len(c.VCS.Branch) + len(c.VCS.Commit) + len(c.VCS.PullRequest)
+	return 64 + len(v.Repository) + len(v.Branch) + len(v.Commit) + len(v.PullRequest)
 }
 
 // SetBranch notes the branch from now on; an empty one says nothing.
