@@ -96,14 +96,17 @@ func (c *candidate) begin(ctx context.Context, events *jetstream.StreamInfo) (*l
 	return l, err
 }
 
-// take stores a checkpoint in place of the one at a sequence, 0 for none.
+// take stores a checkpoint in place of the one at a sequence, 0 for none. The result is nil if another keeper was faster.
 func (c *candidate) take(ctx context.Context, next checkpoint, replaces uint64) (*leader, error) {
 	m, err := c.checkpointMessage(&next, replaces)
 	if err != nil {
 		return nil, err
 	}
 	sequence, err := broker.PublishBatch(ctx, c.js.Conn(), []*nats.Msg{m})
-	if err != nil {
+	switch {
+	case broker.Fenced(err):
+		return nil, nil //nolint:nilnil // no work and no error
+	case err != nil:
 		return nil, fmt.Errorf("take over the records of %s: %w", c.stream(), err)
 	}
 	c.log.DebugContext(ctx, "keeps the records of sessions", slog.Any("position", next.Position))
