@@ -158,6 +158,40 @@ func TestAFollowingExportCompacts(t *testing.T) {
 	}
 }
 
+// TestAFollowingExportCompactsWhatIsThere follows a stream of which an earlier run has made many files, and in which nothing arrives.
+func TestAFollowingExportCompactsWhatIsThere(t *testing.T) {
+	t.Parallel()
+	js, dir := stream(t, 20), t.TempDir()
+	cfg := export.Config{Dir: dir, Generation: "v1", Format: export.JSONL, SpanBytes: 1, Every: time.Millisecond, Logger: quiet}
+	if r := runConfig(t, js, cfg); r.Files < 40 {
+		t.Fatalf("%+v", r)
+	}
+	cfg.Follow, cfg.Compact = true, true
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		_, err := export.Run(ctx, js, cfg)
+		done <- err
+	}()
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	limit := time.After(time.Minute)
+	for len(files(t, dir)) > 2 {
+		select {
+		case <-look.C:
+		case <-limit:
+			t.Fatalf("%d files", len(files(t, dir)))
+		case err := <-done:
+			t.Fatalf("the export has ended: %v", err)
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 // olderRow has some of the columns of an older version.
 type olderRow struct {
 	StreamSequence int64     `parquet:"stream_sequence,delta"`

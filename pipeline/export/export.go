@@ -143,7 +143,10 @@ func run(ctx context.Context, js jetstream.JetStream, cfg Config) (Result, error
 		if next := a.manifest.Through + 1; len(a.manifest.Marks) == 0 && next > streams.PlaceOf(c, 1) && streams.PlaceOf(c, info.State.FirstSeq) > next {
 			cfg.Logger.WarnContext(ctx, "events may have expired before they were exported", "from", next, "to", streams.PlaceOf(c, info.State.FirstSeq)-1)
 		}
-		exporters[c] = &exporter{cfg: cfg, js: js, archive: a, storing: storing, result: Result{Replaced: replaced}}
+		exporters[c] = &exporter{
+			cfg: cfg, js: js, archive: a, storing: storing, result: Result{Replaced: replaced},
+			added: compactFiles, // an earlier run may have left as many
+		}
 		if err := exporters[c].repair(ctx); err != nil {
 			return Result{}, err
 		}
@@ -417,7 +420,7 @@ func (e *exporter) end(ctx context.Context) error {
 		return err
 	}
 	if e.cfg.Follow {
-		return nil // it ends because it was stopped, and the next run compacts
+		return nil // it ends because it was stopped, and the next run compacts first
 	}
 	return e.compact()
 }
