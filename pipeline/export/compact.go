@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"iter"
 	"path"
 	"slices"
 
@@ -199,7 +198,7 @@ func (a *archive) join(ctx context.Context, files []part) func(io.Writer) error 
 		}
 	}
 	return func(w io.Writer) error {
-		if err := a.manifest.Format.join(w, iter.Seq2[[]byte, error](read)); err != nil {
+		if err := a.manifest.Format.join(w, read); err != nil {
 			return fmt.Errorf("compact %s: %w", name, err)
 		}
 		return nil

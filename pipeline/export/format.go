@@ -48,24 +48,30 @@ func (f Format) write(w io.Writer, rows []Row) error {
 
 // join writes the rows of files of the format as one file.
 func (f Format) join(w io.Writer, files iter.Seq2[[]byte, error]) error {
+	if f == JSONL {
+		return eachFile(files, func(data []byte) error {
+			_, err := w.Write(data)
+			return err
+		})
+	}
 	out := newParquetWriter(w)
+	if err := eachFile(files, out.addFile); err != nil {
+		return err
+	}
+	return out.Close()
+}
+
+// eachFile calls add with the content of each file, until an error.
+func eachFile(files iter.Seq2[[]byte, error], add func([]byte) error) error {
 	for data, err := range files {
 		if err != nil {
 			return err
 		}
-		if f == JSONL {
-			_, err = w.Write(data)
-		} else {
-			err = out.addFile(data)
-		}
-		if err != nil {
+		if err := add(data); err != nil {
 			return err
 		}
 	}
-	if f == JSONL {
-		return nil
-	}
-	return out.Close()
+	return nil
 }
 
 // parquetWriter writes a Parquet file.
