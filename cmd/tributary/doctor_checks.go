@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/cmd/internal/terminal"
+	"tributary/pipeline/embedded"
 	"tributary/pipeline/streams"
 )
 
@@ -248,6 +249,6 @@ func checkDurability(raw streams.StreamStatus, servers []serverState) check {
 	}
 	return check{
 		name, verdictUnknown, "one server, which does not state its sync_interval to this user: with the default, a power failure loses up to 2 minutes of acknowledged records",
-		"set sync_interval: always in jetstream of nats-server, unless it is, or use three replicas; an account that imports " + serversSubject + " of the system account sees which it is",
+		"set sync_interval: always in jetstream of nats-server, unless it is, or use three replicas; an account that imports " + embedded.StateSubject + " of the system account sees which it is",
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"tributary/cmd/internal/terminal"
+	"tributary/pipeline/embedded"
 	"tributary/pipeline/streams"
 )
 
@@ -26,9 +27,6 @@ type serverState struct {
 		Storage int64 `json:"storage"`
 	} `json:"data"`
 }
-
-// serversSubject asks the servers for the state of JetStream.
-const serversSubject = "$SYS.REQ.SERVER.PING.JSZ"
 
 // How near a limit is.
 const (
@@ -93,7 +91,7 @@ func (x *examination) servers(ctx context.Context, alone bool) (list []serverSta
 		return nil
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	if err := x.js.Conn().PublishRequest(serversSubject, inbox, nil); err != nil {
+	if err := x.js.Conn().PublishRequest(embedded.StateSubject, inbox, nil); err != nil {
 		return nil
 	}
 	for len(list) == 0 || !alone {

@@ -31,8 +31,8 @@ type Config struct {
 	SyncInterval time.Duration
 }
 
-// stateSubject is the service of the system account that states how JetStream is configured and how much it stores.
-const stateSubject = "$SYS.REQ.SERVER.PING.JSZ"
+// StateSubject is the service of the system account that states how JetStream is configured and how much it stores.
+const StateSubject = "$SYS.REQ.SERVER.PING.JSZ"
 
 // Start runs a NATS server with JetStream in this process and returns when it accepts
 // connections. Connect to
@@ -92,12 +92,12 @@ func Start(cfg Config) (*server.Server, error) {
 // shareState lets the clients of a server, which are users of its global account, ask for its state.
 func shareState(srv *server.Server) error {
 	system := srv.SystemAccount()
-	err := system.AddServiceExportWithResponse(stateSubject, server.Streamed, nil)
+	err := system.AddServiceExportWithResponse(StateSubject, server.Streamed, nil)
 	if err == nil {
-		err = srv.GlobalAccount().AddServiceImport(system, stateSubject, stateSubject)
+		err = srv.GlobalAccount().AddServiceImport(system, StateSubject, StateSubject)
 	}
 	if err != nil {
-		return fmt.Errorf("share %s: %w", stateSubject, err)
+		return fmt.Errorf("share %s: %w", StateSubject, err)
 	}
 	return nil
 }
