@@ -1,15 +1,11 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"os/user"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -164,42 +160,14 @@ func (f *fleet) run(t *testing.T, args ...string) string {
 // ask exports the events, and returns the answers to the statements of the page of SQL, by their names: a row a line.
 func (f *fleet) ask(t *testing.T) map[string]string {
 	t.Helper()
-	const export = "../../pipeline/export/"
-	page, err := os.ReadFile(export + "sql.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	type statement struct {
-		Name   string `json:"name"`
-		SQL    string `json:"sql"`
-		Script bool   `json:"script"`
-	}
-	var list []statement
-	for _, m := range regexp.MustCompile("(?s)<!-- query: (.*?) -->\n```sql\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
-		list = append(list, statement{m[1], strings.ReplaceAll(m[2], "slow down", "rounding"), m[1] == "views"})
-	}
-	input, err := json.Marshal(list)
-	if err != nil {
-		t.Fatal(err)
-	}
-	script, err := filepath.Abs(export + "testdata/duckdb.mjs")
-	if err != nil {
-		t.Fatal(err)
+	const export = "../../pipeline/export"
+	list := pipelinetest.Statements(t, export)
+	for i := range list {
+		list[i].SQL = strings.ReplaceAll(list[i].SQL, "slow down", "rounding")
 	}
 	dir := t.TempDir()
 	f.run(t, "export", "--out", filepath.Join(dir, "events"))
-	node, packages := pipelinetest.NodePackages(t, "@duckdb/node-api@1.5.6-r.1")
-	cmd := exec.CommandContext(t.Context(), node, script, packages)
-	var stderr bytes.Buffer
-	cmd.Dir, cmd.Stdin, cmd.Stderr = dir, bytes.NewReader(input), &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("duckdb: %v\n%s", err, &stderr)
-	}
-	var rows map[string]struct{ Rows []json.RawMessage }
-	if err := json.Unmarshal(out, &rows); err != nil {
-		t.Fatal(err)
-	}
+	rows := pipelinetest.Ask(t, export, dir, list)
 	answers := map[string]string{}
 	for name, answer := range rows {
 		for _, row := range answer.Rows {

@@ -1,7 +1,6 @@
 package export_test
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -9,9 +8,7 @@ import (
 	"iter"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,63 +30,33 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// duckVersion is the version of @duckdb/node-api that runs the queries of sql.md.
-const duckVersion = "1.5.6-r.1"
-
 // question is a query of sql.md.
-type question struct {
-	Name   string `json:"name"`
-	SQL    string `json:"sql"`
-	Script bool   `json:"script"` // several statements without an answer
-}
+type question = pipelinetest.Statement
 
 // questions returns the queries of sql.md.
 func questions(tb testing.TB) []question {
 	tb.Helper()
-	page, err := os.ReadFile("sql.md")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	var out []question
-	for _, m := range regexp.MustCompile("(?s)<!-- query: (.*?) -->\n```sql\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
-		out = append(out, question{m[1], m[2], m[1] == "views"})
-	}
-	if len(out) != 16 {
-		tb.Fatalf("sql.md has %d queries, want the views and fifteen questions", len(out))
-	}
-	return out
+	return pipelinetest.Statements(tb, ".")
 }
 
 // answer is what a query returns.
 type answer struct {
-	Rows []map[string]any `json:"rows"`
-	MS   int              `json:"ms"`
+	Rows []map[string]any
+	MS   int
 }
 
-// ask runs queries with DuckDB in the folder that has events. Without Node and its packages the test is
-// skipped.
+// ask runs queries with DuckDB in the folder that has events.
 func ask(tb testing.TB, dir string, list []question) map[string]answer {
 	tb.Helper()
-	node, packages := pipelinetest.NodePackages(tb, "@duckdb/node-api@"+duckVersion)
-	script, err := filepath.Abs("testdata/duckdb.mjs")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	input, err := json.Marshal(list)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	cmd := exec.CommandContext(tb.Context(), node, script, packages)
-	cmd.Dir, cmd.Stdin = dir, bytes.NewReader(input)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		tb.Fatalf("duckdb: %v\n%s", err, &stderr)
-	}
-	var answers map[string]answer
-	if err := json.Unmarshal(out, &answers); err != nil {
-		tb.Fatal(err)
+	answers := map[string]answer{}
+	for name, a := range pipelinetest.Ask(tb, ".", dir, list) {
+		rows := make([]map[string]any, len(a.Rows))
+		for i, row := range a.Rows {
+			if err := json.Unmarshal(row, &rows[i]); err != nil {
+				tb.Fatal(err)
+			}
+		}
+		answers[name] = answer{rows, a.MS}
 	}
 	return answers
 }
