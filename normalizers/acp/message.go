@@ -128,8 +128,8 @@ func (m *mapper) partID(e *emission, part int, suffix string) string {
 // textDraft returns the event of the text of the message. Other metadata makes it another
 // event.
 func (e *emission) textDraft() core.Draft {
-	d := core.Draft{OnChannel: envelopes.ChannelChat, Identity: string(e.metadata)}
-	d.EventType, d.Text, d.MessageMetadata = envelopes.AssistantMessage, e.text, e.metadata
+	d := core.ChatDraft(envelopes.AssistantMessage, e.text, nil)
+	d.Identity, d.MessageMetadata = string(e.metadata), e.metadata
 	if e.speaker.of(e.message) == human {
 		d.EventType = envelopes.UserMessage
 	}

@@ -34,9 +34,7 @@ func emitStep(m *mapper, e *emission, part int, s *envelopes.ACPTrajectory) {
 
 // thoughtDraft returns the event of a thought.
 func thoughtDraft(text string) core.Draft {
-	d := core.Draft{OnChannel: envelopes.ChannelChat}
-	d.EventType, d.Text = envelopes.Reasoning, &text
-	return d
+	return core.ChatDraft(envelopes.Reasoning, &text, nil)
 }
 
 // callDraft returns the event of the call of a tool.

@@ -84,8 +84,8 @@ func (e *emitter) emitMessage(m assistantMessage) {
 
 // utter emits what the assistant said or thought.
 func (e *emitter) utter(id lenient.Text, t envelopes.EventType, text *string, truncated bool) {
-	d := core.Draft{OnChannel: envelopes.ChannelChat}
-	d.EventType, d.Text, d.TextTruncated, d.Model = t, text, truncated, e.model.Ptr()
+	d := core.ChatDraft(t, text, e.model.Ptr())
+	d.TextTruncated = truncated
 	e.put(id, d)
 }
 

@@ -193,9 +193,9 @@ func (ps *partials) appendText(b *partialBlock, chunk lenient.Text) {
 		size += len(text)
 	}
 	if 6*size > maxPartialText {
-		size = quotedLen(string(chunk))
+		size = lenient.QuotedLen(string(chunk))
 		for text := range ps.texts() {
-			size += quotedLen(text)
+			size += lenient.QuotedLen(text)
 		}
 		b.Truncated = b.Truncated || size > maxPartialText
 	}
@@ -203,9 +203,6 @@ func (ps *partials) appendText(b *partialBlock, chunk lenient.Text) {
 		b.Text += string(chunk)
 	}
 }
-
-// quotedLen returns the length of a text in JSON.
-func quotedLen(s string) int { return len(lenient.AppendQuote(nil, s)) }
 
 // texts yields the texts of all blocks of all partial messages.
 func (ps *partials) texts() iter.Seq[string] {

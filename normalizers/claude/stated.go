@@ -12,9 +12,7 @@ import (
 
 // summary emits the summary of a conversation.
 func summary(c *mapper, text lenient.Text) {
-	d := core.Draft{OnChannel: envelopes.ChannelChat}
-	d.EventType, d.Text = envelopes.SessionSummary, text.Ptr()
-	c.put(c.UUID, d)
+	c.put(c.UUID, core.ChatDraft(envelopes.SessionSummary, text.Ptr(), nil))
 }
 
 // stated emits the value of a record that only states one, such as a title or a mode,

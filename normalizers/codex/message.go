@@ -11,9 +11,7 @@ import (
 
 // agentDraft returns the event of what the agent says or thinks.
 func agentDraft(t envelopes.EventType, text, model string) core.Draft {
-	d := core.Draft{OnChannel: envelopes.ChannelChat}
-	d.EventType, d.Text, d.Model = t, &text, lenient.Text(model).Ptr()
-	return d
+	return core.ChatDraft(t, &text, lenient.Text(model).Ptr())
 }
 
 // message maps a message by its role. Messages of a developer or of the system are injected.

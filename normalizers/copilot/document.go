@@ -70,9 +70,9 @@ func entryRecord(m *mapper, n int, raw jsontext.Value) {
 func entryEvent(m *mapper, e *entry) {
 	switch {
 	case e.Type == "user" && !isBlank(e.Text):
-		m.put(m.ID, chatDraft(envelopes.UserMessage, e.Text, nil))
+		m.put(m.ID, core.ChatDraft(envelopes.UserMessage, e.Text.Ptr(), nil))
 	case (e.Type == "copilot" || e.Type == "assistant") && !isBlank(e.Text):
-		m.put(m.ID, chatDraft(envelopes.AssistantMessage, e.Text, m.model()))
+		m.put(m.ID, core.ChatDraft(envelopes.AssistantMessage, e.Text.Ptr(), m.model()))
 	case e.Type == "tool_call_requested":
 		entryCall(m, e)
 	case e.Type == "tool_call_completed":

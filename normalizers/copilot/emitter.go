@@ -67,7 +67,7 @@ func (e *emitter) summary(text lenient.Text) {
 		e.putSystem(envelopes.Meta, "")
 		return
 	}
-	d := chatDraft(envelopes.SessionSummary, text, nil)
+	d := core.ChatDraft(envelopes.SessionSummary, text.Ptr(), nil)
 	d.Identity = string(e.Data)
 	e.put(e.ID, d)
 }
@@ -90,13 +90,6 @@ func (e *emitter) model() *string {
 	default:
 		return nil
 	}
-}
-
-// chatDraft returns an event of the conversation.
-func chatDraft(t envelopes.EventType, text lenient.Text, model *string) core.Draft {
-	d := core.Draft{OnChannel: envelopes.ChannelChat}
-	d.EventType, d.Text, d.Model = t, text.Ptr(), model
-	return d
 }
 
 // partID returns the id of a further event of a record; empty where the record has none.

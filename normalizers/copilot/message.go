@@ -28,7 +28,7 @@ func prompt(m *mapper) {
 		return
 	}
 	m.sidechain = fromAgent && m.agent == ""
-	d := chatDraft(envelopes.UserMessage, text, nil)
+	d := core.ChatDraft(envelopes.UserMessage, text.Ptr(), nil)
 	if m.agent != "" || m.sidechain {
 		d.Origin = envelopes.OriginAgent
 	}
@@ -99,7 +99,7 @@ func messageText(m *mapper, text lenient.Text) int {
 	if m.st.Open.continuedBy(&m.record, m.agent) {
 		m.st.Open = openText{}
 	}
-	if isBlank(text) || !m.put(m.ID, chatDraft(envelopes.AssistantMessage, text, m.model())) {
+	if isBlank(text) || !m.put(m.ID, core.ChatDraft(envelopes.AssistantMessage, text.Ptr(), m.model())) {
 		return -1
 	}
 	return len(m.Events) - 1
@@ -128,7 +128,7 @@ func messageReasoning(m *mapper) {
 	if isBlank(text) || m.st.Reasoning.repeats(m.agent, text, true) {
 		return
 	}
-	m.put(partID(m.ID, "reasoning"), chatDraft(envelopes.Reasoning, text, m.model()))
+	m.put(partID(m.ID, "reasoning"), core.ChatDraft(envelopes.Reasoning, text.Ptr(), m.model()))
 }
 
 // reasoning maps a record with a reasoning alone, unless its message came before.
@@ -140,7 +140,7 @@ func reasoning(m *mapper) {
 	case m.st.Reasoning.repeats(m.agent, text, false):
 		m.skip = core.SkipMirror
 	default:
-		m.put(m.ID, chatDraft(envelopes.Reasoning, text, m.model()))
+		m.put(m.ID, core.ChatDraft(envelopes.Reasoning, text.Ptr(), m.model()))
 	}
 }
 

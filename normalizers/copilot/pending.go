@@ -68,7 +68,7 @@ func (o *openText) flush(e *emitter) {
 	}
 	agent, duplicate := e.agent, e.Duplicate
 	e.agent = open.Agent
-	d := chatDraft(envelopes.AssistantMessage, open.Text, lenient.Text(open.Model).Ptr())
+	d := core.ChatDraft(envelopes.AssistantMessage, open.Text.Ptr(), lenient.Text(open.Model).Ptr())
 	d.From = &open.From
 	e.put(lenient.Text(open.ID), d)
 	e.agent, e.Duplicate = agent, duplicate // those of the current record

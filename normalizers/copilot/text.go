@@ -85,5 +85,5 @@ func paragraph(m *mapper, line lenient.Text) {
 }
 
 func putParagraph(m *mapper, text lenient.Text) {
-	m.put("", chatDraft(envelopes.AssistantMessage, text, lenient.Text(m.Session.Model).Ptr()))
+	m.put("", core.ChatDraft(envelopes.AssistantMessage, text.Ptr(), lenient.Text(m.Session.Model).Ptr()))
 }

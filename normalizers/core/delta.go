@@ -12,5 +12,5 @@ func FitsDelta(s string) bool { return FitsJSON(s, maxDelta) }
 // FitsJSON reports whether a text takes at most limit bytes of JSON, but for its quotes. A
 // byte takes at most six, so that most texts need not be encoded to be measured.
 func FitsJSON(s string, limit int) bool {
-	return 6*len(s) <= limit || len(s) <= limit && len(lenient.AppendQuote(nil, s)) <= limit
+	return 6*len(s) <= limit || len(s) <= limit && lenient.QuotedLen(s) <= limit
 }

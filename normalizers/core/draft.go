@@ -5,6 +5,13 @@ import (
 	"tributary/normalizers/lenient"
 )
 
+// ChatDraft returns an event of the conversation; text and model are nil where there are none.
+func ChatDraft(t envelopes.EventType, text, model *string) Draft {
+	d := Draft{OnChannel: envelopes.ChannelChat}
+	d.EventType, d.Text, d.Model = t, text, model
+	return d
+}
+
 // SystemDraft returns an event in which the runtime of the agent speaks, not a participant
 // of the conversation: role and channel are system. The event of an empty text has none.
 func SystemDraft(t envelopes.EventType, text lenient.Text) Draft {

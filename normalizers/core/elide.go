@@ -253,7 +253,7 @@ func fit(e *envelopes.AgentEventV1) {
 		}
 	}
 	if size > MaxEventBytes && e.Text != nil {
-		quoted := len(lenient.AppendQuote(nil, *e.Text))
+		quoted := lenient.QuotedLen(*e.Text)
 		e.Text = new(cutQuoted(*e.Text, max(0, MaxEventBytes-(size-quoted)-len(`"",,"text_truncated":true`))))
 		e.TextTruncated = true
 	}

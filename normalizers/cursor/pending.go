@@ -62,8 +62,8 @@ func (m *mapper) emitText(t envelopes.EventType, text string, from *core.Pending
 	if strings.TrimSpace(text) == "" {
 		return
 	}
-	d := core.Draft{OnChannel: envelopes.ChannelChat, From: from}
-	d.EventType, d.Text, d.Model = t, &text, lenient.Text(m.Session.Model).Ptr()
+	d := core.ChatDraft(t, &text, lenient.Text(m.Session.Model).Ptr())
+	d.From = from
 	m.Emit(d)
 }
 
@@ -93,7 +93,7 @@ func (s *state) flush(m *mapper) {
 // join makes a chunk pending together with those before it. Those of another kind are
 // emitted first, and those of a text that would be too long to be remembered.
 func (s *state) join(m *mapper, text string, isThought, isDelta bool) {
-	quoted := len(lenient.AppendQuote(nil, text))
+	quoted := lenient.QuotedLen(text)
 	if s.Chunks > 0 && (s.IsThought != isThought || s.Quoted+quoted > maxPending) {
 		s.flush(m)
 	}

@@ -75,9 +75,7 @@ func (e *emitter) emitSummary(text lenient.Text) {
 	if text == "" || !e.isNewValue("summary", text) {
 		return
 	}
-	d := core.Draft{OnChannel: envelopes.ChannelChat}
-	d.EventType, d.Text = envelopes.SessionSummary, text.Ptr()
-	e.put("", d)
+	e.put("", core.ChatDraft(envelopes.SessionSummary, text.Ptr(), nil))
 }
 
 // isNewValue reports whether a value differs from the last one of its name in the session,

@@ -200,8 +200,7 @@ func (t *thought) text() lenient.Text {
 
 // emitModelText emits an answer or a thought of the model.
 func (e *emitter) emitModelText(w *wireMessage, id lenient.Text, t envelopes.EventType, text, timestamp lenient.Text) {
-	d := core.Draft{OnChannel: envelopes.ChannelChat}
-	d.EventType, d.Text, d.Model = t, text.Ptr(), w.Model.Ptr()
+	d := core.ChatDraft(t, text.Ptr(), w.Model.Ptr())
 	d.TS, _ = core.ParseTime(string(timestamp))
 	e.put(id, d)
 }

@@ -97,8 +97,8 @@ func emitAnswer(m *mapper) {
 
 // emitStreamText emits an answer of the model; from is its record, nil for the current one.
 func (e *emitter) emitStreamText(text string, from *core.Pending) {
-	d := core.Draft{OnChannel: envelopes.ChannelChat, From: from}
-	d.EventType, d.Text, d.Model = envelopes.AssistantMessage, &text, lenient.Text(e.Session.Model).Ptr()
+	d := core.ChatDraft(envelopes.AssistantMessage, &text, lenient.Text(e.Session.Model).Ptr())
+	d.From = from
 	e.put("", d)
 }
 

@@ -64,6 +64,9 @@ func AppendQuote(dst []byte, s string) []byte {
 	return dst
 }
 
+// QuotedLen is how many bytes a string takes in JSON, with its quotes.
+func QuotedLen(s string) int { return len(AppendQuote(nil, s)) }
+
 // Scalar is a string or a number as text; empty for any other value.
 func Scalar(v jsontext.Value) Text {
 	switch v.Kind() {

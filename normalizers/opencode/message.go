@@ -267,9 +267,7 @@ func speech(m message, p *part) core.Draft {
 	text := string(p.Text)
 	switch {
 	case p.Type == "reasoning":
-		d := core.Draft{OnChannel: envelopes.ChannelChat}
-		d.EventType, d.Text, d.Model = envelopes.Reasoning, &text, lenient.Text(m.Model).Ptr()
-		return d
+		return core.ChatDraft(envelopes.Reasoning, &text, lenient.Text(m.Model).Ptr())
 	case bool(p.Synthetic), bool(p.Ignored), m.Role == roleOther:
 		return core.DraftOf(core.SpeechInjected, text)
 	case m.Role == roleUser:
@@ -279,9 +277,7 @@ func speech(m message, p *part) core.Draft {
 		d.InRole, d.Model = envelopes.RoleAssistant, lenient.Text(m.Model).Ptr()
 		return d
 	default:
-		d := core.Draft{OnChannel: envelopes.ChannelChat}
-		d.EventType, d.Text, d.Model = envelopes.AssistantMessage, &text, lenient.Text(m.Model).Ptr()
-		return d
+		return core.ChatDraft(envelopes.AssistantMessage, &text, lenient.Text(m.Model).Ptr())
 	}
 }
 

@@ -31,7 +31,7 @@ type pendingParts struct {
 
 // push adds a pending part. The oldest are emitted as they are until there is room for it.
 func (p *pendingParts) push(e *emitter, h pendingPart) {
-	for len(p.Pending) > 0 && (len(p.Pending) == maxPending || pendingSize(p.Pending)+quotedLen(h.Text) > maxPendingText) {
+	for len(p.Pending) > 0 && (len(p.Pending) == maxPending || pendingSize(p.Pending)+lenient.QuotedLen(h.Text) > maxPendingText) {
 		oldest := p.Pending[0].ID
 		p.release(e, func(o *pendingPart) bool { return o.ID == oldest })
 	}
@@ -42,12 +42,10 @@ func (p *pendingParts) push(e *emitter, h pendingPart) {
 func pendingSize(parts []pendingPart) int {
 	n := 0
 	for i := range parts {
-		n += quotedLen(parts[i].Text)
+		n += lenient.QuotedLen(parts[i].Text)
 	}
 	return n
 }
-
-func quotedLen(s string) int { return len(lenient.AppendQuote(nil, s)) }
 
 // setText keeps as much of a text as a session may.
 func (p *pendingPart) setText(s string) {
