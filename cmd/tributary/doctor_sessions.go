@@ -22,8 +22,19 @@ func (x *examination) sessions(ctx context.Context) error {
 	if x.d.Records, err = view.Status(ctx); err != nil {
 		return err
 	}
-	alive := slices.ContainsFunc(x.d.Workers, func(w streams.Worker) bool { return !w.Silent(x.d.At) })
-	if x.d.Records.Silent && x.d.Records.Behind > 0 && alive { // without a worker that is the problem
+	all, err := streams.ReadGenerations(ctx, x.js)
+	if err != nil {
+		return err
+	}
+	// A worker that has just started has no keeper of records for a moment; so has a generation that has just become live.
+	begun := all.LiveSince
+	if g, err := all.Find(x.d.Generation); err == nil && g.Started.After(begun) {
+		begun = g.Started
+	}
+	overdue := slices.ContainsFunc(x.d.Workers, func(w streams.Worker) bool {
+		return !w.Silent(x.d.At) && x.d.At.Sub(w.Since) > summaries.Patience && x.d.At.Sub(begun) > summaries.Patience
+	})
+	if x.d.Records.Silent && x.d.Records.Behind > 0 && overdue { // without a worker that is the problem
 		x.d.Problems = append(x.d.Problems, fmt.Sprintf("no worker keeps the records of sessions, which are %s behind, so that lists of sessions read these events each time: "+
 			"see the log of the workers, and update those of an older version", terminal.Plural(int(x.d.Records.Behind), "event")))
 	}

@@ -46,6 +46,7 @@ func TestDoctorFindsThatSessionsAreNotKept(t *testing.T) {
 		}
 		contains(t, out, parts...)
 	}
+	awaitWorkers(t, js, top, func(w []streams.Worker) bool { return len(w) == 1 && w[0].Seen.Sub(w[0].Since) > summaries.Patience })
 	requireProblem("no records: lists of sessions read all", "problem: no worker keeps the records of sessions, which are ", " events behind",
 		"see the log of the workers, and update those of an older version")
 	if err := js.DeleteStream(t.Context(), streams.SessionsStream); err != nil {

@@ -61,6 +61,7 @@ func TestKilledRollbackIsFinishedAndGoesNoFurther(t *testing.T) {
 	awaitWorkers(t, js, streams.Topology{Generation: "a"}, func(w []streams.Worker) bool {
 		return len(w) == 1 && len(w[0].Partitions) == 16 && !w[0].Leaving && w[0].Seen.After(rolledBack)
 	})
+	awaitRecords(t, js, "a")
 	run(0, "doctor")
 	pipelinetest.RequireInOrder(t, run(0, "replay", "rollback", "v1"), "v1 is live again, a is retired")
 }

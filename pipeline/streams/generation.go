@@ -98,9 +98,10 @@ func (g *Generation) Record(state State) GenerationRecord {
 
 // Generations are the generations of a broker.
 type Generations struct {
-	Live    string // name of the live one; empty on a broker without any
-	List    []Generation
-	Cutover Cutover // the last one; the zero value when there was none
+	Live      string    // name of the live one; empty on a broker without any
+	LiveSince time.Time // when it became that, by the clock of the broker
+	List      []Generation
+	Cutover   Cutover // the last one; the zero value when there was none
 
 	live    uint64            // sequence of the key of the live one
 	Dropped map[string]uint64 // last sequence of the streams of names that were dropped
@@ -132,7 +133,7 @@ func ReadGenerations(ctx context.Context, js jetstream.JetStream) (*Generations,
 			return nil, err
 		}
 	}
-	all := &Generations{Live: string(current.Data), live: current.Sequence, Dropped: make(map[string]uint64)}
+	all := &Generations{Live: string(current.Data), LiveSince: current.Time, live: current.Sequence, Dropped: make(map[string]uint64)}
 	if all.Cutover, err = decodeCutover(stored[ControlSubject(cutoverKey)]); err != nil {
 		return nil, err
 	}

@@ -60,6 +60,9 @@ func (c Config) withDefaults() Config {
 const (
 	defaultBeat = 2 * time.Second
 	silentBeats = 3 // a keeper that has not stored a checkpoint for so many is replaced
+
+	// Patience is how long after its last checkpoint a keeper has surely been replaced, where a worker runs.
+	Patience = (silentBeats + 2) * defaultBeat
 )
 
 // Keeper keeps the records of the sessions of the live generation and of each replay, from their events. Any number

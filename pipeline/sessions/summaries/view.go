@@ -75,7 +75,7 @@ func Open(ctx context.Context, js jetstream.JetStream, generation string, unread
 // Status returns how far the records are.
 func (v *View) Status(ctx context.Context) (Status, error) {
 	s := Status{Kept: v.kept, Position: v.checkpoint.Position, Owner: v.checkpoint.Owner, StoredAt: v.storedAt}
-	s.Silent = !s.Kept || s.Owner == "" || v.openedAt.Sub(v.storedAt) > (silentBeats+2)*defaultBeat
+	s.Silent = !s.Kept || s.Owner == "" || v.openedAt.Sub(v.storedAt) > Patience
 	var err error
 	s.Behind, err = events.Count(ctx, v.js, v.generation, v.checkpoint.Position)
 	return s, err
