@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/synadia-io/orbit.go/natscontext"
 
+	"tributary/cmd/internal/rights"
 	"tributary/pipeline/streams"
 )
 
@@ -37,9 +38,9 @@ func (a *app) connect(ctx context.Context, opts ...nats.Option) (*nats.Conn, err
 		}),
 		nats.ReconnectHandler(func(*nats.Conn) { a.log.InfoContext(ctx, "reconnected to the broker") }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			if d, ok := denialOf(err); ok {
-				if a.denials.note(d) {
-					a.log.WarnContext(ctx, "the broker denies a right", "right", d.right(), "cure", d.cure())
+			if d, ok := rights.Of(err); ok {
+				if a.denials.Note(d) {
+					a.log.WarnContext(ctx, "the broker denies a right", "right", d.Right(), "cure", d.Cure())
 				}
 				return
 			}
@@ -135,8 +136,8 @@ const requestTimeout = 5 * time.Second
 
 // withCure adds the cure to an error of the broker that does not name it.
 func (a *app) withCure(err error) error {
-	if d, ok := a.denials.last(); ok && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout)) {
-		return fmt.Errorf("%w: the broker denies to %s: %s", err, d.right(), d.cure())
+	if d, ok := a.denials.Last(); ok && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout)) {
+		return fmt.Errorf("%w: the broker denies to %s: %s", err, d.Right(), d.Cure())
 	}
 	if errors.Is(err, nats.ErrReconnectBufExceeded) {
 		return fmt.Errorf("the connection to the broker is lost: try again when it is back: %w", err)

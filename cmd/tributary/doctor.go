@@ -4,22 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/doctor"
 	"tributary/cmd/internal/terminal"
-	"tributary/normalizers/core"
+	"tributary/pipeline/export"
 	"tributary/pipeline/replay"
-	"tributary/pipeline/runner"
-	"tributary/pipeline/sessions/summaries"
-	"tributary/pipeline/streams"
-	"tributary/pipeline/subscribe"
-	"tributary/pipeline/worker"
 )
 
 func doctorCommand(a *app) *cobra.Command {
@@ -56,19 +49,26 @@ not exist any more, --gaps-since leaves older gaps out of the problems.`,
 			if err != nil {
 				return usageError{fmt.Errorf("--gaps-since %q: write a duration, date or time, as for --since of tail", gapsSince)}
 			}
+			places, err := a.examinedExports(exports)
+			if err != nil {
+				return err
+			}
 			js, err := a.jetStreamLive(cmd.Context())
 			if err != nil {
 				return err
 			}
 			defer js.Conn().Close()
-			d, err := examine(cmd.Context(), a, js, since, exports)
+			d, err := doctor.Examine(cmd.Context(), js, doctor.Options{
+				Topology: a.config.topology(), GapsSince: since, Exports: places, Denials: &a.denials,
+				Skipped: func(err error) { fmt.Fprintf(a.stderr, "skipped: %v\n", err) },
+			})
 			if err != nil {
 				return err
 			}
 			if output == "json" {
 				err = terminal.WriteJSON(a.stdout, d)
 			} else {
-				err = d.print(terminal.Safe(a.stdout), terminal.TableWidth(a.stdout))
+				err = d.Print(terminal.Safe(a.stdout), terminal.TableWidth(a.stdout))
 			}
 			if err == nil && len(d.Problems) > 0 {
 				err = errors.New(terminal.Plural(len(d.Problems), "problem"))
@@ -84,265 +84,48 @@ not exist any more, --gaps-since leaves older gaps out of the problems.`,
 	return cmd
 }
 
-// diagnosis is the result of the command.
-type diagnosis struct {
-	Server     string `json:"server"` // name and version
-	MaxPayload int64  `json:"max_payload"`
-	replay.Status
-	Records       summaries.Status       `json:"session_records"`
-	Streams       []streams.StreamStatus `json:"streams"`
-	Expired       []replay.Expired       `json:"expired,omitempty"` // records that left the raw stream before they were read
-	Subscriptions []subscribe.Status     `json:"subscriptions,omitempty"`
-	Exports       []exported             `json:"exports,omitempty"` // of the places that the user names
-	Checks        []check                `json:"checks"`
-	Edges         []streams.Edge         `json:"edges"`            // seen in the last 7 days
-	Waiting       []streams.Worker       `json:"waiting,omitzero"` // workers of another revision, which do nothing
-	Answers       []runner.State         `json:"answers,omitzero"` // of the workers that were asked
-	Problems      []string               `json:"problems"`         // each with its cure
-
-	serverName string
-	unseen     []string // what this user may not read, with the cures
-}
-
-// examination inspects the broker for a diagnosis.
-type examination struct {
-	*app
-	js jetstream.JetStream
-	d  *diagnosis
-}
-
-// examine inspects the broker; only gaps that were found since gapsSince are problems. It fails if the broker shows nothing.
-func examine(ctx context.Context, a *app, js jetstream.JetStream, gapsSince time.Time, exports []string) (*diagnosis, error) {
-	nc := js.Conn()
-	d := &diagnosis{serverName: nc.ConnectedServerName(), Server: nc.ConnectedServerName() + " " + nc.ConnectedServerVersion(), MaxPayload: nc.MaxPayload(), Problems: []string{}}
-	d.At, d.Generation = time.Now(), a.config.Generation // until the broker is asked
-	x := &examination{a, js, d}
-	for _, part := range []struct {
-		what string
-		read func(context.Context) error
-	}{
-		{"the progress of the workers", func(ctx context.Context) error { return x.progress(ctx, gapsSince) }},
-		{"what expired unread", x.expired},
-		{"the generations", x.generations},
-		{"the errors of the workers", func(ctx context.Context) error {
-			answers, err := runner.Ask(ctx, nc, len(d.Workers)+len(d.Waiting))
-			d.Answers = slices.DeleteFunc(answers, func(w runner.State) bool { return w.Generation != "" && w.Generation != d.Generation })
-			return err
-		}},
-		{"the edges", func(ctx context.Context) (err error) {
-			d.Edges, err = streams.Edges(ctx, js)
-			return err
-		}},
-		{"the records of sessions", x.sessions},
-		{"the subscriptions", x.subscriptions},
-		{"the exports", func(ctx context.Context) error { return x.exports(ctx, exports) }},
-		{"the dead letters", x.deadLetters},
-	} {
-		if err := x.permitted(ctx, part.what, part.read); err != nil {
-			return nil, err
-		}
-	}
-	if err := worker.CheckPayload(nc); err != nil {
-		d.Problems = append(d.Problems, err.Error())
-	}
-	d.Problems = append(d.Problems, d.edgeProblems()...)
-	if err := x.broker(ctx); err != nil {
-		return nil, err
-	}
-	d.judgeAnswers()
-	d.Problems = append(d.Problems, d.checkProblems()...)
-	return d, nil
-}
-
-// progress reads and judges the progress of the workers.
-func (x *examination) progress(ctx context.Context, gapsSince time.Time) error {
-	status, err := replay.ReadStatus(ctx, x.js, x.config.topology())
-	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrBucketNotFound):
-		return fmt.Errorf("%w: start a worker, which creates what is missing: tributary run", err)
-	case err != nil:
-		return err
-	}
-	x.d.Status = status
-	x.d.judge()
-	x.d.judgeStopped()
-	x.d.judgeGaps(gapsSince)
-	return nil
-}
-
-// judgeAnswers reports the errors of workers that answered, and explains missing heartbeats.
-func (d *diagnosis) judgeAnswers() {
-	if i := slices.Index(d.Problems, problemNoWorker); i >= 0 {
-		switch {
-		case d.full():
-			d.Problems[i] = "no worker is seen: while a limit is reached, the heartbeats of workers cannot be stored: see limits"
-		case len(d.Answers) > 0:
-			d.Problems[i] = fmt.Sprintf("no heartbeat of a worker is stored, although %s: see the log of nats-server: if its disk was full, make room and restart it, because until then it stores nothing",
-				terminal.Plural(len(d.Answers), "worker")+" answered")
-		}
-	}
-	if len(d.stopped()) > 0 {
-		return // the stopped partitions are reported already
-	}
-	for _, w := range d.Answers {
-		if w.Unready >= unreadyPatience && w.Error != "" && w.Age() < answerFresh {
-			first, _, _ := strings.Cut(w.NotReady, "\n")
-			d.Problems = append(d.Problems, fmt.Sprintf("worker %s is not ready: %s: its last error, %v ago: %s", terminal.OneLine(w.Name), terminal.OneLine(first), w.Age(), terminal.OneLine(w.Error)))
-		}
-	}
-}
-
-const (
-	answerFresh     = time.Minute // how old the last error of a worker that is not ready may be
-	unreadyPatience = 5           // seconds: when generations or workers change, a worker is not ready for a moment
-)
-
-const problemNoWorker = "no worker is alive: start one with tributary run"
-
-// judge finds the problems.
-func (d *diagnosis) judge() {
-	problem := func(format string, args ...any) { d.Problems = append(d.Problems, fmt.Sprintf(format, args...)) }
-	alive := slices.ContainsFunc(d.Workers, func(w streams.Worker) bool { return !w.Silent(d.At) })
-	if !alive {
-		problem(problemNoWorker)
-	}
-	names := make(map[string]int)
-	for _, w := range d.Workers {
-		if w.Silent(d.At) {
-			continue
-		}
-		if names[w.Name]++; names[w.Name] == 2 {
-			problem("several workers have the name %s: give each a name of its own in TRIBUTARY_WORKER", w.Name)
-		}
-		if len(w.Hanging) > 0 {
-			problem("worker %s: the normalizer has not returned from the record %d, and other workers get its partitions: restart it", w.Name, w.Hanging[0])
-		}
-	}
-	var idle []int
-	unarchived := 0
-	for _, p := range d.Partitions {
-		unarchived += p.Unarchived
-		if p.Worker == "" && p.Fault == "" && alive {
-			idle = append(idle, p.Partition)
-		}
-		if p.Suspect() {
-			problem("partition %d: record %d, %s, may have ended %d workers: give them more memory, else it becomes a dead letter by itself",
-				p.Partition, p.Next, terminal.Size(p.NextSize), p.Tries)
-		}
-		if p.Slow > 0 {
-			problem("partition %d: the normalizer did not return from record %d: it is tried again, and becomes a dead letter by itself", p.Partition, p.Slow)
-		}
-	}
-	if unarchived > 0 {
-		problem("the archives have no room for %s of sessions that ended long ago, which take memory of the broker: replay into a new generation, whose archives begin empty: tributary replay start",
-			terminal.Plural(unarchived, "state"))
-	}
-	if len(idle) > 0 {
-		problem("no worker owns the partitions %s: if it remains so, see the log of the workers", numbers(idle))
-	}
-}
-
-// stopped returns the partitions that cannot go on, by what cures them.
-func (d *diagnosis) stopped() map[string][]replay.PartitionStatus {
-	stopped := make(map[string][]replay.PartitionStatus)
-	for _, p := range d.Partitions {
-		if p.Fault != "" {
-			stopped[p.Cure] = append(stopped[p.Cure], p)
-		}
-	}
-	return stopped
-}
-
-// judgeStopped finds the partitions that cannot go on. Those of one cure are one problem.
-func (d *diagnosis) judgeStopped() {
-	stopped := d.stopped()
-	for _, cure := range slices.Sorted(maps.Keys(stopped)) {
-		var list []int
-		for _, p := range stopped[cure] {
-			list = append(list, p.Partition)
-		}
-		what := fmt.Sprintf("partition %s has stopped: %s", numbers(list), stopped[cure][0].Fault)
-		if len(list) > 1 {
-			what = fmt.Sprintf("partitions %s have stopped: %s", numbers(list), stopped[cure][0].Fault)
-		}
-		d.Problems = append(d.Problems, what+": "+cure)
-	}
-}
-
-// maxSearched limits the dead letters among which doctor looks for those that are problems.
-const maxSearched = 10_000
-
-// deadLetters finds the records that are dead letters for a reason that lies with the
-// workers or the broker, and were not given back, and the sessions whose states are damaged.
-// See [records.Reason].
-func (x *examination) deadLetters(ctx context.Context) error {
-	if x.d.DeadLetters > maxSearched {
-		return nil // the overview names the command that finds them
-	}
-	open := map[string]string{
-		"crashed":       "ended its workers and is a dead letter: give the workers more memory, then tributary dlq requeue %d",
-		"claim_missing": "has lost its object in the bucket CLAIMS and is a dead letter: ship the logs again (tributary ship --again), then tributary dlq requeue %d",
-		"unsearched":    "takes too much work to search for secrets and is a dead letter without its bytes: tributary dlq requeue %d, where other rules are used",
-		"timeout":       "took too long and is a dead letter: update the workers, then tributary dlq requeue %d",
-	}
-	damaged := make(map[string]bool)
-	for l, err := range (&letterSelection{app: x.app, js: x.js}).letters(ctx) {
+// examinedExports are the exports at the places that the user names.
+func (a *app) examinedExports(places []string) ([]doctor.Export, error) {
+	var list []doctor.Export
+	for _, text := range places {
+		p, err := parsePlace("--export", text)
 		if err != nil {
-			return err
+			return nil, usageError{err}
 		}
-		session := fmt.Sprintf("session %s of %s", terminal.OneLine(l.Session), terminal.OneLine(string(l.Source)))
-		if text := open[l.Reason]; text != "" && l.Standing == core.StandingOpen {
-			x.d.Problems = append(x.d.Problems, fmt.Sprintf("record %d, %s, %s, "+text, l.Sequence, terminal.Size(l.RecordSize()), session, l.Sequence))
+		cfg := export.Config{Dir: p.dir, Logger: a.log}
+		if p.bucket != "" {
+			if cfg.Bucket, err = a.config.bucket(p); err != nil {
+				return nil, err
+			}
+			cfg.Bucket.Limit = storeLimit
 		}
-		if l.Reason == "state" && !damaged[session] {
-			damaged[session] = true
-			x.d.Problems = append(x.d.Problems, fmt.Sprintf("%s has dead letters: %s", session, terminal.OneLine(l.Error)))
-		}
+		list = append(list, doctor.Export{Place: text, Config: cfg})
 	}
-	return nil
+	return list, nil
 }
 
-// describeLag states how many records are not processed, and for which partitions the number is unknown.
-func (d *diagnosis) describeLag() string {
-	lag, oldest := d.lag()
-	stopped := 0
-	for _, p := range d.stopped() {
-		stopped += len(p)
+func doctorAcknowledgeCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "acknowledge [flags]",
+		Short: "Acknowledge records that expired before they were read",
+		Long: `Acknowledge the records that left the raw stream before a generation had read them:
+doctor and the alert report later ones alone from then on. The command prints what it
+acknowledges. Ship the logs that still exist again first: tributary ship --again.`,
+		Example: `  tributary doctor acknowledge`,
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withBroker(cmd.Context(), func(ctx context.Context, js jetstream.JetStream) error {
+				found, err := replay.AcknowledgeExpired(ctx, js)
+				for _, e := range found {
+					fmt.Fprintf(a.stdout, "acknowledged: %s\n", doctor.DescribeExpired(e))
+				}
+				if err == nil && len(found) == 0 {
+					fmt.Fprintln(a.stderr, "there is nothing to acknowledge")
+				}
+				return err
+			})
+		},
 	}
-	switch {
-	case stopped == len(d.Partitions):
-		return "unknown: all partitions have stopped"
-	case oldest == nil && stopped == 0:
-		return "none: every record is done"
-	}
-	text := "none"
-	if oldest != nil {
-		text = fmt.Sprintf("%d records, the oldest stored %v ago", lag, d.age(*oldest))
-	}
-	if stopped > 0 {
-		text += fmt.Sprintf(", without the %s that stopped", terminal.Plural(stopped, "partition"))
-	}
-	return text
-}
-
-// lag returns the number of the records that are not processed, and when the oldest was stored.
-func (d *diagnosis) lag() (lag uint64, oldest *time.Time) {
-	for _, p := range d.Partitions {
-		lag += p.Lag
-		if p.Oldest != nil && (oldest == nil || p.Oldest.Before(*oldest)) {
-			oldest = p.Oldest
-		}
-	}
-	return lag, oldest
-}
-
-// age is the time since t.
-func (d *diagnosis) age(t time.Time) time.Duration { return d.At.Sub(t).Round(100 * time.Millisecond) }
-
-// numbers writes sorted numbers as ranges: 0-3 7.
-func numbers(list []int) string {
-	if len(list) == 0 {
-		return "none"
-	}
-	return streams.Ranges(list)
+	a.serverFlag(cmd)
+	return cmd
 }

@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,19 +12,19 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tributary/cmd/internal/doctor"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/pipelinetest"
-	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
 )
 
 // checksOf returns the exit code and the checks of a doctor by name; none where the broker shows
 // nothing.
-func checksOf(t *testing.T, p *process) (code int, checks map[string]check) {
+func checksOf(t *testing.T, p *process) (code int, checks map[string]doctor.Check) {
 	t.Helper()
 	code = p.wait()
 	var d struct {
-		Checks []check `json:"checks"`
+		Checks []doctor.Check `json:"checks"`
 	}
 	line, ok := <-p.lines
 	if !ok {
@@ -34,7 +33,7 @@ func checksOf(t *testing.T, p *process) (code int, checks map[string]check) {
 	if err := json.Unmarshal([]byte(line), &d); err != nil {
 		t.Fatal(err)
 	}
-	checks = make(map[string]check)
+	checks = make(map[string]doctor.Check)
 	for _, c := range d.Checks {
 		checks[c.Name] = c
 	}
@@ -45,7 +44,7 @@ func checksOf(t *testing.T, p *process) (code int, checks map[string]check) {
 }
 
 // requireCheck checks a verdict, and parts of its text and cure.
-func requireCheck(t *testing.T, checks map[string]check, name, verdict string, parts ...string) {
+func requireCheck(t *testing.T, checks map[string]doctor.Check, name, verdict string, parts ...string) {
 	t.Helper()
 	c := checks[name]
 	if c.Verdict != verdict {
@@ -68,9 +67,9 @@ func TestDoctorFindsDriftAndShortRetention(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	for _, name := range []string{"rights", "streams", "replicas", "lag", "clock", "retention"} {
-		requireCheck(t, checks, name, verdictOK)
+		requireCheck(t, checks, name, doctor.OK)
 	}
-	requireCheck(t, checks, "durability", verdictWarning, "one server, which syncs every 1m0s", "sync_interval: always")
+	requireCheck(t, checks, "durability", doctor.Warning, "one server, which syncs every 1m0s", "sync_interval: always")
 
 	raw, err := js.Stream(t.Context(), streams.RawStream)
 	if err != nil {
@@ -85,8 +84,8 @@ func TestDoctorFindsDriftAndShortRetention(t *testing.T) {
 	if code != exitFailure {
 		t.Errorf("exit code %d", code)
 	}
-	requireCheck(t, checks, "streams", verdictProblem, "RAW: direct get false, want true", "start a worker")
-	requireCheck(t, checks, "retention", verdictWarning, "raw records are kept for 1h0m0s, events for longer", "TRIBUTARY_RAW_MAX_AGE")
+	requireCheck(t, checks, "streams", doctor.Problem, "RAW: direct get false, want true", "start a worker")
+	requireCheck(t, checks, "retention", doctor.Warning, "raw records are kept for 1h0m0s, events for longer", "TRIBUTARY_RAW_MAX_AGE")
 }
 
 // TestDoctorFindsAReplicaThatIsGone kills a server of three.
@@ -97,20 +96,20 @@ func TestDoctorFindsAReplicaThatIsGone(t *testing.T) {
 	top.Replicas, top.Partitions = 3, 2
 	js := c.Provision(top)
 	home := t.TempDir()
-	doctor := func() (int, map[string]check) {
+	examine := func() (int, map[string]doctor.Check) {
 		return checksOf(t, startWith(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "TRIBUTARY_PARTITIONS=2") }, home, c.URL(), "doctor", "-o", "json"))
 	}
 	c.Settle(js)
-	_, checks := doctor()
-	requireCheck(t, checks, "replicas", verdictOK, "3 of each stream")
-	requireCheck(t, checks, "durability", verdictOK, "3 replicas")
+	_, checks := examine()
+	requireCheck(t, checks, "replicas", doctor.OK, "3 of each stream")
+	requireCheck(t, checks, "durability", doctor.OK, "3 replicas")
 	dead := c.Nodes[2]
 	dead.Kill()
 	limit := time.Now().Add(4 * patience)
 	for {
 		var code int
-		code, checks = doctor()
-		if c := checks["replicas"]; c.Verdict == verdictProblem && strings.Contains(c.Text, dead.Name()) && code == exitFailure {
+		code, checks = examine()
+		if c := checks["replicas"]; c.Verdict == doctor.Problem && strings.Contains(c.Text, dead.Name()) && code == exitFailure {
 			break
 		}
 		if time.Now().After(limit) {
@@ -168,7 +167,7 @@ accounts {
 	if code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	requireCheck(t, checks, "durability", verdictOK, "synced to the disk before it is acknowledged")
+	requireCheck(t, checks, "durability", doctor.OK, "synced to the disk before it is acknowledged")
 	code, out := ended(startWith(t, as("some", "b"), t.TempDir(), broker.ClientURL(), "doctor"))
 	if code != 0 {
 		t.Errorf("exit code %d\n%s", code, out)
@@ -188,8 +187,8 @@ func TestDoctorReadsFromTheServerWhatAPowerFailureLoses(t *testing.T) {
 		verdict string
 		says    string
 	}{
-		"the server of up":        {pipelinetest.NewServer(t, func(c *embedded.Config) { c.SyncInterval = 0 }).URL(), verdictOK, "synced to the disk before it is acknowledged"},
-		"a server of no accounts": {pipelinetest.StartConfigured(t, file).ClientURL(), verdictUnknown, "imports $SYS.REQ.SERVER.PING.JSZ of the system account"},
+		"the server of up":        {pipelinetest.NewServer(t, func(c *embedded.Config) { c.SyncInterval = 0 }).URL(), doctor.OK, "synced to the disk before it is acknowledged"},
+		"a server of no accounts": {pipelinetest.StartConfigured(t, file).ClientURL(), doctor.Unknown, "imports $SYS.REQ.SERVER.PING.JSZ of the system account"},
 	} {
 		if err := streams.Provision(t.Context(), pipelinetest.Connect(t, c.url), streams.DefaultTopology()); err != nil {
 			t.Fatal(err)
@@ -197,16 +196,5 @@ func TestDoctorReadsFromTheServerWhatAPowerFailureLoses(t *testing.T) {
 		_, checks := checksOf(t, start(t, t.TempDir(), c.url, "doctor", "-o", "json"))
 		t.Log(name)
 		requireCheck(t, checks, "durability", c.verdict, c.says)
-	}
-}
-
-func TestDoctorReportsFullArchives(t *testing.T) {
-	t.Parallel()
-	d := &diagnosis{}
-	d.Partitions = []replay.PartitionStatus{{Unarchived: 40}, {Partition: 1, Unarchived: 2}}
-	d.judge()
-	const want = "the archives have no room for 42 states"
-	if !slices.ContainsFunc(d.Problems, func(p string) bool { return strings.HasPrefix(p, want) }) {
-		t.Errorf("problems %q, want %s", d.Problems, want)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"tributary/cmd/internal/doctor"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/streams"
 )
@@ -23,7 +24,7 @@ func TestDoctorJudgesLagAndClockByTheTimeOfTheBroker(t *testing.T) {
 	js := server.Provision(streams.DefaultTopology())
 	pipelinetest.Publish(t, js, pipelinetest.Workload(83, 3, 60)...)
 	home := t.TempDir()
-	check := func(years int) map[string]check {
+	check := func(years int) map[string]doctor.Check {
 		t.Helper()
 		code, checks := checksOf(t, start(t, home, inOtherYears(t, server, years), "doctor", "-o", "json"))
 		if code != exitFailure { // without a worker
@@ -32,13 +33,13 @@ func TestDoctorJudgesLagAndClockByTheTimeOfTheBroker(t *testing.T) {
 		return checks
 	}
 	now := check(0)
-	requireCheck(t, now, "clock", verdictOK, "agree")
-	requireCheck(t, now, "lag", verdictOK, " records, the oldest stored")
+	requireCheck(t, now, "clock", doctor.OK, "agree")
+	requireCheck(t, now, "lag", doctor.OK, " records, the oldest stored")
 	later := check(4)
-	requireCheck(t, later, "clock", verdictWarning, "the clock of the broker is 35", "h", "ahead of that of this machine", "let NTP set both")
-	requireCheck(t, later, "lag", verdictProblem, " records, the oldest stored 35", "start more workers, up to one a partition")
+	requireCheck(t, later, "clock", doctor.Warning, "the clock of the broker is 35", "h", "ahead of that of this machine", "let NTP set both")
+	requireCheck(t, later, "lag", doctor.Problem, " records, the oldest stored 35", "start more workers, up to one a partition")
 	before := check(-4)
-	requireCheck(t, before, "clock", verdictWarning, "the clock of the broker is 35", "behind that of this machine", "let NTP set both")
+	requireCheck(t, before, "clock", doctor.Warning, "the clock of the broker is 35", "behind that of this machine", "let NTP set both")
 }
 
 // inOtherYears returns the URL of a server whose clock is some years ahead: a relay to it that

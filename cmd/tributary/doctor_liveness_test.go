@@ -17,7 +17,6 @@ import (
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/records"
 	"tributary/pipeline/replay"
-	"tributary/pipeline/runner"
 	"tributary/pipeline/streams"
 	"tributary/pipeline/worker"
 )
@@ -98,16 +97,4 @@ func TestDoctorReportsHangingNormalizersAndDamagedStates(t *testing.T) {
 	}
 	requireProblem("record 5, ", "took too long and is a dead letter: update the workers", "session "+other+" of "+string(envelopes.ClaudeCode)+" has dead letters: session state cannot be read",
 		"session s of claude_code, has lost its object in the bucket CLAIMS and is a dead letter: ship the logs again (tributary ship --again)")
-}
-
-// A worker that is not ready for a moment, as when a generation is promoted, is no problem; one that stays so is.
-func TestWorkerThatStaysUnreadyIsAProblem(t *testing.T) {
-	t.Parallel()
-	for seconds, want := range map[int64]bool{0: false, 4: false, 5: true, 600: true} {
-		d := diagnosis{Answers: []runner.State{{Name: "ada", NotReady: "partition 3: no room", Unready: seconds, Error: "partitions lost: no room", Seconds: 1}}}
-		d.judgeAnswers()
-		if is := len(d.Problems) == 1 && strings.Contains(d.Problems[0], "worker ada is not ready: partition 3: no room"); is != want || !want && len(d.Problems) > 0 {
-			t.Errorf("not ready for %d s: problems %q", seconds, d.Problems)
-		}
-	}
 }

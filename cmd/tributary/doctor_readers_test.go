@@ -8,11 +8,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tributary/cmd/internal/doctor"
 	"tributary/pipeline/events"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/replay"
@@ -71,9 +71,9 @@ func TestDoctorShowsSubscriptionsAndExports(t *testing.T) {
 			}
 		}
 	}
-	doctor := func() (d struct {
+	examine := func() (d struct {
 		Subscriptions []subscribe.Status `json:"subscriptions"`
-		Exports       []exported         `json:"exports"`
+		Exports       []doctor.Exported  `json:"exports"`
 		Problems      []string           `json:"problems"`
 	},
 	) {
@@ -95,7 +95,7 @@ func TestDoctorShowsSubscriptionsAndExports(t *testing.T) {
 	end := work()
 	export()
 	pass(t, js, "search", 1)
-	d := doctor()
+	d := examine()
 	if s, e := d.Subscriptions[0], d.Exports[0]; s.Name != "search" || s.Behind != sent(100)-1 || s.Oldest.IsZero() || e.Behind != 0 || e.Place != out || s.Expired+e.Expired > 0 || s.WentBack || e.WentBack {
 		t.Errorf("one event of %d was passed, and all are exported: %+v", sent(100), d)
 	}
@@ -104,14 +104,14 @@ func TestDoctorShowsSubscriptionsAndExports(t *testing.T) {
 	saved := server.CopyStore()
 	pipelinetest.Publish(t, js, records[100:200]...)
 	end = work()
-	if d := doctor(); d.Exports[0].Behind != sent(200)-sent(100) {
+	if d := examine(); d.Exports[0].Behind != sent(200)-sent(100) {
 		t.Errorf("%d events are not exported: %+v", sent(200)-sent(100), d)
 	}
 	export()
 	pass(t, js, "search", 0)
 	end()
 	saved.PutBack(streams.EventsStream("v1"))
-	if d := doctor(); !d.Subscriptions[0].WentBack || !d.Exports[0].WentBack {
+	if d := examine(); !d.Subscriptions[0].WentBack || !d.Exports[0].WentBack {
 		t.Errorf("the stream went back: %+v", d)
 	}
 	_, text := ended(start(t, home, server.URL(), "doctor"))
@@ -120,7 +120,7 @@ func TestDoctorShowsSubscriptionsAndExports(t *testing.T) {
 	defer func() { end() }()
 	export()
 	pass(t, js, "search", 0)
-	if d := doctor(); d.Subscriptions[0].WentBack || d.Exports[0].WentBack || d.Subscriptions[0].Behind+d.Exports[0].Behind > 0 {
+	if d := examine(); d.Subscriptions[0].WentBack || d.Exports[0].WentBack || d.Subscriptions[0].Behind+d.Exports[0].Behind > 0 {
 		t.Errorf("both have read what is there: %+v", d)
 	}
 
@@ -137,7 +137,7 @@ func TestDoctorShowsSubscriptionsAndExports(t *testing.T) {
 	if err := stream.Purge(t.Context(), jetstream.WithPurgeSubject("events.>")); err != nil { // as if they had expired
 		t.Fatal(err)
 	}
-	lost, d := sent(len(records))-sent(200), doctor()
+	lost, d := sent(len(records))-sent(200), examine()
 	if s, e := d.Subscriptions[0], d.Exports[0]; s.Expired < lost || e.Expired < lost {
 		t.Errorf("%d events expired unread: %+v", lost, d)
 	}
@@ -161,29 +161,7 @@ func TestDoctorShowsSubscriptionsAndExports(t *testing.T) {
 	if err := s.Run(told, func(context.Context, subscribe.Event) error { return nil }); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	if d := doctor(); d.Subscriptions[0].Expired+d.Exports[0].Expired > 0 {
+	if d := examine(); d.Subscriptions[0].Expired+d.Exports[0].Expired > 0 {
 		t.Errorf("both have noticed: %+v", d)
-	}
-}
-
-// TestDoctorSaysWhatIsAboutToExpireUnread checks what is a problem of a reader that is behind, by the age of the first event that it
-// has not read.
-func TestDoctorSaysWhatIsAboutToExpireUnread(t *testing.T) {
-	t.Parallel()
-	at := time.Date(2026, 3, 9, 12, 0, 0, 0, time.UTC)
-	for name, want := range map[string]struct {
-		status   events.ReaderStatus
-		problems int
-	}{
-		"kept for ever":   {events.ReaderStatus{Behind: 3, Oldest: at.Add(-time.Hour)}, 0},
-		"time enough":     {events.ReaderStatus{Behind: 3, Oldest: at.Add(-time.Hour), Expires: at.Add(2 * time.Hour)}, 0},
-		"about to expire": {events.ReaderStatus{Behind: 3, Oldest: at.Add(-2 * time.Hour), Expires: at.Add(time.Hour)}, 1},
-	} {
-		var d diagnosis
-		d.At = at
-		d.judgeReader("export x", &want.status, "run it")
-		if len(d.Problems) != want.problems {
-			t.Errorf("%s: %q", name, d.Problems)
-		}
 	}
 }

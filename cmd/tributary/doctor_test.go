@@ -124,12 +124,3 @@ func ended(p *process) (code int, out string) {
 	}
 	return code, b.String() + p.stderr.String()
 }
-
-func TestNumbersAreWrittenAsRanges(t *testing.T) {
-	t.Parallel()
-	for want, list := range map[string][]int{"none": nil, "3": {3}, "0-3 7": {0, 1, 2, 3, 7}, "1 3-4": {1, 3, 4}} {
-		if got := numbers(list); got != want {
-			t.Errorf("%v: %q, want %q", list, got, want)
-		}
-	}
-}

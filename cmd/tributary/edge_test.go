@@ -407,36 +407,3 @@ func awaitEdge(t *testing.T, js jetstream.JetStream, ok func(streams.Edge) bool)
 		}
 	}
 }
-
-func TestEdgesWithABacklogAndSilentEdgesAreProblems(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 3, 9, 12, 0, 0, 0, time.UTC)
-	ago := func(d time.Duration) time.Time { return now.Add(-d) }
-	for name, c := range map[string]struct {
-		edge streams.Edge
-		want string // empty for no problem
-	}{
-		"all is sent":            {streams.Edge{Follows: true, Seen: ago(10 * time.Second)}, ""},
-		"a machine that sleeps":  {streams.Edge{Follows: true, Seen: ago(10 * time.Hour)}, ""},
-		"ended":                  {streams.Edge{Follows: true, Ended: true, Seen: ago(50 * time.Hour)}, ""},
-		"a timer":                {streams.Edge{Ended: true, Seen: ago(10 * time.Hour)}, ""},
-		"sends":                  {streams.Edge{Follows: true, Seen: ago(time.Second), Behind: 3, Bytes: 5000, Oldest: ago(time.Minute)}, ""},
-		"an error of yesterday":  {streams.Edge{Follows: true, Seen: ago(time.Second), Error: "unreadable", ErrorAt: ago(24 * time.Hour)}, ""},
-		"not seen for long":      {streams.Edge{Follows: true, Seen: ago(30 * time.Hour)}, "not seen for 30h0m: start"},
-		"silent with a backlog":  {streams.Edge{Follows: true, Seen: ago(time.Hour), Behind: 3, Bytes: 5000}, "had 4.9 KiB in 3 files unsent"},
-		"ended with a backlog":   {streams.Edge{Ended: true, Seen: ago(time.Hour), Behind: 1, Bytes: 5}, "ended 1h0m ago with 5 B in 1 file unsent"},
-		"does not get on":        {streams.Edge{Follows: true, Seen: ago(time.Second), Behind: 1, Bytes: 5, Oldest: ago(time.Hour)}, "has not sent 5 B in 1 file"},
-		"an error of just now":   {streams.Edge{Follows: true, Seen: ago(time.Second), Error: "offsets cannot be saved", ErrorAt: ago(time.Minute)}, "error: offsets cannot be saved"},
-		"a clock that is behind": {streams.Edge{Follows: true, Seen: now.Add(time.Second)}, ""},
-	} {
-		d := diagnosis{Edges: []streams.Edge{c.edge}}
-		d.At = now
-		got := strings.Join(d.edgeProblems(), "\n")
-		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
-		}
-		if rows := edgeTable(&d).Rows; len(rows) != 1 {
-			t.Errorf("%s: %v", name, rows)
-		}
-	}
-}

@@ -3,8 +3,8 @@
 // Each command is a file of its name with one constructor, a line of rootCommand. The
 // commands share main.go (dispatch, signals, exit codes), config.go (settings), flags.go,
 // connection.go (the broker) and telemetry.go (OpenTelemetry), and the packages of cmd/internal:
-// terminal (safe output, tables, JSON), printer (events) and progress. Standard output is for
-// data, standard error for messages.
+// terminal (safe output, tables, JSON), printer (events), progress, doctor (the state of the broker)
+// and rights (what it denies). Standard output is for data, standard error for messages.
 package main
 
 import (
@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/cmd/internal/printer"
+	"tributary/cmd/internal/rights"
 	"tributary/cmd/internal/terminal"
 )
 
@@ -49,7 +50,7 @@ type app struct {
 	config      *config
 	configError settingsError // the variables that cannot be read
 	server      bool          // a flag named the broker
-	denials     denials
+	denials     rights.Denials
 	health      health
 
 	stdin  io.Reader

@@ -31,7 +31,7 @@ func (a *app) wait(ctx context.Context, what string, try func(context.Context) e
 		if err == nil || !willPass(err) || ctx.Err() != nil {
 			return err
 		}
-		if _, denied := a.denials.last(); denied {
+		if _, denied := a.denials.Last(); denied {
 			return err
 		}
 		if limit := a.config.StartTimeout; limit > 0 && time.Since(began) > limit {

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"fmt"
@@ -17,7 +17,7 @@ const (
 )
 
 // edgeProblems returns the problems of the edges, each with its cure.
-func (d *diagnosis) edgeProblems() []string {
+func (d *Diagnosis) edgeProblems() []string {
 	var problems []string
 	for _, e := range d.Edges {
 		seen := d.seen(e)
@@ -43,7 +43,7 @@ func (d *diagnosis) edgeProblems() []string {
 }
 
 // seen is how long ago an edge was seen.
-func (d *diagnosis) seen(e streams.Edge) time.Duration { return max(0, d.At.Sub(e.Seen)) }
+func (d *Diagnosis) seen(e streams.Edge) time.Duration { return max(0, d.At.Sub(e.Seen)) }
 
 // edgeBacklog is what an edge has not sent.
 func edgeBacklog(e streams.Edge) string {

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tributary/cmd/internal/rights"
 	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/streams"
@@ -16,14 +17,14 @@ import (
 
 // The verdicts of a check.
 const (
-	verdictOK      = "ok"
-	verdictWarning = "warning" // works, and will not in every case
-	verdictProblem = "problem"
-	verdictUnknown = "unknown" // the broker does not state it, or denies the right to read it
+	OK      = "ok"
+	Warning = "warning" // works, and will not in every case
+	Problem = "problem"
+	Unknown = "unknown" // the broker does not state it, or denies the right to read it
 )
 
-// check is one question about the broker, with its answer.
-type check struct {
+// Check is one question about the broker, with its answer.
+type Check struct {
 	Name    string `json:"name"` // rights, streams, replicas, lag, clock, retention, durability, limits
 	Verdict string `json:"verdict"`
 	Text    string `json:"text"`
@@ -38,10 +39,10 @@ const (
 
 // broker answers the questions about the broker.
 func (x *examination) broker(ctx context.Context) error {
-	var clock check
+	var clock Check
 	err := x.permitted(ctx, "the streams", func(ctx context.Context) (err error) {
 		if clock, err = checkClock(ctx, x.js); err == nil {
-			x.d.Streams, err = streams.ReadStreams(ctx, x.js, x.config.topology())
+			x.d.Streams, err = streams.ReadStreams(ctx, x.js, x.Topology)
 		}
 		return err
 	})
@@ -54,23 +55,23 @@ func (x *examination) broker(ctx context.Context) error {
 	}
 	raw := x.d.Streams[0]
 	servers := x.servers(ctx, raw.Cluster == "")
-	limits := check{Name: "limits", Verdict: verdictUnknown, Text: "the broker does not show this user the limits of the account"}
+	limits := Check{Name: "limits", Verdict: Unknown, Text: "the broker does not show this user the limits of the account"}
 	if err := x.permitted(ctx, "the limits of the account", func(ctx context.Context) (err error) {
 		limits, err = x.limits(ctx, x.d.Streams, servers, limits)
 		return err
 	}); err != nil {
 		return err
 	}
-	x.d.Checks = append(x.d.Checks, x.d.checkRights(), x.d.checkStreams(), x.d.checkReplicas(), x.d.checkLag(), clock, x.d.checkRetention(raw, x.config.EventsMaxAge),
+	x.d.Checks = append(x.d.Checks, x.d.checkRights(), x.d.checkStreams(), x.d.checkReplicas(), x.d.checkLag(), clock, x.d.checkRetention(raw, x.Topology.EventsMaxAge),
 		checkDurability(raw, servers), limits)
 	return nil
 }
 
 // checkProblems returns the checks that are problems, with their cures.
-func (d *diagnosis) checkProblems() []string {
+func (d *Diagnosis) checkProblems() []string {
 	var list []string
 	for _, c := range d.Checks {
-		if c.Verdict == verdictProblem {
+		if c.Verdict == Problem {
 			list = append(list, c.Name+": "+c.Text+": "+c.Cure)
 		}
 	}
@@ -83,9 +84,9 @@ func (x *examination) permitted(ctx context.Context, what string, do func(contex
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	denied := false
-	stop := x.denials.watch(func(is denial) {
+	stop := x.Denials.Watch(func(is rights.Denial) {
 		denied = true
-		x.d.unseen = append(x.d.unseen, what+" ("+is.right()+"): "+is.cure())
+		x.d.unseen = append(x.d.unseen, what+" ("+is.Right()+"): "+is.Cure())
 		cancel()
 	})
 	err := do(ctx)
@@ -97,12 +98,12 @@ func (x *examination) permitted(ctx context.Context, what string, do func(contex
 }
 
 // checkRights reports what the examination could not see.
-func (d *diagnosis) checkRights() check {
+func (d *Diagnosis) checkRights() Check {
 	if len(d.unseen) == 0 {
-		return check{Name: "rights", Verdict: verdictOK, Text: "this user may read everything that is examined"}
+		return Check{Name: "rights", Verdict: OK, Text: "this user may read everything that is examined"}
 	}
 	first, cure, _ := strings.Cut(d.unseen[0], ": ")
-	return check{"rights", verdictUnknown, "this user may not read " + first + andMore(len(d.unseen)-1), cure}
+	return Check{"rights", Unknown, "this user may not read " + first + andMore(len(d.unseen)-1), cure}
 }
 
 func andMore(n int) string {
@@ -113,7 +114,7 @@ func andMore(n int) string {
 }
 
 // checkStreams compares the configuration of the streams with what the workers create.
-func (d *diagnosis) checkStreams() check {
+func (d *Diagnosis) checkStreams() Check {
 	var drift []string
 	for _, s := range d.Streams {
 		if len(s.Drift) > 0 {
@@ -121,17 +122,17 @@ func (d *diagnosis) checkStreams() check {
 		}
 	}
 	if len(drift) == 0 {
-		return check{Name: "streams", Verdict: verdictOK, Text: terminal.Plural(len(d.Streams), "stream") + " as the workers create them"}
+		return Check{Name: "streams", Verdict: OK, Text: terminal.Plural(len(d.Streams), "stream") + " as the workers create them"}
 	}
-	return check{
-		"streams", verdictProblem, strings.Join(drift, "; "),
+	return Check{
+		"streams", Problem, strings.Join(drift, "; "),
 		"start a worker with the settings of the others, which changes what can be changed, or set it back with nats stream edit",
 	}
 }
 
 // checkReplicas finds replicas that are gone or behind.
-func (d *diagnosis) checkReplicas() check {
-	c := check{Name: "replicas", Verdict: verdictOK, Text: "none: each stream is on one server"}
+func (d *Diagnosis) checkReplicas() Check {
+	c := Check{Name: "replicas", Verdict: OK, Text: "none: each stream is on one server"}
 	var gone, behind, leaderless []string
 	for _, s := range d.Streams {
 		if s.Replicas > 1 {
@@ -157,8 +158,8 @@ func (d *diagnosis) checkReplicas() check {
 		texts = append(texts, "behind: "+unique(behind))
 	}
 	if len(texts) > 0 {
-		return check{
-			"replicas", verdictProblem, strings.Join(texts, "; "),
+		return Check{
+			"replicas", Problem, strings.Join(texts, "; "),
 			"start the servers that are gone; if one stays behind, see its log and deploy/recovery.md, Power failures. Until then the loss of another one stops everything",
 		}
 	}
@@ -166,30 +167,30 @@ func (d *diagnosis) checkReplicas() check {
 }
 
 // checkLag judges how long the oldest record has waited.
-func (d *diagnosis) checkLag() check {
+func (d *Diagnosis) checkLag() Check {
 	lag, oldest := d.lag()
-	c := check{Name: "lag", Verdict: verdictOK, Text: d.describeLag()}
+	c := Check{Name: "lag", Verdict: OK, Text: d.describeLag()}
 	if len(d.Partitions) == 0 {
-		return check{Name: "lag", Verdict: verdictUnknown, Text: "see rights"}
+		return Check{Name: "lag", Verdict: Unknown, Text: "see rights"}
 	}
 	if oldest != nil && lag > 0 && d.At.Sub(*oldest) > lagLate {
-		c.Verdict, c.Cure = verdictProblem, "start more workers, up to one a partition; if the lag does not shrink, see their log"
+		c.Verdict, c.Cure = Problem, "start more workers, up to one a partition; if the lag does not shrink, see their log"
 	}
 	return c
 }
 
 // checkClock compares the clock of this machine with that of the broker.
-func checkClock(ctx context.Context, js jetstream.JetStream) (check, error) {
+func checkClock(ctx context.Context, js jetstream.JetStream) (Check, error) {
 	asked := time.Now()
 	at, err := streams.BrokerTime(ctx, js)
 	if err != nil {
-		return check{}, err
+		return Check{}, err
 	}
 	took := time.Since(asked)
 	skew := at.Sub(asked.Add(took / 2)).Round(time.Millisecond)
-	c := check{Name: "clock", Verdict: verdictOK, Text: "this machine and the broker agree"}
+	c := Check{Name: "clock", Verdict: OK, Text: "this machine and the broker agree"}
 	if skew.Abs() > skewLimit+took {
-		c.Verdict = verdictWarning
+		c.Verdict = Warning
 		c.Text = fmt.Sprintf("the clock of the broker is %v ahead of that of this machine", skew)
 		if skew < 0 {
 			c.Text = fmt.Sprintf("the clock of the broker is %v behind that of this machine", -skew)
@@ -200,30 +201,30 @@ func checkClock(ctx context.Context, js jetstream.JetStream) (check, error) {
 }
 
 // checkRetention compares how long raw records are kept with what a replay needs.
-func (d *diagnosis) checkRetention(raw streams.StreamStatus, eventsMaxAge time.Duration) check {
+func (d *Diagnosis) checkRetention(raw streams.StreamStatus, eventsMaxAge time.Duration) Check {
 	_, oldest := d.lag()
 	switch {
 	case raw.MaxAge > 0 && oldest != nil && d.At.Sub(*oldest) > raw.MaxAge/2:
-		return check{
-			"retention", verdictProblem, fmt.Sprintf("raw records are kept for %v, and the oldest that is not processed has waited for %v", raw.MaxAge, d.age(*oldest)),
+		return Check{
+			"retention", Problem, fmt.Sprintf("raw records are kept for %v, and the oldest that is not processed has waited for %v", raw.MaxAge, d.age(*oldest)),
 			"raise TRIBUTARY_RAW_MAX_AGE of the workers before it expires",
 		}
 	case raw.Dropping:
-		return check{
-			"retention", verdictProblem, "a limit of messages or bytes discards raw records, also those that are not processed",
+		return Check{
+			"retention", Problem, "a limit of messages or bytes discards raw records, also those that are not processed",
 			"let the stream refuse new ones instead, nats stream edit " + raw.Name + " --discard=new --max-msgs-per-subject=-1, and set TRIBUTARY_RAW_MAX_AGE",
 		}
 	case raw.MaxAge > 0 && (eventsMaxAge == 0 || eventsMaxAge > raw.MaxAge):
-		return check{
-			"retention", verdictWarning, fmt.Sprintf("raw records are kept for %v, events for longer: a new generation lacks those of older records", raw.MaxAge),
+		return Check{
+			"retention", Warning, fmt.Sprintf("raw records are kept for %v, events for longer: a new generation lacks those of older records", raw.MaxAge),
 			"keep raw records for as long as the events: TRIBUTARY_RAW_MAX_AGE, TRIBUTARY_EVENTS_MAX_AGE",
 		}
 	}
-	return check{Name: "retention", Verdict: verdictOK, Text: "raw records are kept for as long as the events: a replay makes all of them again"}
+	return Check{Name: "retention", Verdict: OK, Text: "raw records are kept for as long as the events: a replay makes all of them again"}
 }
 
 // checkDurability judges what a power failure loses.
-func checkDurability(raw streams.StreamStatus, servers []serverState) check {
+func checkDurability(raw streams.StreamStatus, servers []serverState) Check {
 	known, always, interval := false, false, time.Duration(0)
 	if len(servers) > 0 {
 		sync := servers[0].Data.Config
@@ -233,22 +234,22 @@ func checkDurability(raw streams.StreamStatus, servers []serverState) check {
 	alone := raw.Replicas < 2
 	switch {
 	case known && always && alone:
-		return check{Name: name, Verdict: verdictOK, Text: "every commit is synced to the disk before it is acknowledged"}
+		return Check{Name: name, Verdict: OK, Text: "every commit is synced to the disk before it is acknowledged"}
 	case known && always:
-		return check{
-			name, verdictWarning, "sync_interval is always on a cluster, which can damage a compressed stream on a server that restarts",
+		return Check{
+			name, Warning, "sync_interval is always on a cluster, which can damage a compressed stream on a server that restarts",
 			"leave sync_interval at its default, see deploy/recovery.md, Power failures",
 		}
 	case !alone:
-		return check{Name: name, Verdict: verdictOK, Text: fmt.Sprintf("%d replicas: nothing is lost while a majority keeps its power", raw.Replicas)}
+		return Check{Name: name, Verdict: OK, Text: fmt.Sprintf("%d replicas: nothing is lost while a majority keeps its power", raw.Replicas)}
 	case known:
-		return check{
-			name, verdictWarning, fmt.Sprintf("one server, which syncs every %v: a power failure loses what it has acknowledged since", interval),
+		return Check{
+			name, Warning, fmt.Sprintf("one server, which syncs every %v: a power failure loses what it has acknowledged since", interval),
 			"set sync_interval: always in jetstream of nats-server, or use three replicas",
 		}
 	}
-	return check{
-		name, verdictUnknown, "one server, which does not state its sync_interval to this user: with the default, a power failure loses up to 2 minutes of acknowledged records",
+	return Check{
+		name, Unknown, "one server, which does not state its sync_interval to this user: with the default, a power failure loses up to 2 minutes of acknowledged records",
 		"set sync_interval: always in jetstream of nats-server, unless it is, or use three replicas; an account that imports " + embedded.StateSubject + " of the system account sees which it is",
 	}
 }

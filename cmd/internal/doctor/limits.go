@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"tributary/cmd/internal/rights"
 	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/streams"
@@ -36,8 +37,8 @@ const (
 
 // limits judges how much of its limits the account uses, and the streams, and the servers that report theirs. At a limit
 // the broker stores nothing, not even heartbeats of workers. unknown is the check of a broker that shows no limits.
-func (x *examination) limits(ctx context.Context, list []streams.StreamStatus, servers []serverState, unknown check) (check, error) {
-	limits, err := streams.ReadLimits(ctx, x.js, x.config.Replicas, list)
+func (x *examination) limits(ctx context.Context, list []streams.StreamStatus, servers []serverState, unknown Check) (Check, error) {
+	limits, err := streams.ReadLimits(ctx, x.js, x.Topology.Replicas, list)
 	if err != nil {
 		return unknown, err
 	}
@@ -48,17 +49,17 @@ func (x *examination) limits(ctx context.Context, list []streams.StreamStatus, s
 			whose = "the account, the streams and the servers"
 		}
 	}
-	verdict := verdictOK
+	verdict := OK
 	var near []string
 	for _, l := range limits {
 		share := l.Share()
 		switch {
 		case share >= limitFull:
-			verdict = verdictProblem
+			verdict = Problem
 		case share < limitNear:
 			continue
-		case verdict == verdictOK:
-			verdict = verdictWarning
+		case verdict == OK:
+			verdict = Warning
 		}
 		text := fmt.Sprintf("%s: %d of %d", l.Name, l.Used, l.Max)
 		if l.Bytes {
@@ -68,11 +69,11 @@ func (x *examination) limits(ctx context.Context, list []streams.StreamStatus, s
 	}
 	switch {
 	case len(limits) == 0:
-		return check{Name: unknown.Name, Verdict: verdictOK, Text: "neither the account nor a stream has one"}, nil
+		return Check{Name: unknown.Name, Verdict: OK, Text: "neither the account nor a stream has one"}, nil
 	case near == nil:
-		return check{Name: unknown.Name, Verdict: verdictOK, Text: "less than 80% of each limit of " + whose + " is used"}, nil
+		return Check{Name: unknown.Name, Verdict: OK, Text: "less than 80% of each limit of " + whose + " is used"}, nil
 	}
-	return check{
+	return Check{
 		unknown.Name, verdict, strings.Join(near, ", "),
 		"raise the limit, or remove what is old; the workers go on by themselves (deploy/limits.md, Bound the disk)",
 	}, nil
@@ -83,7 +84,7 @@ func (x *examination) limits(ctx context.Context, list []streams.StreamStatus, s
 func (x *examination) servers(ctx context.Context, alone bool) (list []serverState) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	stop := x.denials.watch(func(denial) { cancel() }) // the check of durability reports it
+	stop := x.Denials.Watch(func(rights.Denial) { cancel() }) // the check of durability reports it
 	defer stop()
 	inbox := x.js.Conn().NewInbox()
 	sub, err := x.js.Conn().SubscribeSync(inbox)
@@ -108,9 +109,9 @@ func (x *examination) servers(ctx context.Context, alone bool) (list []serverSta
 }
 
 // full returns whether a limit is reached, so that silence of the workers may be its effect.
-func (d *diagnosis) full() bool {
+func (d *Diagnosis) full() bool {
 	for _, c := range d.Checks {
-		if c.Name == "limits" && c.Verdict == verdictProblem {
+		if c.Name == "limits" && c.Verdict == Problem {
 			return true
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"fmt"
@@ -13,8 +13,8 @@ import (
 // hang is how far the lines are indented on which a sentence goes on.
 const hang = 2
 
-// print writes the diagnosis for people, in lines of a width.
-func (d *diagnosis) print(w io.Writer, width int) error {
+// Print writes the diagnosis for people, in lines of a width. w must be safe for a terminal, see [terminal.Safe].
+func (d *Diagnosis) Print(w io.Writer, width int) error {
 	for i, part := range []struct {
 		table *terminal.Table
 		notes []string // below it
@@ -46,7 +46,7 @@ func (d *diagnosis) print(w io.Writer, width int) error {
 }
 
 // overviewTable has the broker, the workers and the sums over all partitions.
-func overviewTable(d *diagnosis) *terminal.Table {
+func overviewTable(d *Diagnosis) *terminal.Table {
 	t := &terminal.Table{Columns: []terminal.Column{{}, {Wrap: true}}}
 	t.Add("broker", fmt.Sprintf("%s, records up to %s in one message", d.Server, terminal.Size(d.MaxPayload)))
 	spread := fmt.Sprintf("%d partitions", len(d.Partitions))
@@ -93,7 +93,7 @@ func overviewTable(d *diagnosis) *terminal.Table {
 
 // addRewrites adds the sessions whose files had other records at places that were read before. That is no problem: both
 // versions are events. Records at places whose earlier records have expired are named, too.
-func addRewrites(t *terminal.Table, d *diagnosis) {
+func addRewrites(t *terminal.Table, d *Diagnosis) {
 	shown, more := 0, 0
 	for _, p := range d.Partitions {
 		more += p.RewrittenSessions
@@ -118,7 +118,7 @@ func addRewrites(t *terminal.Table, d *diagnosis) {
 }
 
 // partitionTable has the partitions that have records to process, or have stopped.
-func partitionTable(d *diagnosis) *terminal.Table {
+func partitionTable(d *Diagnosis) *terminal.Table {
 	t := terminal.NewTable("PARTITION", "WORKER", "DONE UP TO", "LAG", "OLDEST")
 	for _, p := range d.Partitions {
 		if p.Lag == 0 && p.Fault == "" {
@@ -134,7 +134,7 @@ func partitionTable(d *diagnosis) *terminal.Table {
 }
 
 // edgeTable has the edges.
-func edgeTable(d *diagnosis) *terminal.Table {
+func edgeTable(d *Diagnosis) *terminal.Table {
 	t := &terminal.Table{Columns: []terminal.Column{
 		{Head: "EDGE"}, {Head: "VERSION", Priority: 1}, {Head: "STATE"}, {Head: "SEEN"}, {Head: "FILES"}, {Head: "UNSENT"}, {Head: "HELD BACK", Priority: 2},
 	}}
@@ -158,7 +158,7 @@ func edgeTable(d *diagnosis) *terminal.Table {
 }
 
 // edgeNotes names the edges that skip hidden folders, or files that are no logs of agents that are known.
-func edgeNotes(d *diagnosis) []string {
+func edgeNotes(d *Diagnosis) []string {
 	var notes []string
 	for _, e := range d.Edges {
 		if e.Hidden > 0 {
@@ -174,7 +174,7 @@ func edgeNotes(d *diagnosis) []string {
 }
 
 // readerTable has how far subscriptions and exports are.
-func readerTable(d *diagnosis) *terminal.Table {
+func readerTable(d *Diagnosis) *terminal.Table {
 	t := &terminal.Table{Columns: []terminal.Column{
 		{Head: "READER", Wrap: true}, {Head: "GENERATION"}, {Head: "DONE UP TO", Priority: 1}, {Head: "BEHIND"}, {Head: "OLDEST"}, {Head: "STATE", Wrap: true},
 	}}
@@ -212,7 +212,7 @@ func readerState(r *events.ReaderStatus) string {
 }
 
 // streamTable has the streams.
-func streamTable(d *diagnosis) *terminal.Table {
+func streamTable(d *Diagnosis) *terminal.Table {
 	t := terminal.NewTable("STREAM", "MESSAGES", "SIZE", "REPLICAS", "LEADER")
 	for _, s := range d.Streams {
 		leader := s.Leader
@@ -225,11 +225,11 @@ func streamTable(d *diagnosis) *terminal.Table {
 }
 
 // checkTable has the checks.
-func checkTable(d *diagnosis) *terminal.Table {
+func checkTable(d *Diagnosis) *terminal.Table {
 	t := &terminal.Table{Columns: []terminal.Column{{Head: "CHECK"}, {Head: "VERDICT"}, {Wrap: true}}}
 	for _, c := range d.Checks {
 		t.Add(c.Name, c.Verdict, c.Text)
-		if c.Cure != "" && c.Verdict != verdictProblem { // the cures of problems are at the end
+		if c.Cure != "" && c.Verdict != Problem { // the cures of problems are at the end
 			t.Add("", "", c.Cure)
 		}
 	}

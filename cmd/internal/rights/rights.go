@@ -1,4 +1,6 @@
-package main
+// Package rights finds out which rights the broker denies to the user of a connection, with the line of its configuration
+// that grants each. The connection passes its errors to [Of] and [Denials.Note].
+package rights
 
 import (
 	"errors"
@@ -10,37 +12,37 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// denial is a right that the broker has denied to this user. The broker answers a request
+// Denial is a right that the broker has denied to this user. The broker answers a request
 // without the right to make it with an error of the connection alone, so the request itself
 // ends in a timeout.
-type denial struct {
+type Denial struct {
 	list    string // of the permissions: publish or subscribe
 	subject string
 }
 
 var denialText = regexp.MustCompile(`(?i)Permissions Violation for (Publish|Subscription) to "([^"]+)"`)
 
-// denialOf returns the right that an error of a connection denies.
-func denialOf(err error) (denial, bool) {
+// Of returns the right that an error of a connection denies.
+func Of(err error) (Denial, bool) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
-		return denial{}, false
+		return Denial{}, false
 	}
 	m := denialText.FindStringSubmatch(err.Error())
 	switch {
 	case m == nil:
-		return denial{}, false
+		return Denial{}, false
 	case strings.EqualFold(m[1], "publish"):
-		return denial{"publish", m[2]}, true
+		return Denial{"publish", m[2]}, true
 	default:
-		return denial{"subscribe", m[2]}, true
+		return Denial{"subscribe", m[2]}, true
 	}
 }
 
-// right is what the broker denies.
-func (d denial) right() string { return d.list + " to " + d.subject }
+// Right is what the broker denies.
+func (d Denial) Right() string { return d.list + " to " + d.subject }
 
-// cure names the line of the configuration that grants the right.
-func (d denial) cure() string {
+// Cure names the line of the configuration that grants the right.
+func (d Denial) Cure() string {
 	cure := `add "` + d.grant() + `" to "` + d.list + `" in the permissions of this user at the broker`
 	if d.list == "subscribe" {
 		cure = "set NATS_INBOX_PREFIX to the prefix that the user may subscribe to, or " + cure
@@ -69,7 +71,7 @@ var grantedTokens = []struct {
 }
 
 // grant is the subject that the configuration of the broker must list.
-func (d denial) grant() string {
+func (d Denial) grant() string {
 	if strings.HasPrefix(d.subject, "raw.") {
 		return "raw.*.*"
 	}
@@ -82,45 +84,44 @@ func (d denial) grant() string {
 	return d.subject
 }
 
-// denials are the rights that the broker has denied to this process.
-type denials struct {
-	mu    sync.Mutex
-	list  []denial
-	noted func(denial) // reports what is denied; nil while the log does
+// Denials are the rights that the broker has denied to a process. The zero value is ready for use, by several goroutines.
+type Denials struct {
+	mu       sync.Mutex
+	list     []Denial
+	watchers []*func(Denial)
 }
 
-// note notes a denial, and reports whether the log should have it.
-func (d *denials) note(one denial) bool {
+// Note notes a denial, and reports whether the log should have it: nobody watches.
+func (d *Denials) Note(one Denial) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !slices.Contains(d.list, one) {
 		d.list = append(d.list, one)
 	}
-	if d.noted != nil {
-		d.noted(one)
+	for _, noted := range d.watchers {
+		(*noted)(one)
 	}
-	return d.noted == nil
+	return len(d.watchers) == 0
 }
 
-// watch calls noted with each denial, instead of logging it, until stop is called. noted must not
-// use the denials.
-func (d *denials) watch(noted func(denial)) (stop func()) {
+// Watch calls noted with each denial, instead of logging it, until stop is called. noted must not use the denials.
+func (d *Denials) Watch(noted func(Denial)) (stop func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.noted = noted
+	d.watchers = append(d.watchers, &noted)
 	return func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.noted = nil
+		d.watchers = slices.DeleteFunc(d.watchers, func(w *func(Denial)) bool { return w == &noted })
 	}
 }
 
-// last returns the newest one.
-func (d *denials) last() (denial, bool) {
+// Last returns the newest one.
+func (d *Denials) Last() (Denial, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.list) == 0 {
-		return denial{}, false
+		return Denial{}, false
 	}
 	return d.list[len(d.list)-1], true
 }

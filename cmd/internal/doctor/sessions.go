@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"context"
@@ -47,7 +47,7 @@ func (x *examination) sessions(ctx context.Context) error {
 }
 
 // describeRecords states how many events the records of sessions lack.
-func (d *diagnosis) describeRecords() string {
+func (d *Diagnosis) describeRecords() string {
 	switch r := &d.Records; {
 	case !r.Kept && r.Behind == 0:
 		return "no event yet"

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 	"tributary/pipeline/subscribe"
 )
 
-// exported is how far the export at a place is.
-type exported struct {
+// Exported is how far the export at a place is.
+type Exported struct {
 	Place string `json:"place"`
 	events.ReaderStatus
 }
@@ -33,32 +33,21 @@ func (x *examination) subscriptions(ctx context.Context) (err error) {
 	return err
 }
 
-// exports reads how far the exports are at places that the user names.
-func (x *examination) exports(ctx context.Context, places []string) error {
-	for _, text := range places {
-		p, err := parsePlace("--export", text)
-		if err != nil {
-			return usageError{err}
-		}
-		cfg := export.Config{Dir: p.dir, Logger: x.log}
-		if p.bucket != "" {
-			if cfg.Bucket, err = x.config.bucket(p); err != nil {
-				return err
-			}
-			cfg.Bucket.Limit = storeLimit
-		}
-		is, err := export.ReadStatus(ctx, x.js, cfg)
+// exports reads how far the exports are.
+func (x *examination) exports(ctx context.Context) error {
+	for _, e := range x.Exports {
+		is, err := export.ReadStatus(ctx, x.js, e.Config)
 		if err != nil {
 			return err
 		}
-		x.d.Exports = append(x.d.Exports, exported{text, is})
-		x.d.judgeReader("export "+terminal.OneLine(text), &is, "run it again, which goes on behind them")
+		x.d.Exports = append(x.d.Exports, Exported{e.Place, is})
+		x.d.judgeReader("export "+terminal.OneLine(e.Place), &is, "run it again, which goes on behind them")
 	}
 	return nil
 }
 
 // judgeReader finds what a reader has lost, and what it is about to lose.
-func (d *diagnosis) judgeReader(name string, r *events.ReaderStatus, cure string) {
+func (d *Diagnosis) judgeReader(name string, r *events.ReaderStatus, cure string) {
 	switch {
 	case r.Expired > 0:
 		d.Problems = append(d.Problems, fmt.Sprintf("%s: up to %s behind those stored at %s expired before they were read: raise TRIBUTARY_EVENTS_MAX_AGE of the workers, and %s",

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ const maxShownGaps = 10
 
 // judgeGaps finds the sessions with gaps that were found since a time: records are missing.
 // Records that have expired are no problem.
-func (d *diagnosis) judgeGaps(since time.Time) {
+func (d *Diagnosis) judgeGaps(since time.Time) {
 	shown, more := 0, 0
 	for _, p := range d.Partitions {
 		isProblem := func(s events.SessionGaps) bool { return !s.Expired && !found(s).Before(since) }
@@ -64,7 +64,7 @@ func gapProblem(s events.SessionGaps) string {
 
 // expired returns how many of the sessions that are named miss nothing but records that have
 // expired.
-func (d *diagnosis) expired() (n int) {
+func (d *Diagnosis) expired() (n int) {
 	for _, p := range d.Partitions {
 		for _, s := range p.Gaps {
 			if s.Expired {
