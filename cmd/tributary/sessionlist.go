@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"tributary/cmd/internal/figures"
 	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
 	"tributary/pipeline/sessions"
@@ -19,7 +20,7 @@ import (
 // sessionTable returns sessions for people, for lines of a width, with costs if pricing is not nil. Titles have the room that they
 // need before less important columns. An id is cut to a beginning that no other session of the list has, unless lines have
 // any width.
-func sessionTable(list []sessionView, pricing *pricing, now time.Time, width int) *terminal.Table {
+func sessionTable(list []sessionView, pricing *figures.Pricing, now time.Time, width int) *terminal.Table {
 	t := &terminal.Table{Columns: []terminal.Column{
 		{Head: "SESSION", Text: true},
 		{Head: "AGENT", Priority: 5},
@@ -62,7 +63,7 @@ func sessionTable(list []sessionView, pricing *pricing, now time.Time, width int
 			values = append(values, terminal.Thousands(v.unread))
 		}
 		if pricing != nil {
-			values = append(values, pricing.of(v.usage()).text())
+			values = append(values, pricing.Cost(v.usage()).Text())
 		}
 		values = append(values, projectText(v))
 		if repositories {
@@ -200,14 +201,14 @@ func (v *sessionView) usage() map[string]*sessions.Billed {
 }
 
 // sessionFoot returns the last row of a table of sessions: their sum.
-func sessionFoot(t *terminal.Table, total *sessionView, list []sessionView, pricing *pricing) []string {
+func sessionFoot(t *terminal.Table, total *sessionView, list []sessionView, pricing *figures.Pricing) []string {
 	values := map[string]string{
 		"SESSION": "all", "ACTIVE": activeTime(total.ActiveMS), "EVENTS": terminal.Thousands(total.Events), "TOKENS": terminal.Thousands(total.Usage.Total),
 		"CALLS": terminal.Thousands(total.Calls), "FAILED": terminal.Thousands(total.Failures), "ERRORS": terminal.Thousands(total.Errors),
 		"UNREAD": terminal.Thousands(total.unread), "TITLE": terminal.Plural(len(list), "session"),
 	}
 	if pricing != nil {
-		values["COST"] = pricing.sum(list).text()
+		values["COST"] = totalCost(list, pricing).Text()
 	}
 	foot := make([]string, len(t.Columns))
 	for i, c := range t.Columns {
@@ -245,7 +246,7 @@ func ago(t, now time.Time) string {
 }
 
 // printSession prints a session with everything that is known about it.
-func printSession(a *app, v *sessionView, pricing *pricing, now time.Time) error {
+func printSession(a *app, v *sessionView, pricing *figures.Pricing, now time.Time) error {
 	width := terminal.TableWidth(a.stdout)
 	var b strings.Builder
 	lines := terminal.NewLines(&b, width, nil, terminal.Column{Width: 12}, terminal.Column{})
@@ -292,7 +293,7 @@ func printSession(a *app, v *sessionView, pricing *pricing, now time.Time) error
 		add("errors", terminal.Thousands(v.Errors)+", the last: "+v.LastError)
 	}
 	add("last prompt", v.LastPrompt)
-	add("cost", costText(pricing.of(v.usage()), v.Usage.VendorCost))
+	add("cost", costText(pricing.Cost(v.usage()), v.Usage.VendorCost))
 	for _, t := range []*terminal.Table{modelTable(v, pricing), toolTable(v)} {
 		if len(t.Rows) > 0 {
 			b.WriteByte('\n')
@@ -302,7 +303,7 @@ func printSession(a *app, v *sessionView, pricing *pricing, now time.Time) error
 		}
 	}
 	_, err := io.WriteString(a.stdout, b.String())
-	pricing.report(a.stderr)
+	reportPrices(a.stderr, pricing, []sessionView{*v})
 	return err
 }
 
@@ -327,7 +328,7 @@ var titleSources = map[sessions.TitleSource]string{
 }
 
 // modelTable has the tokens of a session by model, and what they cost.
-func modelTable(v *sessionView, pricing *pricing) *terminal.Table {
+func modelTable(v *sessionView, pricing *figures.Pricing) *terminal.Table {
 	t := &terminal.Table{Columns: []terminal.Column{
 		{Head: "MODEL", Text: true},
 		{Head: "INPUT", Right: true, Priority: 4},
@@ -338,12 +339,11 @@ func modelTable(v *sessionView, pricing *pricing) *terminal.Table {
 		{Head: "TOTAL", Right: true},
 		{Head: "COST", Right: true},
 	}}
-	clear(pricing.missing) // each model is priced again
 	used := v.usage()
 	for _, m := range v.Models {
 		t.Rows = append(t.Rows, []string{
 			terminal.OrDash(m.Model), terminal.Thousands(m.Input), terminal.Thousands(m.CacheRead), terminal.Thousands(m.CacheWrite), terminal.Thousands(m.Output), terminal.Thousands(m.Reasoning), terminal.Thousands(m.Total),
-			pricing.of(map[string]*sessions.Billed{m.Model: used[m.Model]}).text(),
+			pricing.Cost(map[string]*sessions.Billed{m.Model: used[m.Model]}).Text(),
 		})
 	}
 	return t

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/cmd/internal/conversation"
+	"tributary/cmd/internal/figures"
 	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
 	"tributary/pipeline/events"
@@ -32,7 +33,7 @@ type readFlags struct {
 	providers                   []string
 
 	selection
-	pricing *pricing
+	pricing *figures.Pricing
 }
 
 // selection is which items of a conversation are printed.
@@ -196,12 +197,12 @@ func sessionEvents(ctx context.Context, a *app, js jetstream.JetStream, id event
 func printConversation(ctx context.Context, a *app, f *readFlags, t *transcript.Transcript, v *sessionView) (printed int, err error) {
 	if f.output == "json" {
 		printed, err = f.print(t, jsonConversation{a.stdout, f.pricing})
-		f.reportPrices(a, v)
+		reportPrices(a.stderr, f.pricing, []sessionView{*v})
 		return printed, err
 	}
 	cost := func(models map[string]*sessions.Billed) string {
-		if c := f.pricing.of(models); c.priced {
-			return c.text()
+		if c := f.pricing.Cost(models); c.Priced {
+			return c.Text()
 		}
 		return ""
 	}
@@ -219,7 +220,7 @@ func printConversation(ctx context.Context, a *app, f *readFlags, t *transcript.
 		printed, err = f.print(t, w)
 	}
 	ended := wait()
-	f.reportPrices(a, v)
+	reportPrices(a.stderr, f.pricing, []sessionView{*v})
 	if ended != nil || errors.Is(err, syscall.EPIPE) && out != a.stdout { // the reader has left the pager
 		return max(printed, 1), ended
 	}
@@ -285,17 +286,10 @@ func (f *readFlags) printTurn(t *transcript.Transcript, turn *transcript.Turn, w
 	return printed, nil
 }
 
-// reportPrices states which prices were used, and what has none in the whole session.
-func (f *readFlags) reportPrices(a *app, v *sessionView) {
-	clear(f.pricing.missing) // each turn has noted what has no price, too
-	f.pricing.of(v.usage())
-	f.pricing.report(a.stderr)
-}
-
 // jsonConversation prints a conversation as JSON.
 type jsonConversation struct {
 	w       io.Writer
-	pricing *pricing
+	pricing *figures.Pricing
 }
 
 // Heading prints nothing: every line is a turn or an item.
@@ -306,8 +300,8 @@ func (j jsonConversation) Turn(t *transcript.Turn) error {
 	return terminal.WriteJSON(j.w, &struct {
 		Type string `json:"type"`
 		*transcript.Turn
-		costJSON
-	}{"turn", t, j.pricing.of(t.Models).json()})
+		figures.CostJSON
+	}{"turn", t, j.pricing.Cost(t.Models).JSON()})
 }
 
 // Item prints an item.
@@ -317,6 +311,6 @@ func (j jsonConversation) Item(i *transcript.Item) error {
 	}
 	return terminal.WriteJSON(j.w, &struct {
 		*transcript.Item
-		costJSON
-	}{i, j.pricing.of(i.Models).json()})
+		figures.CostJSON
+	}{i, j.pricing.Cost(i.Models).JSON()})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/figures"
 	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
 	"tributary/pipeline/events"
@@ -44,7 +45,7 @@ type sessionView struct {
 	Pinned          bool   `json:"pinned"`
 	TitleVersion    uint64 `json:"title_version"`    // number of changes of a title that was set
 	MetadataVersion uint64 `json:"metadata_version"` // number of changes of title and pin
-	costJSON
+	figures.CostJSON
 
 	unread int64 // dead letters, where the caller knows them
 }
@@ -211,7 +212,7 @@ API calls in other sessions once.
 }
 
 // listSessions prints the sessions that a filter selects.
-func listSessions(ctx context.Context, a *app, f *sessionFilter, pricing *pricing, sort, output string, limit int) error {
+func listSessions(ctx context.Context, a *app, f *sessionFilter, pricing *figures.Pricing, sort, output string, limit int) error {
 	if err := checkOutput(output, "table", "json"); err != nil {
 		return err
 	}
@@ -233,7 +234,7 @@ func listSessions(ctx context.Context, a *app, f *sessionFilter, pricing *pricin
 	defer js.Conn().Close()
 	set := &sessionTitles{app: a, nc: js.Conn()}
 	pinned := set.pinned(ctx)
-	top := topList[sessionView]{limit: limit, order: order}
+	top := figures.Top[sessionView]{Limit: limit, Order: order}
 	view, unreadable, err := openSummaries(ctx, a, js)
 	if err != nil {
 		return a.noStream(err)
@@ -247,18 +248,18 @@ func listSessions(ctx context.Context, a *app, f *sessionFilter, pricing *pricin
 			return nil
 		}
 		v := sessionView{Summary: s, Pinned: pinned[titles.Key{Source: s.Source, SessionID: s.Session}]}
-		v.costJSON = pricing.of(v.usage()).json()
-		return top.add(&v)
+		v.CostJSON = pricing.Cost(v.usage()).JSON()
+		top.Add(&v)
+		return nil
 	})
 	if err != nil {
 		return err
 	}
-	list := top.sorted()
-	clear(pricing.missing) // of sessions that are not printed
+	list := top.Sorted()
 	for i := range list {
-		cost := pricing.of(list[i].usage()).json()
+		cost := list[i].CostJSON
 		list[i] = set.view(ctx, list[i].Summary)
-		list[i].costJSON = cost
+		list[i].CostJSON = cost
 	}
 	if output == "json" {
 		for i := range list {
@@ -267,7 +268,6 @@ func listSessions(ctx context.Context, a *app, f *sessionFilter, pricing *pricin
 			}
 		}
 	} else {
-		clear(pricing.missing) // the table prices each session again
 		width := terminal.TableWidth(a.stdout)
 		if err := sessionTable(list, pricing, now, width).Write(a.stdout, width); err != nil {
 			return err
@@ -276,10 +276,10 @@ func listSessions(ctx context.Context, a *app, f *sessionFilter, pricing *pricin
 	if len(list) == 0 {
 		fmt.Fprintf(a.stderr, "no such session in generation %s\n", a.config.Generation)
 	}
-	if top.left > 0 {
-		fmt.Fprintf(a.stderr, "left out by --limit: %s\n", terminal.Plural(top.left, "session"))
+	if top.Left > 0 {
+		fmt.Fprintf(a.stderr, "left out by --limit: %s\n", terminal.Plural(top.Left, "session"))
 	}
-	pricing.report(a.stderr)
+	reportPrices(a.stderr, pricing, list)
 	return unreadable.err()
 }
 
@@ -318,7 +318,7 @@ of its id is enough if no other session has the same. -o json prints the record.
 }
 
 // showSession prints the session of an id or of the beginning of one.
-func showSession(ctx context.Context, a *app, source envelopes.Source, id string, pricing *pricing, output string) error {
+func showSession(ctx context.Context, a *app, source envelopes.Source, id string, pricing *figures.Pricing, output string) error {
 	js, err := a.jetStreamLive(ctx)
 	if err != nil {
 		return err
@@ -339,7 +339,7 @@ func showSession(ctx context.Context, a *app, source envelopes.Source, id string
 	now := time.Now()
 	set := &sessionTitles{app: a, nc: js.Conn()}
 	v := set.view(ctx, fold.Summary(now))
-	v.costJSON = pricing.of(v.usage()).json()
+	v.CostJSON = pricing.Cost(v.usage()).JSON()
 	if output == "json" {
 		err = terminal.WriteJSON(a.stdout, &v)
 	} else {

@@ -4,18 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
-	"math"
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/figures"
 	"tributary/cmd/internal/terminal"
-	"tributary/pipeline/events"
 	"tributary/pipeline/sessions"
-	"tributary/pipeline/sessions/summaries"
 )
 
 // statsFlags are the flags of stats.
@@ -89,8 +85,8 @@ tokens_output are the old names of input and output, and end with the next relea
 	pricesFlags(flags, &f.prices, &f.providers)
 	flags.StringVar(&f.sort, "sort", "", "`column` that rows are sorted by, such as cost_usd or calls:asc; without it periods, then total")
 	columns := texts(sessions.Dimensions)
-	for _, figure := range statsFigures {
-		columns = append(columns, figure.name)
+	for _, figure := range figures.Figures {
+		columns = append(columns, figure.Name)
 	}
 	completeFlag(cmd, "sort", columns)
 	flags.IntVar(&f.limit, "limit", 0, "print only so many rows, the first ones; 0 for all")
@@ -102,40 +98,42 @@ tokens_output are the old names of input and output, and end with the next relea
 // comparePrevious is the value of --compare.
 const comparePrevious = "previous"
 
-// query returns what the flags select: events of the stream, and sums of them.
-func (f *statsFlags) query(now time.Time) (events.Query, sessions.StatsQuery, error) {
-	events := events.Query{Session: f.session}
-	q := sessions.StatsQuery{Project: f.project, Models: true}
+// query returns what the flags select.
+func (f *statsFlags) query(now time.Time) (figures.Query, error) {
+	q := figures.Query{Session: f.session, Stats: sessions.StatsQuery{Project: f.project}, Sort: f.sort, Limit: f.limit}
 	named := map[sessions.Dimension]bool{}
 	for _, name := range f.by {
 		d := sessions.Dimension(name)
 		if !d.Valid() {
-			return events, q, usageError{fmt.Errorf("--by %q: write some of %s, label:NAME, separated by commas", name, joined(sessions.Dimensions))}
+			return q, usageError{fmt.Errorf("--by %q: write some of %s, label:NAME, separated by commas", name, joined(sessions.Dimensions))}
 		}
 		if !named[d] {
 			named[d] = true
-			q.By = append(q.By, d)
+			q.Stats.By = append(q.Stats.By, d)
 		}
 	}
 	var err error
-	if q.Zone, err = time.LoadLocation(f.zone); err != nil {
-		return events, q, usageError{fmt.Errorf("--tz %q: write Local, UTC or a name such as Europe/Berlin", f.zone)}
+	if q.Stats.Zone, err = time.LoadLocation(f.zone); err != nil {
+		return q, usageError{fmt.Errorf("--tz %q: write Local, UTC or a name such as Europe/Berlin", f.zone)}
 	}
-	if q.Since, err = parseTimeIn("since", f.since, now, q.Zone); err != nil {
-		return events, q, err
+	if q.Stats.Since, err = parseTimeIn("since", f.since, now, q.Stats.Zone); err != nil {
+		return q, err
 	}
-	if q.Until, err = parseTimeIn("until", f.until, now, q.Zone); err != nil {
-		return events, q, err
+	if q.Stats.Until, err = parseTimeIn("until", f.until, now, q.Stats.Zone); err != nil {
+		return q, err
 	}
 	if f.limit < 0 {
-		return events, q, usageError{fmt.Errorf("--limit %d: write a number from 0 on", f.limit)}
+		return q, usageError{fmt.Errorf("--limit %d: write a number from 0 on", f.limit)}
 	}
-	events.Source, err = parseSource(f.source)
-	return events, q, err
+	if q.Source, err = parseSource(f.source); err != nil {
+		return q, err
+	}
+	q.Before, err = f.compared(q.Stats, now)
+	return q, err
 }
 
-// previous returns the query of the period before the one of q, nil if the flags do not compare.
-func (f *statsFlags) previous(q sessions.StatsQuery, now time.Time) (*sessions.StatsQuery, error) {
+// compared returns the query of the period before the one of q, nil if the flags do not compare.
+func (f *statsFlags) compared(q sessions.StatsQuery, now time.Time) (*sessions.StatsQuery, error) {
 	if f.compare == "" {
 		return nil, nil
 	}
@@ -147,21 +145,11 @@ func (f *statsFlags) previous(q sessions.StatsQuery, now time.Time) (*sessions.S
 			return nil, usageError{fmt.Errorf("--compare previous: no %s is in both periods: leave %s out of --by", d, d)}
 		}
 	}
-	until := q.Until
-	if until.IsZero() {
-		until = now
-	}
-	if q.Since.IsZero() || !q.Since.Before(until) {
+	before, ok := figures.Before(q, now)
+	if !ok {
 		return nil, usageError{errors.New("--compare previous: pass --since, before --until, for the period to compare")}
 	}
-	q.Until = q.Since
-	days := int(math.Round(until.Sub(q.Since).Hours() / 24))
-	if q.Since.In(q.Zone).AddDate(0, 0, days).Equal(until) { // a day at a change of the clock has not 24 hours
-		q.Since = q.Since.In(q.Zone).AddDate(0, 0, -days)
-	} else {
-		q.Since = q.Since.Add(-until.Sub(q.Since))
-	}
-	return &q, nil
+	return &before, nil
 }
 
 // printStats prints the statistics that the flags select.
@@ -169,22 +157,17 @@ func printStats(ctx context.Context, a *app, f *statsFlags) error {
 	if err := checkOutput(f.output, "table", "json", "csv"); err != nil {
 		return err
 	}
-	now := time.Now()
-	events, q, err := f.query(now)
+	q, err := f.query(time.Now())
 	if err != nil {
 		return err
 	}
-	previous, err := f.previous(q, now)
+	pricing, err := newPricing(f.prices, f.providers)
 	if err != nil {
 		return err
 	}
-	list := statsList{dimensions: q.Dimensions(), compared: previous != nil}
-	list.lines.limit = f.limit
-	if list.lines.order, err = list.order(f.sort); err != nil {
-		return err
-	}
-	if list.pricing, err = newPricing(f.prices, f.providers); err != nil {
-		return err
+	list, err := figures.New(q, pricing)
+	if err != nil {
+		return usageError{fmt.Errorf("--sort %q: write one of %s, and :asc or :desc behind it for the direction", f.sort, strings.Join(list.Sortable(), ", "))}
 	}
 	js, err := a.jetStreamLive(ctx)
 	if err != nil {
@@ -192,55 +175,43 @@ func printStats(ctx context.Context, a *app, f *statsFlags) error {
 	}
 	defer js.Conn().Close()
 	view, unreadable, err := openSummaries(ctx, a, js)
+	if err == nil {
+		err = list.Read(ctx, view)
+	}
 	if err != nil {
 		return a.noStream(err)
 	}
-	sum := func(q sessions.StatsQuery, add func(*sessions.Row) error) (sessions.Copies, error) {
-		steps, err := statsSteps(ctx, a, js, view, events, &q, unreadable)
-		if err != nil {
-			return sessions.Copies{}, err
-		}
-		return sessions.Stats(steps, q, sessions.Memory{}, add)
-	}
-	if previous != nil {
-		if _, err := sum(*previous, list.addPrevious); err != nil {
-			return a.noStream(err)
-		}
-	}
-	copies, err := sum(q, list.add)
-	if err != nil {
-		return a.noStream(err)
-	}
-	list.finish(f.sort == "")
 	switch f.output {
 	case "json":
-		err = list.json(terminal.JSONWriter(a.stdout))
+		err = writeStatsJSON(terminal.JSONWriter(a.stdout), list)
 	case "csv":
-		err = list.csv(a.stdout)
+		err = writeStatsCSV(a.stdout, list)
 	default:
-		err = list.table().Write(a.stdout, terminal.TableWidth(a.stdout))
+		err = statsTable(list).Write(a.stdout, terminal.TableWidth(a.stdout))
 	}
 	if err != nil {
 		return err
 	}
-	list.report(a, copies)
+	reportStats(a, list, pricing)
 	return unreadable.err()
 }
 
-// report states what the rows leave out.
-func (l *statsList) report(a *app, copies sessions.Copies) {
-	if len(l.rows) == 0 {
+// reportStats states what the rows leave out.
+func reportStats(a *app, l *figures.List, pricing *figures.Pricing) {
+	if len(l.Rows) == 0 {
 		fmt.Fprintf(a.stderr, "no such event in generation %s\n", a.config.Generation)
 	}
-	if l.lines.left > 0 {
-		fmt.Fprintf(a.stderr, "left out by --limit: %s\n", terminal.Plural(l.lines.left, "row"))
+	if l.Left > 0 {
+		fmt.Fprintf(a.stderr, "left out by --limit: %s\n", terminal.Plural(l.Left, "row"))
 	}
-	if copies.Calls > 0 {
-		fmt.Fprintf(a.stderr, "left out: %s tokens of %s that other sessions have, too\n", terminal.Thousands(copies.Usage.Total()), terminal.Plural(int(copies.Calls), "API call"))
+	if l.Copies.Calls > 0 {
+		fmt.Fprintf(a.stderr, "left out: %s tokens of %s that other sessions have, too\n", terminal.Thousands(l.Copies.Usage.Total()), terminal.Plural(int(l.Copies.Calls), "API call"))
 	}
-	l.pricing.report(a.stderr)
-	if vendors := l.total.Usage.CostUSD; vendors > 0 {
-		fmt.Fprintf(a.stderr, "vendors state a cost of their own: %s\n", dollars(vendors))
+	fmt.Fprintf(a.stderr, "prices: %s\n", pricing.Source())
+	reportUnpriced(a.stderr, "no price", l.Unpriced())
+	reportUnpriced(a.stderr, "no price in the period before", l.UnpricedBefore())
+	if vendors := l.Total.Usage.CostUSD; vendors > 0 {
+		fmt.Fprintf(a.stderr, "vendors state a cost of their own: %s\n", figures.Dollars(vendors))
 	}
 }
 
@@ -268,15 +239,4 @@ func (u *unreadable) err() error {
 		return nil
 	}
 	return partlyError(terminal.Plural(len(u.seen), "event") + " could not be read")
-}
-
-// statsSteps returns the steps of the events that statistics need: with limits of time or a project, those from the
-// first event of the sessions in question on.
-func statsSteps(ctx context.Context, a *app, js jetstream.JetStream, view *summaries.View, events events.Query, q *sessions.StatsQuery, unreadable *unreadable) (iter.Seq2[sessions.Step, error], error) {
-	if q.Since.IsZero() && q.Until.IsZero() && q.Project == "" {
-		return summaries.Steps(ctx, js, a.config.Generation, events, unreadable.add), nil
-	}
-	return view.Steps(ctx, events, func(r *summaries.Record) bool {
-		return (q.Since.IsZero() || !r.LastSeen.Before(q.Since)) && (q.Until.IsZero() || r.FirstSeen.Before(q.Until)) && r.InProject(q.Project)
-	})
 }

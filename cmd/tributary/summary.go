@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"tributary/cmd/internal/figures"
 	"tributary/cmd/internal/printer"
 	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
@@ -72,7 +73,7 @@ func (s *summary) views(now time.Time, set map[titles.Key]titles.Session) []sess
 
 // write prints the sessions as a table, with costs if pricing is not nil, and what they have in total. set are the titles and
 // pins that were set.
-func (s *summary) write(p *printer.Pretty, set map[titles.Key]titles.Session, pricing *pricing, now time.Time) error {
+func (s *summary) write(p *printer.Pretty, set map[titles.Key]titles.Session, pricing *figures.Pricing, now time.Time) error {
 	list := s.views(now, set)
 	t := sessionTable(list, pricing, now, p.Width())
 	t.Style = func(line string) string { return p.Style(terminal.Bold, line) }
@@ -104,7 +105,7 @@ func (s *summary) write(p *printer.Pretty, set map[titles.Key]titles.Session, pr
 		line("dead letters", terminal.Thousands(total.unread)+": tributary dlq ls lists them")
 	}
 	if pricing != nil {
-		pricing.report(&b)
+		reportPrices(&b, pricing, list)
 	}
 	_, err := p.Write(b.Bytes())
 	return err

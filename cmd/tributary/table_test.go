@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"tributary/cmd/internal/figures"
 	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
 	"tributary/pipeline/sessions"
@@ -46,8 +47,8 @@ func compareTableFor(t *testing.T, name string, tab func(width int) *terminal.Ta
 	compareWithFile(t, filepath.Join("testdata", "tables", name), b.String())
 }
 
-// statsTable returns rows that are wide in every column.
-func statsTable(t *testing.T) *terminal.Table {
+// wideTable returns rows that are wide in every column.
+func wideTable(t *testing.T) *terminal.Table {
 	t.Helper()
 	priceList, err := prices.Read(strings.NewReader(`{"claude-opus-4-5-20251101":{"input_cost_per_token":5e-6,"output_cost_per_token":25e-6,"cache_read_input_token_cost":5e-7,"cache_creation_input_token_cost":6.25e-6}}`))
 	if err != nil {
@@ -61,33 +62,27 @@ func statsTable(t *testing.T) *terminal.Table {
 		r.Measured.Merge(sessions.Latencies{420: 10, 520: 1})
 		return &r
 	}
-	l := &statsList{
-		dimensions: []sessions.Dimension{sessions.ByDay, sessions.ByModel, sessions.ByProject},
-		pricing:    &pricing{table: priceList, found: map[string]foundPrice{}, missing: map[string]*missingPrice{}},
-		lines:      topList[statsLine]{order: moreTokens},
+	l, err := figures.New(figures.Query{Stats: sessions.StatsQuery{By: []sessions.Dimension{sessions.ByDay, sessions.ByModel, sessions.ByProject}}}, figures.NewPricing(priceList, "", nil))
+	if err != nil {
+		t.Fatal(err)
 	}
 	for _, r := range []*sessions.Row{
 		row("2026-03-10", "gpt-5-mini\x1b[31m", "/srv/x", 7),
 		row("2026-03-09", "claude-opus-4-5-20251101", "/home/ada/src/a project with a long name of 日本語 characters/ledger", 123_456),
 		row("2026-03-09", "", "", 12),
 	} {
-		if err := l.add(r); err != nil {
-			t.Fatal(err)
-		}
+		l.Add(r)
 	}
-	l.finish(true)
-	return l.table()
+	l.Finish()
+	return statsTable(l)
 }
 
 // comparedTable returns repositories of two periods: one that is in both, one that is new, and one that is gone.
 func comparedTable(t *testing.T) *terminal.Table {
 	t.Helper()
-	l := &statsList{dimensions: []sessions.Dimension{sessions.ByRepository}, compared: true}
-	var err error
-	if l.pricing, err = newPricing("", nil); err != nil {
-		t.Fatal(err)
-	}
-	if l.lines.order, err = l.order("delta_total"); err != nil {
+	q := sessions.StatsQuery{By: []sessions.Dimension{sessions.ByRepository}}
+	l, err := figures.New(figures.Query{Stats: q, Before: &q, Sort: "delta_total"}, figures.BuiltinPricing())
+	if err != nil {
 		t.Fatal(err)
 	}
 	row := func(repository, model string, n int64) *sessions.Row {
@@ -97,18 +92,12 @@ func comparedTable(t *testing.T) *terminal.Table {
 			Sums: sessions.Sums{Events: n, Usage: u, Calls: n / 3, ActiveNS: n * int64(time.Second)},
 		}
 	}
-	for _, add := range []error{
-		l.addPrevious(row("github.com/acme/shop", "claude-opus-4-5", 40_000)),
-		l.addPrevious(row("github.com/acme/till", "no such model", 7000)),
-		l.add(row("github.com/acme/shop", "claude-opus-4-5", 50_000)),
-		l.add(row("", "claude-opus-4-5", 1000)),
-	} {
-		if add != nil {
-			t.Fatal(add)
-		}
-	}
-	l.finish(false)
-	return l.table()
+	l.AddBefore(row("github.com/acme/shop", "claude-opus-4-5", 40_000))
+	l.AddBefore(row("github.com/acme/till", "no such model", 7000))
+	l.Add(row("github.com/acme/shop", "claude-opus-4-5", 50_000))
+	l.Add(row("", "claude-opus-4-5", 1000))
+	l.Finish()
+	return statsTable(l)
 }
 
 // TestTablesFitTheTerminal has the tables of the commands at three widths.
@@ -116,7 +105,7 @@ func TestTablesFitTheTerminal(t *testing.T) {
 	t.Parallel()
 	t.Run("stats", func(t *testing.T) {
 		t.Parallel()
-		compareTable(t, "stats", func() *terminal.Table { return statsTable(t) })
+		compareTable(t, "stats", func() *terminal.Table { return wideTable(t) })
 	})
 	t.Run("stats compared", func(t *testing.T) {
 		t.Parallel()

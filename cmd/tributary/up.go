@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/figures"
 	"tributary/cmd/internal/progress"
 	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/embedded"
@@ -100,9 +101,9 @@ type up struct {
 	anyPort       bool // where the address is in use, any free port will do
 	again         bool // events of another revision are made again
 	ship          ship.Config
-	data          string   // folder of the server
-	pricing       *pricing // nil for no costs
-	next          string   // the generation to make of the events of another revision; empty for none
+	data          string           // folder of the server
+	pricing       *figures.Pricing // nil for no costs
+	next          string           // the generation to make of the events of another revision; empty for none
 
 	js       jetstream.JetStream
 	topology streams.Topology // that the worker works on

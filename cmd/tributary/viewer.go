@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tributary/cmd/internal/figures"
 	"tributary/cmd/internal/printer"
 	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
@@ -29,7 +30,7 @@ type viewer struct {
 
 	mu       sync.Mutex
 	summary  *summary
-	pricing  *pricing // nil for no costs
+	pricing  *figures.Pricing // nil for no costs
 	events   int
 	letters  int
 	reported int // events and letters, when the summary was printed
@@ -37,7 +38,7 @@ type viewer struct {
 
 // newViewer returns a viewer of everything that is stored from now on, in a generation or, when it is not named, in the
 // live one, whichever that is.
-func newViewer(ctx context.Context, a *app, js jetstream.JetStream, pricing *pricing, named bool) (*viewer, error) {
+func newViewer(ctx context.Context, a *app, js jetstream.JetStream, pricing *figures.Pricing, named bool) (*viewer, error) {
 	last, err := lastPositions(ctx, a, js)
 	if err != nil {
 		return nil, err
@@ -183,9 +184,6 @@ func (v *viewer) sumUp(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	v.reported = v.events + v.letters
-	if v.pricing != nil {
-		clear(v.pricing.missing) // of an earlier table
-	}
 	return errors.Join(v.summary.write(v.printer, set, v.pricing, time.Now()), context.Cause(ctx))
 }
 

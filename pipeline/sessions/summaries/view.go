@@ -264,9 +264,9 @@ func (v *View) decode(m jetstream.Msg, meta *jetstream.MsgMetadata) (r Record, e
 // Steps iterates over the steps of all events of the sessions that wanted selects by their records, and of those with
 // events that are not in their records yet, in the order of the stream; q selects among them by source, session and
 // type. It reads the stream from the first event of these sessions on, and the events of no others where they are few.
-// Without records it iterates over the events of all sessions.
+// Without records, and if wanted is nil, it iterates over the events of all sessions.
 func (v *View) Steps(ctx context.Context, q events.Query, wanted func(*Record) bool) (iter.Seq2[sessions.Step, error], error) {
-	if !v.kept || q.Session != "" {
+	if !v.kept || q.Session != "" || wanted == nil {
 		return Steps(ctx, v.js, v.generation, q, v.unreadable), nil
 	}
 	first, err := v.firsts(ctx, q, wanted)

@@ -1,0 +1,210 @@
+// Package figures computes the figures of sessions that commands and pages show: statistics by any dimensions, and what
+// tokens cost.
+//
+// Start with [New], which takes a [Query], and with [List.Read], which reads the events; a [Row] has its figures by
+// their names, those of tributary stats -o json. [Pricing] computes the cost of tokens, and says what has no price.
+//
+// The invariant: a figure is computed here and nowhere else, so that it is the same wherever it is shown.
+package figures
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"tributary/envelopes"
+	"tributary/pipeline/events"
+	"tributary/pipeline/sessions"
+	"tributary/pipeline/sessions/summaries"
+)
+
+// Query says which figures a list has.
+type Query struct {
+	Source  envelopes.Source // only events of this agent; empty for all
+	Session string           // only events of this session: its whole id; empty for all
+	Stats   sessions.StatsQuery
+	Before  *sessions.StatsQuery // of the period to compare with, see [Before]; nil for none
+	Sort    string               // column, with :asc or :desc behind it; empty for periods, then tokens
+	Limit   int                  // rows; 0 for all
+}
+
+// Before returns the query of the period before the one of q, which is as long and ends when that begins. A period without an
+// end ends now. It reports false if q has no beginning, or none before its end.
+func Before(q sessions.StatsQuery, now time.Time) (sessions.StatsQuery, bool) {
+	until := q.Until
+	if until.IsZero() {
+		until = now
+	}
+	if q.Since.IsZero() || !q.Since.Before(until) {
+		return q, false
+	}
+	zone := cmp.Or(q.Zone, time.UTC)
+	q.Until = q.Since
+	days := int(math.Round(until.Sub(q.Since).Hours() / 24))
+	if q.Since.In(zone).AddDate(0, 0, days).Equal(until) { // a day at a change of the clock has not 24 hours
+		q.Since = q.Since.In(zone).AddDate(0, 0, -days)
+	} else {
+		q.Since = q.Since.Add(-until.Sub(q.Since))
+	}
+	return q, true
+}
+
+// List is rows of statistics with their costs.
+type List struct {
+	Dimensions []sessions.Dimension // columns that name a row
+	Rows       []Row                // in their order
+	Left       int                  // rows beyond the limit
+	Total      Row                  // of all rows; its Sessions are not known, because a session can be in several rows
+	Copies     sessions.Copies      // what no row counts
+
+	query   Query
+	pricing *Pricing
+	top     Top[Row]
+	before  map[string]*Row // rows of the period before, by their values
+}
+
+// Row is a row of statistics with its cost.
+type Row struct {
+	sessions.Row
+	Cost   Cost
+	Before *Row // of the period before; nil unless it is compared
+}
+
+// New returns an empty list. The error is [ErrColumn] if the query sorts by a column that the list does not have.
+func New(q Query, pricing *Pricing) (*List, error) {
+	q.Stats.Models = true // costs need them
+	l := &List{Dimensions: q.Stats.Dimensions(), query: q, pricing: pricing}
+	if q.Before != nil {
+		l.query.Before = new(*q.Before)
+		l.query.Before.Models = true
+	}
+	order, ok := l.order()
+	if !ok {
+		return l, ErrColumn
+	}
+	l.top = Top[Row]{Limit: q.Limit, Order: order}
+	return l, nil
+}
+
+// Compared reports whether the list compares with the period before.
+func (l *List) Compared() bool { return l.query.Before != nil }
+
+// Read reads the events that the query selects and ends the list. With limits of time or a project it reads those from the
+// first event of the sessions in question on.
+func (l *List) Read(ctx context.Context, view *summaries.View) error {
+	if l.Compared() {
+		if _, err := l.sum(ctx, view, *l.query.Before, l.AddBefore); err != nil {
+			return err
+		}
+	}
+	var err error
+	if l.Copies, err = l.sum(ctx, view, l.query.Stats, l.Add); err != nil {
+		return err
+	}
+	l.Finish()
+	return nil
+}
+
+// sum passes the rows of a query to add.
+func (l *List) sum(ctx context.Context, view *summaries.View, q sessions.StatsQuery, add func(*sessions.Row)) (sessions.Copies, error) {
+	var wanted func(*summaries.Record) bool
+	if !q.Since.IsZero() || !q.Until.IsZero() || q.Project != "" {
+		wanted = func(r *summaries.Record) bool {
+			return (q.Since.IsZero() || !r.LastSeen.Before(q.Since)) && (q.Until.IsZero() || r.FirstSeen.Before(q.Until)) && r.InProject(q.Project)
+		}
+	}
+	steps, err := view.Steps(ctx, events.Query{Source: l.query.Source, Session: l.query.Session}, wanted)
+	if err != nil {
+		return sessions.Copies{}, err
+	}
+	return sessions.Stats(steps, q, sessions.Memory{}, func(r *sessions.Row) error {
+		add(r)
+		return nil
+	})
+}
+
+// row returns a row with its cost.
+func (l *List) row(r *sessions.Row) *Row {
+	return &Row{Row: *r, Cost: l.pricing.Cost(r.Models)}
+}
+
+// AddBefore adds a row of the period before. It comes before all rows of [List.Add].
+func (l *List) AddBefore(r *sessions.Row) {
+	if l.before == nil {
+		l.before = map[string]*Row{}
+	}
+	l.before[rowKey(r.Values)] = l.row(r)
+}
+
+// Add adds a row.
+func (l *List) Add(r *sessions.Row) {
+	row := l.row(r)
+	l.Total.add(r)
+	if key := rowKey(r.Values); l.Compared() {
+		if row.Before = l.before[key]; row.Before == nil {
+			row.Before = l.row(&sessions.Row{Values: r.Values})
+		} else {
+			l.Total.beforeTotal().add(&row.Before.Row)
+			delete(l.before, key)
+		}
+	}
+	l.top.Add(row)
+}
+
+// Finish orders the rows once all are added.
+func (l *List) Finish() {
+	for _, before := range l.before { // rows that the period has not
+		l.Total.beforeTotal().add(&before.Row)
+		row := l.row(&sessions.Row{Values: before.Values})
+		row.Before = before
+		l.top.Add(row)
+	}
+	l.Rows, l.Left = l.top.Sorted(), l.top.Left
+	if l.query.Sort == "" {
+		slices.SortStableFunc(l.Rows, func(a, b Row) int {
+			for i, d := range l.Dimensions {
+				if c := cmp.Compare(a.Values[i], b.Values[i]); c != 0 && d.IsPeriod() {
+					return c
+				}
+			}
+			return 0
+		})
+	}
+	if l.Compared() {
+		l.Total.beforeTotal().Cost = l.pricing.Cost(l.Total.Before.Models)
+	}
+	l.Total.Cost = l.pricing.Cost(l.Total.Models)
+}
+
+// Unpriced returns what has no price in all rows, the model with most tokens first.
+func (l *List) Unpriced() []Unpriced { return l.pricing.Unpriced(l.Total.Models) }
+
+// UnpricedBefore returns what has no price in the period before.
+func (l *List) UnpricedBefore() []Unpriced {
+	if l.Total.Before == nil {
+		return nil
+	}
+	return l.pricing.Unpriced(l.Total.Before.Models)
+}
+
+// beforeTotal returns the sum of the rows of the period before.
+func (r *Row) beforeTotal() *Row {
+	if r.Before == nil {
+		r.Before = &Row{}
+	}
+	return r.Before
+}
+
+// add adds a row to a sum.
+func (r *Row) add(o *sessions.Row) {
+	r.Merge(&o.Sums)
+	for model, used := range o.Models {
+		r.Models = sessions.AddTokens(r.Models, model, used)
+	}
+}
+
+// rowKey is a key of the values of a row.
+func rowKey(values []string) string { return strings.Join(values, "\x00") }
