@@ -75,6 +75,7 @@ type Span struct {
 	Previous   *Span // of a turn, the one before; nil for the first, and for any other span
 	operation  operation
 	Name       string
+	EventID    string // of the event that it begins with
 	Start, End time.Time
 	Failure    string // error.type; empty for none
 	Attributes []attribute.KeyValue
@@ -119,7 +120,7 @@ func digest(parts ...string) [sha256.Size]byte {
 // newSpan returns a span that begins with an event.
 func newSpan(o operation, e *envelopes.AgentEventV1, start time.Time) *Span {
 	sum := digest(string(e.Source), e.SessionID, string(o), e.EventID)
-	s := &Span{operation: o, Start: start, End: start}
+	s := &Span{operation: o, EventID: e.EventID, Start: start, End: start}
 	copy(s.SpanID[:], sum[:])
 	return s
 }
