@@ -74,18 +74,26 @@ func TestEachFaultIsFound(t *testing.T) {
 		"no label":           {change: []string{"<label>name ", "name ", "</label>", ""}, find: structure, want: "no label"},
 		"no title":           {change: []string{"sound</title>", "</title>"}, find: structure, want: "no title"},
 		"an id twice":        {change: []string{"<h2>", `<p id="a"></p><p id="a"></p><h2>`}, find: structure, want: "2 elements have the id a"},
-		"a button of no name": {change: []string{"<button>go", "<button>"}, find: func(p *tab) []string { p.t.Helper(); return p.unnamed() },
-			want: "a button has no name"},
+		"a button of no name": {
+			change: []string{"<button>go", "<button>"}, find: func(p *tab) []string { p.t.Helper(); return p.unnamed() },
+			want: "a button has no name",
+		},
 		"pale text":        {style: ".muted { color: #aaa }", find: contrast, want: "of text rgb(170, 170, 170) on #ffffff"},
 		"transparent text": {style: ".muted { opacity: 0.5 }", find: contrast, want: "of text"},
 		"a pale hint":      {style: "::placeholder { color: #ccc }", find: contrast, want: "of the placeholder"},
-		"pale in the dark": {style: "@media (prefers-color-scheme: dark) { .muted { color: #444 } }", want: "on #111111",
-			find: func(p *tab) []string { p.t.Helper(); p.look("dark", 1280); return contrast(p) }},
-		"wide": {style: ".muted { width: 600px }", want: "wide in a window of 400",
-			find: func(p *tab) []string { p.t.Helper(); p.look("light", 400); return p.check("width") }},
+		"pale in the dark": {
+			style: "@media (prefers-color-scheme: dark) { .muted { color: #444 } }", want: "on #111111",
+			find: func(p *tab) []string { p.t.Helper(); p.look("dark", 1280); return contrast(p) },
+		},
+		"wide": {
+			style: ".muted { width: 600px }", want: "wide in a window of 400",
+			find: func(p *tab) []string { p.t.Helper(); p.look("light", 400); return p.check("width") },
+		},
 		"an invisible focus": {style: ":focus { outline: none }", find: keyboard, want: "the focus cannot be seen"},
-		"a focus outside the window": {change: []string{"<h2>", `<a href="/first" tabindex="1">first</a><h2>`}, style: "nav { position: absolute; top: -900px }",
-			find: keyboard, want: "the focus is outside the window"},
+		"a focus outside the window": {
+			change: []string{"<h2>", `<a href="/first" tabindex="1">first</a><h2>`}, style: "nav { position: absolute; top: -900px }",
+			find: keyboard, want: "the focus is outside the window",
+		},
 		"an inline script": {change: []string{"<h2>", `<script>let a</script><h2>`}, find: noted, want: "issue of the browser: ContentSecurityPolicyIssue"},
 		"an inline style":  {change: []string{"<h2>", `<h2 style="color: red">`}, find: noted, want: "issue of the browser: ContentSecurityPolicyIssue"},
 		"a remote image":   {change: []string{"<h2>", `<img src="http://elsewhere.example/a.png" alt=""><h2>`}, find: noted, want: "Content"},
@@ -93,12 +101,14 @@ func TestEachFaultIsFound(t *testing.T) {
 		"a message":        {change: []string{"<h2>", `<script src="/log.js"></script><h2>`}, find: noted, want: `console.warning: "logged"`},
 		"a dialog":         {change: []string{"<h2>", `<script src="/log.js"></script><h2>`}, find: noted, want: `a dialog: asked`},
 		"a missing file":   {change: []string{"<h2>", `<img src="/missing" alt=""><h2>`}, find: noted, want: "404 for "},
-		"a form of another host": {change: []string{"<h2>", `<form action="http://elsewhere.example/"><button>leave</button></form><h2>`},
+		"a form of another host": {
+			change: []string{"<h2>", `<form action="http://elsewhere.example/"><button>leave</button></form><h2>`},
 			find: func(p *tab) []string {
 				p.t.Helper()
 				p.eval("document.forms[0].submit()", nil)
 				return noted(p)
-			}, want: "a request to another host: http://elsewhere.example/"},
+			}, want: "a request to another host: http://elsewhere.example/",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
