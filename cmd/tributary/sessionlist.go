@@ -125,36 +125,12 @@ func commonBytes(a, b string) int {
 	return n
 }
 
-// stateText says in a word or two what a session does.
-func stateText(a *sessions.Activity) string {
-	switch a.Phase {
-	case sessions.PhaseInTool:
-		return "in " + terminal.OrDash(a.Tool)
-	case sessions.PhaseEndedInTool:
-		return "ended in " + terminal.OrDash(a.Tool)
-	case sessions.PhaseEnded:
-		return "no answer"
-	case sessions.PhasePermission:
-		return "permission"
-	default:
-		return string(a.State)
-	}
-}
+// stateText says in a word what a session does, and in which tool.
+func stateText(a *sessions.Activity) string { return terminal.OrDash(a.Text()) }
 
 // stateSentence says what a session does, and since when.
 func stateSentence(a *sessions.Activity, now time.Time) string {
-	tool := terminal.OrDash(a.Tool)
-	does := map[sessions.Phase]string{
-		sessions.PhaseNone:        "has no prompt yet",
-		sessions.PhaseWorking:     "works",
-		sessions.PhaseInTool:      "in the tool " + tool,
-		sessions.PhasePrompt:      "waits for a prompt",
-		sessions.PhasePermission:  "waits for a permission",
-		sessions.PhaseFailed:      "the vendor reports an error",
-		sessions.PhaseEnded:       "ended without an answer, was working",
-		sessions.PhaseEndedInTool: "ended in the tool " + tool + ", which was called",
-	}[a.Phase]
-	text := string(a.State) + ": " + does
+	text := stateText(a) + ": " + a.Phase.Meaning()
 	if a.Since.IsZero() {
 		return text
 	}

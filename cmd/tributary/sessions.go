@@ -116,25 +116,14 @@ func (f *sessionFilter) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.project, "project", "", "only sessions of this project: its path, or the end of it")
 	flags.StringVar(&f.model, "model", "", "only sessions that used this model: its name, or a part of it")
-	flags.StringVar(&f.state, "state", "", "only sessions in this state or phase: "+strings.Join(statesAndPhases(), ", "))
-	completeFlag(cmd, "state", statesAndPhases())
-}
-
-// statesAndPhases lists the values of --state.
-func statesAndPhases() []string {
-	list := texts(sessions.States)
-	for _, phase := range texts(sessions.Phases) {
-		if !slices.Contains(list, phase) {
-			list = append(list, phase)
-		}
-	}
-	return list
+	flags.StringVar(&f.state, "state", "", "only sessions in this state or phase: "+strings.Join(sessions.StateNames(), ", "))
+	completeFlag(cmd, "state", sessions.StateNames())
 }
 
 // parse checks the flags.
 func (f *sessionFilter) parse(now time.Time) error {
-	if f.state != "" && !slices.Contains(statesAndPhases(), f.state) {
-		return usageError{fmt.Errorf("--state %q: write one of %s", f.state, strings.Join(statesAndPhases(), ", "))}
+	if f.state != "" && !slices.Contains(sessions.StateNames(), f.state) {
+		return usageError{fmt.Errorf("--state %q: write one of %s", f.state, strings.Join(sessions.StateNames(), ", "))}
 	}
 	var err error
 	if f.from, err = parseTime("since", f.since, now); err != nil {
@@ -152,7 +141,7 @@ func (f *sessionFilter) matches(s *sessions.Summary) bool {
 	begins := func(prefix string) bool { return strings.HasPrefix(s.Session, prefix) }
 	uses := func(m sessions.ModelUse) bool { return strings.Contains(m.Model, f.model) }
 	return (f.source == "" || string(s.Source) == f.source) &&
-		(f.state == "" || string(s.State) == f.state || string(s.Phase) == f.state) &&
+		(f.state == "" || s.Is(f.state)) &&
 		(f.model == "" || slices.ContainsFunc(s.Models, uses)) &&
 		(len(f.prefixes) == 0 || slices.ContainsFunc(f.prefixes, begins)) &&
 		(f.from.IsZero() || !s.LastSeen.Before(f.from)) && (f.to.IsZero() || s.LastSeen.Before(f.to)) &&
@@ -170,12 +159,12 @@ func sessionsListCommand(a *app) *cobra.Command {
 		Long: `List sessions, those with the latest event first. Arguments select sessions by the
 beginning of their ids.
 
-A session is working while its agent works, waiting when the agent waits for a prompt
-or a permission, failed if the last thing that happened is an error that the vendor
-reports, and idle when nothing has happened for 15 minutes. Its phase says more, from
-its last events: in_tool and ended_in_tool if a call has no result (the table has its
-tool), waiting_for_prompt, waiting_for_permission where the vendor records that, and
-ended_without_answer ("no answer"). JSON has both, and since when the phase is.
+STATE is one word for what the last events say: new (no prompt yet), working, in TOOL (a
+call has no result), waiting (for a prompt), permission (waits for one; where the vendor
+records that) or failed (the vendor reports an error). When nothing has happened for 15
+minutes, a session that was working is unanswered, and one that was in a tool ended in
+it. --state takes these words, in_tool and ended_in_tool. JSON has them with longer names
+as phase, since when, and state: working, waiting, failed, or idle after 15 minutes.
 
 Its title is that of tributary sessions title, else the vendor's, else the agent's, else
 the first sentence of its first prompt. Pinned sessions come first. On a terminal an id

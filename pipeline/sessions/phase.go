@@ -1,6 +1,7 @@
 package sessions
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -43,6 +44,37 @@ const (
 // Phases lists every phase.
 var Phases = []Phase{PhaseNone, PhaseWorking, PhaseInTool, PhasePrompt, PhasePermission, PhaseFailed, PhaseEnded, PhaseEndedInTool}
 
+// words are the words of the phases.
+var words = map[Phase]string{
+	PhaseNone:        "new",
+	PhaseWorking:     "working",
+	PhaseInTool:      "in_tool",
+	PhasePrompt:      "waiting",
+	PhasePermission:  "permission",
+	PhaseFailed:      "failed",
+	PhaseEnded:       "unanswered",
+	PhaseEndedInTool: "ended_in_tool",
+}
+
+// Word returns the one word with which lists name a phase. It does not depend on the time since the last event, as the
+// name of a [State] does: a session waits for a prompt until it gets one.
+func (p Phase) Word() string { return words[p] }
+
+// meanings say what sessions in the phases do.
+var meanings = map[Phase]string{
+	PhaseNone:        "has no prompt yet",
+	PhaseWorking:     "works",
+	PhaseInTool:      "a call has no result",
+	PhasePrompt:      "waits for a prompt",
+	PhasePermission:  "waits for a permission",
+	PhaseFailed:      "the vendor reports an error",
+	PhaseEnded:       "nothing has happened for 15 minutes, it was working",
+	PhaseEndedInTool: "nothing has happened for 15 minutes, a call has no result",
+}
+
+// Meaning returns what a session in the phase does; a time since when may follow.
+func (p Phase) Meaning() string { return meanings[p] }
+
 // idleAfter is the time after the last event after which a session that waits or works is idle.
 const idleAfter = 15 * time.Minute
 
@@ -54,8 +86,46 @@ type Activity struct {
 	Tool  string    `json:"phase_tool,omitzero"`  // that was called last and has no result, or needs the permission
 }
 
-// at returns what a session does at a time, of which the last event has another.
-func (a Activity) at(now, last time.Time) Activity {
+// Is reports whether a name is the one of the state or of the phase, or the word of the phase.
+func (a *Activity) Is(name string) bool {
+	return name == string(a.State) || name == string(a.Phase) || name == a.Phase.Word()
+}
+
+// Text returns the word of the phase, with the tool where the session is in one: what lists show.
+func (a *Activity) Text() string {
+	tool := cmp.Or(a.Tool, "a tool")
+	switch a.Phase {
+	case PhaseInTool:
+		return "in " + tool
+	case PhaseEndedInTool:
+		return "ended in " + tool
+	default:
+		return a.Phase.Word()
+	}
+}
+
+// StateNames lists every name that [Activity.Is] knows.
+func StateNames() []string {
+	var names []string
+	add := func(name string) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	for _, p := range Phases {
+		add(p.Word())
+	}
+	for _, s := range States {
+		add(string(s))
+	}
+	for _, p := range Phases {
+		add(string(p))
+	}
+	return names
+}
+
+// At returns what a session does at a time, if its last event has another.
+func (a Activity) At(now, last time.Time) Activity {
 	if a.State == Failed || now.Sub(last) <= idleAfter {
 		return a
 	}

@@ -146,3 +146,26 @@ func TestOpenCallsAreBounded(t *testing.T) {
 
 // list lists events.
 func list(events ...envelopes.AgentEventV1) []envelopes.AgentEventV1 { return events }
+
+// TestEachPhaseHasOneWord is that lists name a session by its phase alone, and that every name of a state or phase selects it.
+func TestEachPhaseHasOneWord(t *testing.T) {
+	t.Parallel()
+	last := time.Date(2026, 3, 9, 9, 0, 0, 0, time.UTC)
+	waits := sessions.Activity{State: sessions.Waiting, Phase: sessions.PhasePrompt}
+	later := waits.At(last.Add(time.Hour), last)
+	if later.Text() != "waiting" || !later.Is("waiting") || !later.Is("idle") || !later.Is("waiting_for_prompt") || later.Is("permission") {
+		t.Errorf("a session that waits for an hour is %q: %+v", later.Text(), later)
+	}
+	texts := map[string]bool{}
+	for _, p := range sessions.Phases {
+		a := sessions.Activity{Phase: p, Tool: "Bash"}
+		if text := a.Text(); texts[text] || text == "" || p.Meaning() == "" || !slices.Contains(sessions.StateNames(), p.Word()) || !a.Is(p.Word()) {
+			t.Errorf("phase %s: text %q, word %q, meaning %q", p, text, p.Word(), p.Meaning())
+		} else {
+			texts[text] = true
+		}
+	}
+	if !texts["in Bash"] || !texts["ended in Bash"] {
+		t.Errorf("no text has the tool: %v", texts)
+	}
+}

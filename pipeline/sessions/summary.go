@@ -258,7 +258,7 @@ func (r *Summary) InProject(name string) bool {
 
 // At returns the record as it is at a later time: a session that works or waits becomes idle.
 func (r Summary) At(now time.Time) Summary {
-	r.Activity = r.Activity.at(now, r.LastSeen)
+	r.Activity = r.Activity.At(now, r.LastSeen)
 	return r
 }
 
