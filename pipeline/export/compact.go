@@ -48,20 +48,20 @@ func (a *archive) parts(list []stored) (parts, replaced []part) {
 }
 
 // compact replaces small files of stored spans by larger ones, until none are left that are worth it. It returns how many files
-// it has removed.
+// it has removed, and how many wait for others to be replaced with.
 //
 // The manifest names a range of spans. Then, in one folder after the other, a file with all rows of the range appears, whole, and
 // the files that it replaces are removed. Wherever that ends, the next run goes on, and a reader that leaves out files whose
 // span another file of their folder has sees each row once.
-func (a *archive) compact(ctx context.Context) (removed int, err error) {
+func (a *archive) compact(ctx context.Context) (removed, waiting int, err error) {
 	for {
 		list, err := a.place.list(ctx)
 		if err != nil {
-			return removed, err
+			return removed, 0, err
 		}
-		s, ok := a.compactable(list)
-		if !ok {
-			return removed, nil
+		s, wait := a.compactable(list)
+		if s == (span{}) {
+			return removed, wait, nil
 		}
 		m := &a.manifest
 		m.Compacting = s
@@ -70,12 +70,12 @@ func (a *archive) compact(ctx context.Context) (removed int, err error) {
 			return s.First <= at && at < s.Last
 		})
 		if err := a.save(ctx); err != nil {
-			return removed, err
+			return removed, 0, err
 		}
 		n, err := a.finishCompaction(ctx, list)
 		removed += n
 		if err != nil {
-			return removed, err
+			return removed, 0, err
 		}
 	}
 }
@@ -89,8 +89,8 @@ type spanFiles struct {
 
 // compactable returns the oldest range of spans whose files are to be replaced: together they have compactBytes, or they are the
 // newest ones and many. The newest spans do not include one that has more bytes than those behind it, so that each row is
-// written again a few times at most.
-func (a *archive) compactable(list []stored) (span, bool) {
+// written again a few times at most. Where the result is the zero range, so many of the newest files wait for others.
+func (a *archive) compactable(list []stored) (s span, waiting int) {
 	parts, _ := a.parts(list)
 	slices.SortStableFunc(parts, func(a, b part) int { return compareSpans(a.span, b.span) })
 	var spans []spanFiles
@@ -105,7 +105,7 @@ func (a *archive) compactable(list []stored) (span, bool) {
 	first, size := 0, int64(0) // of the spans that become one
 	for i := range spans {
 		if vanishing(spans[i:i+1]) > 0 {
-			return spans[i].span, true // a compaction has not ended, and its manifest is lost
+			return spans[i].span, 0 // a compaction has not ended, and its manifest is lost
 		}
 		end := i + 1
 		if spans[i].bytes >= compactBytes {
@@ -115,7 +115,7 @@ func (a *archive) compactable(list []stored) (span, bool) {
 			continue
 		}
 		if vanishing(spans[first:end]) > 0 {
-			return span{spans[first].First, spans[end-1].Last}, true
+			return span{spans[first].First, spans[end-1].Last}, 0
 		}
 		first, size = i+1, 0
 	}
@@ -123,10 +123,10 @@ func (a *archive) compactable(list []stored) (span, bool) {
 	for len(newest) > 1 && 2*newest[0].bytes > bytesOf(newest) {
 		newest = newest[1:]
 	}
-	if vanishing(newest) < compactFiles {
-		return span{}, false
+	if n := vanishing(newest); n < compactFiles {
+		return span{}, n
 	}
-	return span{newest[0].First, newest[len(newest)-1].Last}, true
+	return span{newest[0].First, newest[len(newest)-1].Last}, 0
 }
 
 // bytesOf returns how many bytes the files of spans have.

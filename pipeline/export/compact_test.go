@@ -105,7 +105,7 @@ func TestCompactionIsExactWhereverItEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 			a.place = &ending{folder: folder{dir, 0}, at: n}
-			_, err = a.compact(t.Context())
+			_, _, err = a.compact(t.Context())
 			if err == nil {
 				if n < 40 {
 					t.Errorf("a compaction has only %d steps", n)
@@ -130,7 +130,7 @@ func TestCompactionIsExactWhereverItEnds(t *testing.T) {
 				t.Fatalf("after step %d: through %d", n, through)
 			}
 			a.manifest.Through, a.manifest.Pending = 2*spans, span{} // a run reads the last span again where the manifest is lost
-			if _, err := a.compact(t.Context()); err != nil {
+			if _, _, err := a.compact(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			files, err := a.place.list(t.Context())
@@ -200,7 +200,7 @@ func TestManySpansBecomeFewFiles(t *testing.T) {
 	const rounds, spans = 10, 8
 	for n := range rounds {
 		storeSpans(t, a, spans)
-		if _, err := a.compact(t.Context()); err != nil {
+		if _, _, err := a.compact(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		files, err := p.list(t.Context())
@@ -216,6 +216,27 @@ func TestManySpansBecomeFewFiles(t *testing.T) {
 	}
 	if most := 2 * 4 * rounds * spans; p.reads > most { // a file has a row at first
 		t.Errorf("%d files were read, want at most %d", p.reads, most)
+	}
+}
+
+// TestFilesThatWaitAreCounted compacts before there are enough files, as an export does that goes on: with those that come behind
+// them they are enough.
+func TestFilesThatWaitAreCounted(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := openFolder(dir); err != nil {
+		t.Fatal(err)
+	}
+	a := &archive{place: folder{dir, 0}, manifest: newest}
+	storeSpans(t, a, 5) // a file in each of two folders
+	removed, waiting, err := a.compact(t.Context())
+	if err != nil || removed != 0 || waiting != 8 {
+		t.Errorf("%d files were removed, %d wait, want 8: %v", removed, waiting, err)
+	}
+	storeSpans(t, a, (compactFiles-waiting)/2)
+	removed, waiting, err = a.compact(t.Context())
+	if err != nil || removed != 18 || waiting != 0 {
+		t.Errorf("%d files were removed, want 18, %d wait: %v", removed, waiting, err)
 	}
 }
 
@@ -254,7 +275,7 @@ func TestAnOlderExportKeepsItsFolders(t *testing.T) {
 		}
 		a.manifest.Through, a.manifest.Pending = 60, span{}
 		storeSpans(t, a, 1)
-		if _, err := a.compact(t.Context()); err != nil {
+		if _, _, err := a.compact(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		files, err := filepath.Glob(filepath.Join(dir, "date=2026-03-09", "source=*", "part-*"))

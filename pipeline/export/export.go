@@ -256,7 +256,7 @@ type exporter struct {
 	archive *archive
 	storing context.Context //nolint:containedctx // it outlives the one that ends the reading
 	result  Result
-	added   int // files since the last compaction
+	added   int // files that wait for a compaction
 
 	rows map[partition][]Row
 	size int
@@ -430,9 +430,8 @@ func (e *exporter) compact() error {
 	if !e.cfg.Compact {
 		return nil
 	}
-	e.added = 0
-	removed, err := e.archive.compact(e.storing)
-	e.result.Compacted += removed
+	removed, waiting, err := e.archive.compact(e.storing)
+	e.added, e.result.Compacted = waiting, e.result.Compacted+removed
 	return err
 }
 
