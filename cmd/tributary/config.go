@@ -75,6 +75,16 @@ type config struct {
 	LogLevel     slog.Level    `envconfig:"TRIBUTARY_LOG_LEVEL" default:"info" desc:"debug, info, warn or error"`
 	LogFormat    string        `envconfig:"TRIBUTARY_LOG_FORMAT" default:"text" oneof:"text json" desc:"format of the log on standard error"`
 
+	ConsoleListen     string `envconfig:"TRIBUTARY_CONSOLE_LISTEN" default:"127.0.0.1:8423" desc:"address of the page that console and up serve; another one than that of this machine needs a certificate or --insecure-listen, and a token or a proxy; up --console \"\" for none"`
+	ConsoleWrite      bool   `envconfig:"TRIBUTARY_CONSOLE_WRITE" default:"false" desc:"true lets the console change titles, pins, dead letters and generations"`
+	ConsoleToken      secret `envconfig:"TRIBUTARY_CONSOLE_TOKEN" desc:"token that the console asks for, 16 bytes or more; default none on this machine, elsewhere a new one at each start"`
+	ConsoleTokenFile  string `envconfig:"TRIBUTARY_CONSOLE_TOKEN_FILE" desc:"file with that token"`
+	ConsoleCert       string `envconfig:"TRIBUTARY_CONSOLE_CERT" desc:"file with the TLS certificate of the console"`
+	ConsoleKey        string `envconfig:"TRIBUTARY_CONSOLE_KEY" desc:"file with the key of that certificate"`
+	ConsoleHosts      string `envconfig:"TRIBUTARY_CONSOLE_HOSTS" desc:"names of hosts at which browsers ask for the console, separated by commas, beside localhost and those of the certificate; requests with others are refused"`
+	ConsoleUserHeader string `envconfig:"TRIBUTARY_CONSOLE_USER_HEADER" desc:"header in which a proxy names the user that it has let in, such as X-Forwarded-User; the console then asks for no token"`
+	ConsoleProxies    string `envconfig:"TRIBUTARY_CONSOLE_PROXIES" desc:"addresses of the proxies whose header counts, such as 10.0.0.0/8, separated by commas; default those of this machine"`
+
 	TracesExporter      string `envconfig:"OTEL_TRACES_EXPORTER" default:"none" oneof:"none otlp console" desc:"exporter of traces; the other OTEL_ variables of the OpenTelemetry SDK apply too"`
 	OTLPEndpoint        string `envconfig:"OTEL_EXPORTER_OTLP_ENDPOINT" desc:"receiver of OTLP; default http://localhost:4318, with the protocol grpc http://localhost:4317"`
 	OTLPTracesEndpoint  string `envconfig:"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" desc:"receiver of traces; wins, and is the whole URL"`

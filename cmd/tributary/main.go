@@ -161,6 +161,7 @@ in order per session.`,
   tributary sessions ls                    list the sessions with what they did
   tributary stats                          sum up tokens, cost, tools and time
   tributary export --out events            write the events to Parquet files
+  tributary console                        show the sessions and figures in a browser
   tributary dlq ls                         list the records that could not be read
   tributary replay start b                 build the events again beside the live ones
   tributary schema print --consumer        print the JSON Schema of the events
@@ -198,6 +199,7 @@ in order per session.`,
 		traceCommand(a),
 		statsCommand(a),
 		exportCommand(a),
+		consoleCommand(a),
 		dlqCommand(a),
 		claimsCommand(a),
 		replayCommand(a),

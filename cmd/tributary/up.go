@@ -37,7 +37,8 @@ func upCommand(a *app) *cobra.Command {
 and folders that are named, the logs of the agents on this machine, or the built-in
 samples. Events and dead letters are printed as they are stored; at the end there is
 a table of the sessions with their cost, as that of tributary sessions ls. On a terminal the
-last line shows how far it is.
+last line shows how far it is. The address of the page that shows the same in a browser
+is printed, too.
 It follows the live generation through tributary replay promote, rollback and drop.
 
 The data folder keeps everything between two runs. With --replay a new version of the
@@ -85,6 +86,8 @@ output is no terminal, they stop by themselves, as with --once.`,
 	flags.BoolVarP(&quiet, "quiet", "q", false, "print no events: the table of the sessions alone")
 	flags.BoolVar(&again, "replay", false, "where the events are of another version: make them again, and go on with those")
 	pricesFlags(flags, &priceFile, &providers)
+	flags.StringVar(&a.config.ConsoleListen, "console", a.config.ConsoleListen, `address of the page that shows everything in a browser, "" for none (TRIBUTARY_CONSOLE_LISTEN)`)
+	a.writeFlag(flags)
 	flags.StringVar(&a.config.Data, "data", a.config.Data, "folder of the streams (TRIBUTARY_DATA)")
 	flags.StringVar(&a.config.Listen, "listen", a.config.Listen, `address of the server, which asks for no password, "" for none (TRIBUTARY_LISTEN)`)
 	return cmd
@@ -181,7 +184,35 @@ func (u *up) run(ctx context.Context) error {
 			return err
 		}
 	}
+	stopConsole, err := u.serveConsole(ctx)
+	if err != nil {
+		return err
+	}
+	defer stopConsole()
 	return u.process(ctx, nc, telemetry)
+}
+
+// serveConsole serves the page of the console until stop, unless up ends by itself or the settings name no address.
+func (u *up) serveConsole(ctx context.Context) (stop func(), err error) {
+	if u.once || u.config.ConsoleListen == "" {
+		return func() {}, nil
+	}
+	page := consolePage{app: u.app, js: u.js, generation: u.topology.Generation, pricing: u.pricing, anyPort: u.config.ConsoleListen == defaultConsole}
+	serve, err := page.listen(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := serve(ctx); err != nil {
+			u.log.ErrorContext(ctx, "the console is not served any more", "error", err)
+		}
+	})
+	return func() {
+		cancel()
+		serving.Wait()
+	}, nil
 }
 
 // process runs a stage and ships the logs, then stops the stage and reports the result.

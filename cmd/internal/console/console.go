@@ -1,0 +1,228 @@
+// Package console is the page that shows the stream in a browser: an [http.Handler] over the public API of pipeline.
+//
+// Start with [New] and the table of routes in this file. Each view is a file with its template; request.go has what views
+// share. README.md beside this file explains the room.
+//
+// The invariant: nothing is read, and no goroutine runs, before a request is let in, and nothing of a request is left
+// when it ends.
+package console
+
+import (
+	"context"
+	"errors"
+	"html/template"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/cmd/internal/figures"
+	"tributary/cmd/internal/rights"
+)
+
+// Config is what a [Console] needs. JetStream and Logger are required.
+type Config struct {
+	JetStream  jetstream.JetStream
+	Generation string           // that is shown; empty for the live one, whichever that is at a request
+	Pricing    *figures.Pricing // nil for the built-in table
+	Zone       *time.Location   // of times where the address names none; nil for the local one
+	Write      bool             // whether anything can be changed
+	Guard      Guard
+	Limits     Limits
+	Version    string            // of the program
+	Denials    *rights.Denials   // what the broker denies to the user of JetStream; nil if nobody notes it
+	Cure       func(error) error // adds the cure to an error of the broker; nil for none
+	Logger     *slog.Logger      // gets no text of a log of an agent
+}
+
+// Limits bound what requests may take. The zero value of a field is its default.
+type Limits struct {
+	Duration  time.Duration // of a request that is no live stream; 30 seconds
+	Requests  int           // at once, without live streams; 64
+	Streams   int           // live streams at once; 64
+	Lifetime  time.Duration // of a live stream, after which the browser opens another; an hour
+	Heartbeat time.Duration // of a live stream; 15 seconds
+	Body      int64         // bytes of a form; 64 KiB
+}
+
+// withDefaults returns the limits with the default of each field that is not set.
+func (l Limits) withDefaults() Limits {
+	return Limits{
+		Duration:  orDefault(l.Duration, 30*time.Second),
+		Requests:  orDefault(l.Requests, 64),
+		Streams:   orDefault(l.Streams, 64),
+		Lifetime:  orDefault(l.Lifetime, time.Hour),
+		Heartbeat: orDefault(l.Heartbeat, 15*time.Second),
+		Body:      orDefault(l.Body, 64<<10),
+	}
+}
+
+func orDefault[T comparable](value, fallback T) T {
+	var zero T
+	if value == zero {
+		return fallback
+	}
+	return value
+}
+
+// route is an address with what answers it. An error becomes a page: see [Console.fail].
+type route struct {
+	pattern string
+	answer  func(*request) error
+	kind    kind
+}
+
+// kind says which rules hold for a route.
+type kind int
+
+const (
+	reads  kind = iota // bounded by [Limits.Duration] and [Limits.Requests]
+	writes             // the same, and only where the console may write
+	live               // a stream of events, bounded by [Limits.Streams]
+)
+
+// routes are all addresses, but for those of the assets and of the login.
+func routes() []route {
+	return []route{
+		{"GET /{$}", (*request).overview, reads},
+		{"GET /sessions", (*request).sessions, reads},
+		{"GET /sessions/{source}/{session}", (*request).session, reads},
+		{"GET /sessions/{source}/{session}/events/{id}", (*request).event, reads},
+		{"GET /search", (*request).search, reads},
+		{"GET /tools", (*request).tools, reads},
+		{"GET /pipeline", (*request).pipeline, reads},
+	}
+}
+
+// views are the entries of the navigation.
+var views = []struct{ Path, Name string }{
+	{"/", "Overview"},
+	{"/sessions", "Sessions"},
+	{"/search", "Search"},
+	{"/tools", "Tools"},
+	{"/pipeline", "Pipeline"},
+}
+
+// Console answers the requests of browsers. Several goroutines may use it at once.
+type Console struct {
+	config    Config
+	limits    Limits
+	guard     *guard
+	assets    *assets
+	templates map[string]*template.Template // by the name of the view
+	mux       *http.ServeMux
+	requests  chan struct{} // a place for each request that is answered
+	streams   chan struct{} // a place for each live stream
+	closed    chan struct{}
+	close     func()
+}
+
+// New returns a console. It reads nothing and starts nothing.
+func New(cfg Config) (*Console, error) {
+	if cfg.JetStream == nil || cfg.Logger == nil {
+		return nil, errors.New("a console needs JetStream and a logger")
+	}
+	if cfg.Zone == nil {
+		cfg.Zone = time.Local
+	}
+	if cfg.Pricing == nil {
+		cfg.Pricing = figures.BuiltinPricing()
+	}
+	limits := cfg.Limits.withDefaults()
+	c := &Console{
+		config: cfg, limits: limits, mux: http.NewServeMux(),
+		requests: make(chan struct{}, limits.Requests), streams: make(chan struct{}, limits.Streams),
+		closed: make(chan struct{}),
+	}
+	c.close = sync.OnceFunc(func() { close(c.closed) })
+	var err error
+	if c.guard, err = newGuard(cfg.Guard); err != nil {
+		return nil, err
+	}
+	if c.assets, err = loadAssets(); err != nil {
+		return nil, err
+	}
+	if c.templates, err = loadTemplates(c.assets); err != nil {
+		return nil, err
+	}
+	for _, route := range routes() {
+		c.mux.HandleFunc(route.pattern, func(w http.ResponseWriter, r *http.Request) { c.answer(w, r, route) })
+	}
+	c.mux.HandleFunc("GET "+assetsPath+"{digest}/{name...}", func(w http.ResponseWriter, r *http.Request) { c.fail(w, r, c.assets.serve(w, r)) })
+	c.mux.HandleFunc("GET "+loginPath, func(w http.ResponseWriter, r *http.Request) { c.fail(w, r, c.askToken(w, r, http.StatusOK, "")) })
+	c.mux.HandleFunc("POST "+loginPath, func(w http.ResponseWriter, r *http.Request) { c.fail(w, r, c.login(w, r)) })
+	c.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { c.fail(w, r, c.unknown(r)) })
+	return c, nil
+}
+
+// Close ends the live streams. Other requests are answered as before.
+func (c *Console) Close() { c.close() }
+
+// ServeHTTP implements [http.Handler].
+func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer c.recover(w, r)
+	setHeaders(w.Header())
+	r.Body = http.MaxBytesReader(w, r.Body, c.limits.Body)
+	admitted, err := c.admit(w, r)
+	if err != nil {
+		c.fail(w, r, err)
+		return
+	}
+	if admitted != nil {
+		c.mux.ServeHTTP(w, admitted)
+	}
+}
+
+// answer answers a request of a route within its limits.
+func (c *Console) answer(w http.ResponseWriter, r *http.Request, route route) {
+	places, busy := c.requests, "the console answers as many requests as it may"
+	if route.kind == live {
+		places, busy = c.streams, "as many live streams are open as may be: close other pages of the console"
+	}
+	select {
+	case places <- struct{}{}:
+		defer func() { <-places }()
+	default:
+		c.fail(w, r, &problem{Status: http.StatusServiceUnavailable, Text: busy, Cure: "try again in a moment", Retry: 5 * time.Second})
+		return
+	}
+	ctx, cancel := r.Context(), context.CancelFunc(func() {})
+	if route.kind != live {
+		ctx, cancel = context.WithTimeoutCause(ctx, c.limits.Duration, errTooLong)
+	}
+	defer cancel()
+	r = r.WithContext(ctx)
+	begin := time.Now()
+	err := c.perform(w, r, route)
+	c.config.Logger.DebugContext(ctx, "request", "route", route.pattern, "duration", time.Since(begin), "error", err)
+	if route.kind == writes {
+		c.config.Logger.InfoContext(ctx, "a person has changed something", "route", route.pattern, "user", userOf(r), "error", err)
+	}
+	c.fail(w, r, err)
+}
+
+// perform makes the answer of a route.
+func (c *Console) perform(w http.ResponseWriter, r *http.Request, route route) error {
+	if route.kind == writes && !c.config.Write {
+		return &problem{Status: http.StatusForbidden, Text: "this console only reads", Cure: "start it with --write to change things here"}
+	}
+	request, err := c.newRequest(w, r)
+	if err != nil {
+		return err
+	}
+	return route.answer(request)
+}
+
+// unknown is the error of an address that has no route.
+func (c *Console) unknown(r *http.Request) error {
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		other := r.Clone(r.Context())
+		other.Method = method
+		if _, pattern := c.mux.Handler(other); pattern != "/" && pattern != "" {
+			return &problem{Status: http.StatusMethodNotAllowed, Text: "this address does not take this method", allow: method}
+		}
+	}
+	return notFound("there is no such page", "follow the links of the console")
+}
