@@ -1,0 +1,257 @@
+package search_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/cmd/internal/console/search"
+	"tributary/envelopes"
+	"tributary/pipeline/events"
+	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/replay"
+	"tributary/pipeline/streams"
+	"tributary/pipeline/worker"
+)
+
+// start runs the stage over a workload.
+func start(t *testing.T, top streams.Topology, seed uint64, sessions, records int) jetstream.JetStream {
+	t.Helper()
+	js := pipelinetest.NewServer(t).Provision(top)
+	pipelinetest.Publish(t, js, pipelinetest.Workload(seed, sessions, records)...)
+	stage, err := worker.New(js, worker.Config{Topology: top})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- stage.Run(context.WithoutCancel(t.Context())) }()
+	if err := replay.CatchUp(t.Context(), js, top); err != nil {
+		t.Fatal(err)
+	}
+	stage.Drain()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+// find runs a search to its end.
+func find(t *testing.T, js jetstream.JetStream, s search.Search) ([]*search.Hit, *search.Coverage) {
+	t.Helper()
+	var hits []*search.Hit
+	coverage, err := s.Run(t.Context(), js, "v1", func(h *search.Hit) error {
+		hits = append(hits, h)
+		return nil
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return hits, coverage
+}
+
+func parse(t *testing.T, text string) search.Terms {
+	t.Helper()
+	terms, err := search.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return terms
+}
+
+// place names an event.
+func place(cell int, position uint64) string { return fmt.Sprintf("%d:%06d", cell, position) }
+
+// placesOf returns where hits are, and checks that they have their order.
+func placesOf(t *testing.T, hits []*search.Hit) []string {
+	t.Helper()
+	var places []string
+	for i, h := range hits {
+		if i > 0 && h.Stored.After(hits[i-1].Stored) {
+			t.Errorf("hit %d is newer than the one before", i)
+		}
+		if len(h.Snippets) == 0 {
+			t.Errorf("hit %d has no snippet", i)
+		}
+		places = append(places, place(h.Cell, h.Position))
+	}
+	slices.Sort(places)
+	return places
+}
+
+// all returns the places of the events that match every expression, by reading every event.
+func all(t *testing.T, js jetstream.JetStream, selects func(*events.Event) bool, expressions ...string) []string {
+	t.Helper()
+	var places []string
+	for e, err := range events.Read(t.Context(), js, "v1", events.Query{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Contains(search.DefaultTypes, e.EventType) || selects != nil && !selects(&e) || e.Text == nil {
+			continue
+		}
+		if !slices.ContainsFunc(expressions, func(x string) bool { return !regexp.MustCompile(x).MatchString(*e.Text) }) {
+			places = append(places, place(e.Cell, e.Position))
+		}
+	}
+	slices.Sort(places)
+	return places
+}
+
+// TestSearchFindsWhatReadingEveryEventFinds compares searches of every kind with a reading of every event, at once and in
+// pages that go on from each other.
+func TestSearchFindsWhatReadingEveryEventFinds(t *testing.T) {
+	t.Parallel()
+	for _, cells := range []int{1, 3} {
+		t.Run(fmt.Sprint("cells=", cells), func(t *testing.T) {
+			t.Parallel()
+			js := start(t, streams.Topology{Generation: "v1", Partitions: 6, Cells: cells}, 7, 20, 2000)
+			var middle time.Time
+			for e, err := range events.Outlines(t.Context(), js, "v1", events.Query{Last: 1000}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				middle = e.Stored
+				break
+			}
+			isPrompt := func(e *events.Event) bool { return e.EventType == envelopes.UserMessage }
+			for name, c := range map[string]struct {
+				search      search.Search
+				selects     func(*events.Event) bool
+				expressions []string
+			}{
+				"a word":       {search.Search{Terms: parse(t, "CONSUMER")}, nil, []string{"(?i)consumer"}},
+				"two words":    {search.Search{Terms: parse(t, "zoë lost")}, nil, []string{"(?i)zoë", "(?i)lost"}},
+				"a phrase":     {search.Search{Terms: parse(t, `"lost or TOLD"`)}, nil, []string{"(?i)lost or told"}},
+				"nothing":      {search.Search{Terms: parse(t, "elephant")}, nil, []string{"elephant"}},
+				"another case": {search.Search{Terms: parse(t, "ZOË")}, nil, []string{"(?i)zoë"}},
+				"one type":     {search.Search{Terms: parse(t, "stream"), Types: []envelopes.EventType{envelopes.UserMessage}}, isPrompt, []string{"stream"}},
+				"a tool": {search.Search{Terms: parse(t, "stream"), Tool: "bash"}, func(e *events.Event) bool {
+					return e.ToolName != nil && *e.ToolName == "Bash"
+				}, []string{"stream"}},
+				"some events": {search.Search{Terms: parse(t, "stream"), Match: isPrompt}, isPrompt, []string{"stream"}},
+				"since":       {search.Search{Terms: parse(t, "stream"), Stored: middle}, func(e *events.Event) bool { return !e.Stored.Before(middle) }, []string{"stream"}},
+			} {
+				want := all(t, js, c.selects, c.expressions...)
+				if name != "nothing" && len(want) < 10 {
+					t.Fatalf("%s: the workload has %d events", name, len(want))
+				}
+				s := c.search
+				s.Hits = 1 << 20
+				hits, coverage := find(t, js, s)
+				if diff := cmp.Diff(want, placesOf(t, hits)); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", name, diff)
+				}
+				if coverage.Stop != "" || coverage.Next != nil || coverage.Left != 0 || coverage.Unreadable != 0 {
+					t.Errorf("%s: %+v", name, coverage)
+				}
+				s.Hits = 1 + len(want)/3
+				var paged []string
+				for {
+					hits, coverage = find(t, js, s)
+					paged = append(paged, placesOf(t, hits)...)
+					if coverage.Next == nil {
+						break
+					}
+					if coverage.Stop != search.ByHits || len(hits) != s.Hits {
+						t.Fatalf("%s: %d hits, %+v", name, len(hits), coverage)
+					}
+					s.Before = coverage.Next
+				}
+				slices.Sort(paged)
+				if diff := cmp.Diff(want, paged); diff != "" {
+					t.Errorf("%s, in pages (-want +got):\n%s", name, diff)
+				}
+			}
+		})
+	}
+}
+
+// TestASearchOutOfTimeSaysWhatIsLeft has no time: everything is left, and a search that goes on from there has it.
+func TestASearchOutOfTimeSaysWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	js := start(t, streams.Topology{Generation: "v1", Partitions: 2}, 8, 5, 300)
+	s := search.Search{Terms: parse(t, "stream"), Hits: 1 << 20, Time: 1}
+	hits, coverage := find(t, js, s)
+	stream, err := js.Stream(t.Context(), streams.EventsStream("v1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := stream.CachedInfo().State
+	if len(hits) > 0 || coverage.Stop != search.ByTime || coverage.Left != state.LastSeq-state.FirstSeq+1 || coverage.Next.In(0) != state.LastSeq+1 {
+		t.Fatalf("%d hits, %+v, and the stream has %+v", len(hits), coverage, state)
+	}
+	s.Time, s.Before = 0, coverage.Next
+	hits, coverage = find(t, js, s)
+	if diff := cmp.Diff(all(t, js, nil, "stream"), placesOf(t, hits)); diff != "" || coverage.Stop != "" {
+		t.Errorf("%+v (-want +got):\n%s", coverage, diff)
+	}
+}
+
+// TestASearchEndsWithItsRequest cancels a search at its first hit: it leaves no consumer.
+func TestASearchEndsWithItsRequest(t *testing.T) {
+	t.Parallel()
+	js := start(t, streams.Topology{Generation: "v1", Partitions: 2}, 9, 5, 2000)
+	ctx, cancel := context.WithCancel(t.Context())
+	s := search.Search{Terms: parse(t, "stream"), Hits: 1 << 20}
+	_, err := s.Run(ctx, js, "v1", func(*search.Hit) error {
+		cancel()
+		return nil
+	}, nil)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("the search has ended with %v", err)
+	}
+	stream, err := js.Stream(t.Context(), streams.EventsStream("v1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := stream.CachedInfo().State.Consumers; n != 0 {
+		t.Errorf("%d consumers are left", n)
+	}
+}
+
+// TestEventsThatCannotBeReadAreCounted stores what is no event beside one whose text is cut.
+func TestEventsThatCannotBeReadAreCounted(t *testing.T) {
+	t.Parallel()
+	js := start(t, streams.Topology{Generation: "v1", Partitions: 1}, 10, 1, 10)
+	publish := func(text string, truncated bool) {
+		t.Helper()
+		e := envelopes.AgentEventV1{
+			SchemaVersion: envelopes.SchemaVersion, Source: envelopes.Codex, SessionID: "one", ProjectHash: strings.Repeat("0", 64), EventID: "e" + strconv.Itoa(len(text)),
+			TS: "2026-03-09T10:00:00Z", EventType: envelopes.UserMessage, Role: new(envelopes.RoleUser), Text: &text, Sequence: 1, TextTruncated: truncated,
+		}
+		header, data, err := envelopes.EncodeEvent(&e, envelopes.Provenance{Generation: "v1", RawStream: "RAW", RawSequence: 1}, envelopes.Structured)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if truncated {
+			data, err = e.AppendJSON(nil)
+			header = map[string][]string{"ce-specversion": {"1.0"}}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := js.PublishMsg(t.Context(), &nats.Msg{Subject: "events.v1.codex.one.user_message", Header: header, Data: data}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish("an elephant in a document", false)
+	publish(strings.Repeat("the begin of an elephant ", 5000), true)
+	broken := &nats.Msg{Subject: "events.v1.codex.one.user_message", Header: nats.Header{"ce-specversion": {"1.0"}}, Data: []byte(`{"text":"an elephant`)}
+	if _, err := js.PublishMsg(t.Context(), broken); err != nil {
+		t.Fatal(err)
+	}
+	hits, coverage := find(t, js, search.Search{Terms: parse(t, "elephant"), Hits: 10})
+	if len(hits) != 2 || coverage.Unreadable != 1 || coverage.Cut != 1 {
+		t.Errorf("%d hits, %+v", len(hits), coverage)
+	}
+}

@@ -1,0 +1,130 @@
+package search
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	"tributary/cmd/internal/terminal"
+)
+
+// Lengths of snippets in characters of a fixed width.
+const (
+	beforeWidth  = 60  // of the text before the first match
+	snippetWidth = 240 // of all
+	maxMatch     = 120 // of one match
+)
+
+// maxSnippets is how many snippets a hit has.
+const maxSnippets = 3
+
+// Snippet is a part of a text around matches, on one line and safe to show.
+type Snippet struct {
+	Place Place
+	Parts []Part
+}
+
+// Part is a part of a snippet.
+type Part struct {
+	Text   string
+	Marked bool // it matches
+}
+
+// String returns the text of the snippet.
+func (s Snippet) String() string {
+	var b strings.Builder
+	for _, p := range s.Parts {
+		b.WriteString(p.Text)
+	}
+	return b.String()
+}
+
+// snippet returns the part of a text around the first match of a term, with all matches in it marked.
+func (t *Terms) snippet(place Place, text string, first []int) Snippet {
+	s := Snippet{Place: place}
+	left := snippetWidth
+	add := func(text string, marked bool) {
+		if text != "" {
+			s.Parts = append(s.Parts, Part{text, marked})
+			left -= terminal.WidthOf(text)
+		}
+	}
+	add(lastWords(text[:first[0]], beforeWidth), false)
+	for match := first; ; {
+		matched := text[match[0]:match[1]]
+		shown := terminal.Cut(oneLine(clip(matched, maxMatch)), maxMatch)
+		if len(matched) > 4*maxMatch && !strings.HasSuffix(shown, "…") {
+			shown += "…"
+		}
+		add(shown, true)
+		rest := clip(text[match[1]:], left)
+		if left <= 0 {
+			break
+		}
+		next := t.any.FindStringIndex(rest)
+		if next == nil || terminal.WidthOf(oneLine(rest[:next[1]])) > left {
+			end := terminal.Cut(oneLine(rest), left)
+			if len(rest) < len(text)-match[1] && !strings.HasSuffix(end, "…") {
+				end += "…"
+			}
+			add(end, false)
+			break
+		}
+		add(oneLine(rest[:next[0]]), false)
+		match = []int{match[1] + next[0], match[1] + next[1]}
+	}
+	return s
+}
+
+// clip returns the begin of a text that has at least a width, if the text has it: a character takes up to four bytes.
+func clip(text string, width int) string {
+	n := 4 * max(width, 0)
+	if len(text) <= n {
+		return text
+	}
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return text[:n]
+}
+
+// lastWords returns the end of a text up to a width, from the beginning of a word if there is one.
+func lastWords(text string, width int) string {
+	begin := max(0, len(text)-4*width)
+	for begin < len(text) && !utf8.RuneStart(text[begin]) {
+		begin++
+	}
+	cut := begin > 0
+	line := oneLine(text[begin:])
+	for terminal.WidthOf(line) > width {
+		cut = true
+		if space := strings.IndexByte(line[1:], ' '); space >= 0 && terminal.WidthOf(line[space+2:]) > width/3 {
+			line = line[space+2:]
+			continue
+		}
+		_, size := utf8.DecodeRuneInString(line)
+		line = line[size:]
+	}
+	if cut {
+		line = "…" + line
+	}
+	return line
+}
+
+// oneLine returns a part of a text on one line. It keeps a space at its ends, where others follow.
+func oneLine(text string) string {
+	text = terminal.Printable(text)
+	line := strings.Join(strings.Fields(text), " ")
+	if line == "" {
+		if text != "" {
+			return " "
+		}
+		return ""
+	}
+	if !strings.HasPrefix(text, line[:1]) {
+		line = " " + line
+	}
+	if !strings.HasSuffix(text, line[len(line)-1:]) {
+		line += " "
+	}
+	return line
+}
