@@ -16,14 +16,16 @@ import (
 
 // statsFlags are the flags of stats.
 type statsFlags struct {
-	by                       []string
-	source, session, project string
-	since, until, zone       string
-	compare, sort            string
-	output                   string
-	prices                   string
-	providers                []string
-	limit                    int
+	by                        []string
+	source, session, project  string
+	repository, branch, model string
+	host, user                string
+	since, until, zone        string
+	compare, sort             string
+	output                    string
+	prices                    string
+	providers                 []string
+	limit                     int
 }
 
 func statsCommand(a *app) *cobra.Command {
@@ -36,7 +38,8 @@ repo, branch, session, tool, host, user or team, or by several of them. team is 
 label of this name, label:NAME any other one. Worktrees of one repository are one
 repo. What events do not state is a row of its own: the rows of any dimensions have
 the same sum. --since and --until select by the time of an event, and --tz is the
-time zone of periods and dates. A week begins on Monday.
+time zone of periods and dates. A week begins on Monday. --repo, --branch, --host, --user
+and --model select events, too: the rows are those that --by has for these values.
 
 Tokens are counted in five parts that never overlap: input, cache_read,
 cache_write, output and reasoning; total is their sum. An API call that several
@@ -77,6 +80,11 @@ tokens_output are the old names of input and output, and end with the next relea
 	sourceFlag(cmd, &f.source, "only sessions of this agent")
 	flags.StringVar(&f.session, "session", "", "only this session: its whole id")
 	flags.StringVar(&f.project, "project", "", "only sessions of this project: its path, or the end of it")
+	flags.StringVar(&f.repository, "repo", "", "only events in this repository: its name, or the end of it")
+	flags.StringVar(&f.branch, "branch", "", "only events on this branch")
+	flags.StringVar(&f.host, "host", "", "only events of this host")
+	flags.StringVar(&f.user, "user", "", "only events of this user")
+	flags.StringVar(&f.model, "model", "", "only events of this model: its whole name")
 	flags.StringVar(&f.since, "since", "", "only events from then on: a duration such as 7d, a date or a time")
 	flags.StringVar(&f.until, "until", "", "only events before then: a duration, date or time")
 	flags.StringVar(&f.compare, "compare", "", "previous: compare with the period before")
@@ -100,7 +108,8 @@ const comparePrevious = "previous"
 
 // query returns what the flags select.
 func (f *statsFlags) query(now time.Time) (figures.Query, error) {
-	q := figures.Query{Session: f.session, Stats: sessions.StatsQuery{Project: f.project}, Sort: f.sort, Limit: f.limit}
+	q := figures.Query{Session: f.session, Sort: f.sort, Limit: f.limit}
+	q.Stats = sessions.StatsQuery{Project: f.project, Repository: f.repository, Branch: f.branch, Host: f.host, User: f.user, Model: f.model}
 	named := map[sessions.Dimension]bool{}
 	for _, name := range f.by {
 		d := sessions.Dimension(name)

@@ -38,7 +38,7 @@ type keyedCell struct {
 
 // Fold sums up one session from its events, added in the order of their sequence. It keeps
 // what sums need of calls that are not over, and nothing of an event; its memory depends on
-// the number of cells, models and tools, and with Division.Keyed on that of API calls.
+// the number of cells, models and tools, and with Division.Keyed on that of API calls, which are bounded.
 //
 //   - A tool call is one call, whatever number of events it has: its call, results of a tool that
 //     still runs, its result, results that supersede it. It counts in the cell of its first event;
@@ -71,7 +71,15 @@ type Fold struct {
 // are [OtherName].
 const maxCells = 512
 
-// OtherName stands for the models and tools of a session that has too many of them.
+// maxParts limits the cells of a session in a fold that divides by dimensions of events, too. All values beyond it are
+// [OtherName].
+const maxParts = 16_384
+
+// maxKeys limits the API calls of a session whose tokens a fold keeps by themselves. Those beyond it count as if they had
+// no key.
+const maxKeys = 65_536
+
+// OtherName stands for the models, tools and other values of a session that has too many of them.
 const OtherName = "(other)"
 
 // NewFold returns a fold of no events.
@@ -151,7 +159,8 @@ func (f *Fold) count(s *Step, gap time.Duration) {
 	}
 	cell := f.cell("")
 	sums = f.sums(cell)
-	if !f.division.Keyed || !s.Usage.KeyIsUnique(s.Source) {
+	key := keyedCell{s.Usage.Key, cell}
+	if !f.division.Keyed || !s.Usage.KeyIsUnique(s.Source) || f.keyed[key] == nil && len(f.keyed) >= maxKeys {
 		sums.Usage.Add(s.Usage)
 		sums.Large.Add(s.Usage)
 		return
@@ -159,7 +168,6 @@ func (f *Fold) count(s *Step, gap time.Duration) {
 	if f.keyed == nil {
 		f.keyed = map[keyedCell]*Billed{}
 	}
-	key := keyedCell{s.Usage.Key, cell}
 	if f.keyed[key] == nil {
 		f.keyed[key] = &Billed{}
 		f.size += 500 + len(key.Key)
@@ -185,13 +193,20 @@ func (f *Fold) cell(tool string) Cell {
 	return f.bounded(c)
 }
 
-// bounded returns a cell, or the one for what is beyond [maxCells].
+// bounded returns a cell, or the one for what is beyond [maxCells] or [maxParts].
 func (f *Fold) bounded(c Cell) Cell {
-	if f.cells[c] == nil && len(f.cells) >= maxCells && len(f.division.By) == 0 {
-		c.Model = other(c.Model)
-		c.Tool = other(c.Tool)
+	limit := maxCells
+	if len(f.division.By) > 0 {
+		limit = maxParts
 	}
-	return c
+	if len(f.cells) < limit || f.cells[c] != nil {
+		return c
+	}
+	parts := strings.Split(c.Part, separator)
+	for i := range parts {
+		parts[i] = other(parts[i])
+	}
+	return Cell{strings.Join(parts, separator), other(c.Model), other(c.Tool)}
 }
 
 // other is [OtherName] for a name, and nothing for none.

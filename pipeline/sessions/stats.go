@@ -18,6 +18,11 @@ type StatsQuery struct {
 	Since, Until time.Time      // only events of these times count; zero is no limit
 	Project      string         // only sessions of this project: its root, or the end of its path; empty for all
 	Models       bool           // rows have Row.Models
+
+	// Only events of these values count, empty for all: the rows are those that a division by these dimensions has for
+	// them. A repository is named by its name or the end of it.
+
+	Repository, Branch, Host, User, Model string
 }
 
 // Dimensions returns the dimensions of the rows: those of By, with the source before them if they name sessions alone,
@@ -56,6 +61,7 @@ type keyItem struct {
 	Session string  `json:"s"` // whatever the dimensions are
 	First   int64   `json:"t"` // time of its first event
 	Row     rowItem `json:"r"`
+	Left    bool    `json:"x,omitzero"` // out by the filters
 }
 
 // Stats sums up the steps of all sessions by the dimensions of q and passes the rows to visit, in no
@@ -65,9 +71,95 @@ type keyItem struct {
 // has most of its tokens, of these in the earliest (envelopes/README.md, Sums over a fleet). All sums
 // but Sessions add up: over any dimensions the sum of the rows is the same.
 //
-// The memory is bounded for any number of sessions, calls and rows.
+// The memory is bounded for any number of sessions, calls and rows. Of one session, the parts of its events beyond
+// maxParts count under [OtherName], and API calls beyond maxKeys count in it even if other sessions have them, too.
 func Stats(steps iter.Seq2[Step, error], q StatsQuery, m Memory, visit func(*Row) error) (Copies, error) {
-	s := stats{query: q, dimensions: q.Dimensions()}
+	copies, err := StatsOfAll(steps, []StatsQuery{q}, m, func(_ int, r *Row) error { return visit(r) })
+	return copies[0], err
+}
+
+// StatsOfAll is [Stats] for several queries at once, which share the memory. visit gets the rows of the
+// first query, then those of the next ones, with the index of their query.
+func StatsOfAll(steps iter.Seq2[Step, error], queries []StatsQuery, m Memory, visit func(query int, r *Row) error) ([]Copies, error) {
+	copies := make([]Copies, len(queries))
+	m.Bytes = m.bytes() / max(1, len(queries))
+	all := make([]*stats, len(queries))
+	for i, q := range queries {
+		all[i] = newStats(q, m, func(r *Row) error { return visit(i, r) })
+		defer all[i].close()
+	}
+	for step, err := range steps {
+		for _, s := range all {
+			if err == nil {
+				err = s.folds.Put(sessionKey(step.Source, step.Session), &step)
+			}
+		}
+		if err != nil {
+			return copies, err
+		}
+	}
+	for i, s := range all {
+		err := s.finish()
+		copies[i] = s.copies
+		if err != nil {
+			return copies, err
+		}
+	}
+	return copies, nil
+}
+
+// stats is the work of [Stats].
+type stats struct {
+	query      StatsQuery
+	dimensions []Dimension
+	parts      []Dimension // of events, that folds divide by
+	filters    []filter
+	folds      spill.Grouper[*Fold, Step]
+	rows       spill.Grouper[*Row, rowItem]
+	keys       spill.Grouper[*keyUses, keyItem]
+	copies     Copies
+}
+
+// filter selects the events with a value of a dimension.
+type filter struct {
+	dimension Dimension
+	wanted    string
+}
+
+// has reports whether the filter selects a value: a repository is named by the end of its name, too.
+func (f *filter) has(value string) bool {
+	return value == f.wanted || f.dimension == ByRepository && endsIn(value, f.wanted)
+}
+
+// newStats returns the work on a query. It passes its rows to visit.
+func newStats(q StatsQuery, m Memory, visit func(*Row) error) *stats {
+	s := &stats{query: q, dimensions: q.Dimensions()}
+	for _, f := range []filter{{ByRepository, q.Repository}, {ByBranch, q.Branch}, {ByHost, q.Host}, {ByUser, q.User}, {ByModel, q.Model}} {
+		if f.wanted != "" {
+			s.filters = append(s.filters, f)
+		}
+	}
+	division := Division{
+		Model: slices.Contains(q.By, ByModel) || q.Models || q.Model != "", Tool: slices.Contains(q.By, ByTool),
+		Zone: q.Zone, Since: q.Since, Until: q.Until, Keyed: true,
+	}
+	for _, d := range q.By {
+		if d.ofEvent() {
+			division.By = append(division.By, d)
+		}
+	}
+	for _, f := range s.filters {
+		if f.dimension.ofEvent() && !slices.Contains(division.By, f.dimension) {
+			division.By = append(division.By, f.dimension)
+		}
+	}
+	s.parts = division.By
+	s.folds = spill.Grouper[*Fold, Step]{
+		Dir: m.Dir, Limit: m.bytes(),
+		New:  func(string) *Fold { return NewFold(division) },
+		Add:  func(f *Fold, step *Step) int { return f.Add(step) },
+		Done: func(_ string, f *Fold) error { return s.session(f) },
+	}
 	s.rows = spill.Grouper[*Row, rowItem]{
 		Dir: m.Dir, Limit: m.bytes(),
 		New:  func(string) *Row { return &Row{} },
@@ -80,33 +172,25 @@ func Stats(steps iter.Seq2[Step, error], q StatsQuery, m Memory, visit func(*Row
 		Add:  (*keyUses).add,
 		Done: s.settle,
 	}
-	defer s.rows.Close()
-	defer s.keys.Close()
-	division := Division{
-		Model: slices.Contains(q.By, ByModel) || q.Models, Tool: slices.Contains(q.By, ByTool),
-		Zone: q.Zone, Since: q.Since, Until: q.Until, Keyed: true,
-	}
-	for _, d := range q.By {
-		if d.ofEvent() {
-			division.By = append(division.By, d)
-		}
-	}
-	if err := Each(steps, division, m, nil, s.session); err != nil {
-		return s.copies, err
-	}
-	if err := s.keys.Finish(); err != nil {
-		return s.copies, err
-	}
-	return s.copies, s.rows.Finish()
+	return s
 }
 
-// stats is the work of [Stats].
-type stats struct {
-	query      StatsQuery
-	dimensions []Dimension
-	rows       spill.Grouper[*Row, rowItem]
-	keys       spill.Grouper[*keyUses, keyItem]
-	copies     Copies
+// finish passes on the rows once all steps are added.
+func (s *stats) finish() error {
+	if err := s.folds.Finish(); err != nil {
+		return err
+	}
+	if err := s.keys.Finish(); err != nil {
+		return err
+	}
+	return s.rows.Finish()
+}
+
+// close removes the temporary files.
+func (s *stats) close() {
+	_ = s.folds.Close() // the work has ended, or its first error counts
+	_ = s.rows.Close()
+	_ = s.keys.Close()
 }
 
 // session adds a session: its sums to the rows, its tokens with a key of the source to the keys.
@@ -116,7 +200,10 @@ func (s *stats) session(f *Fold) error {
 	}
 	rows := map[string]*rowItem{}
 	for cell, sums := range f.countedCells() {
-		row := s.row(f, cell)
+		row, selected := s.row(f, cell)
+		if !selected {
+			continue
+		}
 		key := row.key()
 		if rows[key] == nil {
 			row.Sessions = 1
@@ -131,10 +218,10 @@ func (s *stats) session(f *Fold) error {
 		}
 	}
 	for k, tokens := range f.keyedCells() {
-		row := s.row(f, k.Cell)
+		row, selected := s.row(f, k.Cell)
 		row.Sums.Usage, row.Sums.Large = tokens.Usage, tokens.Large
 		s.addModel(&row, k.Cell.Model, *tokens)
-		item := keyItem{f.summary.Session, f.summary.FirstSeen.UnixNano(), row}
+		item := keyItem{f.summary.Session, f.summary.FirstSeen.UnixNano(), row, !selected}
 		if err := s.keys.Put(sessionKey(f.summary.Source, k.Key), &item); err != nil {
 			return err
 		}
@@ -142,27 +229,31 @@ func (s *stats) session(f *Fold) error {
 	return nil
 }
 
-// row returns the empty row of a cell of a session.
-func (s *stats) row(f *Fold, c Cell) rowItem {
-	row := rowItem{Values: make([]string, len(s.dimensions))}
-	part := c.Part
-	for i, d := range s.dimensions {
+// row returns the empty row of a cell of a session, and whether the filters select it.
+func (s *stats) row(f *Fold, c Cell) (row rowItem, selected bool) {
+	parts := strings.Split(c.Part, separator)
+	value := func(d Dimension) string {
 		switch d {
 		case ByModel:
-			row.Values[i] = c.Model
+			return c.Model
 		case ByTool:
-			row.Values[i] = c.Tool
+			return c.Tool
 		case BySource:
-			row.Values[i] = string(f.summary.Source)
+			return string(f.summary.Source)
 		case ByProject:
-			row.Values[i] = f.summary.ProjectName()
+			return f.summary.ProjectName()
 		case BySession:
-			row.Values[i] = f.summary.Session
+			return f.summary.Session
 		default:
-			row.Values[i], part, _ = strings.Cut(part, separator)
+			return parts[slices.Index(s.parts, d)]
 		}
 	}
-	return row
+	row.Values = make([]string, len(s.dimensions))
+	for i, d := range s.dimensions {
+		row.Values[i] = value(d)
+	}
+	unwanted := func(f filter) bool { return !f.has(value(f.dimension)) }
+	return row, !slices.ContainsFunc(s.filters, unwanted)
 }
 
 // addModel notes the tokens of a model, where the query asks for them.
@@ -222,6 +313,9 @@ func (s *stats) settle(_ string, k *keyUses) error {
 	copies := map[string]bool{}
 	for i := range k.items {
 		item := &k.items[i]
+		if item.Left {
+			continue
+		}
 		if item.Session != best.Session {
 			s.copies.Usage.Add(&item.Row.Sums.Usage)
 			copies[item.Session] = true

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"iter"
+	"maps"
 	"math"
 	"os"
 	"runtime"
@@ -151,6 +152,157 @@ func TestRowsAddUpToTheFleet(t *testing.T) {
 			t.Errorf("the rows depend on the memory:\n%s", diff)
 		}
 	})
+}
+
+// TestFiltersSelectRowsOfADivision filters random sessions: the rows are those that a division by the dimensions of the
+// filters has for their values, and what is left out as copies adds up, too.
+func TestFiltersSelectRowsOfADivision(t *testing.T) {
+	t.Parallel()
+	filters := map[sessions.Dimension]struct {
+		set  func(*sessions.StatsQuery, string)
+		list []string
+	}{
+		sessions.ByRepository: {func(q *sessions.StatsQuery, v string) { q.Repository = v }, []string{"github.com/acme/shop", "none"}},
+		sessions.ByBranch:     {func(q *sessions.StatsQuery, v string) { q.Branch = v }, []string{"main", "fixmain", "none"}},
+		sessions.ByHost:       {func(q *sessions.StatsQuery, v string) { q.Host = v }, []string{"mars"}},
+		sessions.ByUser:       {func(q *sessions.StatsQuery, v string) { q.User = v }, []string{"ada"}},
+		sessions.ByModel:      {func(q *sessions.StatsQuery, v string) { q.Model = v }, []string{"opus", "haiku", "none"}},
+	}
+	names := slices.Sorted(maps.Keys(filters))
+	rapid.Check(t, func(t *rapid.T) {
+		list := anySteps(t)
+		by := rapid.SliceOfNDistinct(rapid.SampledFrom(sessions.Dimensions), 0, 3, rapid.ID).Draw(t, "by")
+		if slices.Contains(by, sessions.BySession) { // which has the source before it
+			by = append([]sessions.Dimension{sessions.BySource}, slices.DeleteFunc(by, func(d sessions.Dimension) bool { return d == sessions.BySource })...)
+		}
+		filtered := sessions.StatsQuery{By: by, Models: true}
+		divided := filtered
+		var wanted []string
+		for _, d := range rapid.SliceOfNDistinct(rapid.SampledFrom(names), 1, 3, rapid.ID).Draw(t, "filters") {
+			value := rapid.SampledFrom(filters[d].list).Draw(t, "value")
+			filters[d].set(&filtered, value)
+			if i := slices.Index(by, d); i >= 0 {
+				continue // checked below: its column has this value
+			}
+			divided.By = append(slices.Clone(divided.By), d)
+			wanted = append(wanted, value)
+		}
+		rows, _ := stats(t, list, divided, sessions.Memory{})
+		var want []sessions.Row
+		for _, r := range rows {
+			own := r.Values[len(by):]
+			ok := slices.Equal(own, wanted)
+			for i, d := range by {
+				for name, value := range map[sessions.Dimension]string{
+					sessions.ByRepository: filtered.Repository, sessions.ByBranch: filtered.Branch, sessions.ByHost: filtered.Host,
+					sessions.ByUser: filtered.User, sessions.ByModel: filtered.Model,
+				} {
+					ok = ok && (name != d || value == "" || r.Values[i] == value)
+				}
+			}
+			if ok {
+				r.Values = r.Values[:len(by)]
+				want = append(want, r)
+			}
+		}
+		got, _ := stats(t, list, filtered, sessions.Memory{})
+		if diff := gocmp.Diff(want, got); diff != "" {
+			t.Errorf("%+v:\n%s", filtered, diff)
+		}
+	})
+}
+
+// TestFiltersNameARepositoryByItsEnd has two repositories of one name.
+func TestFiltersNameARepositoryByItsEnd(t *testing.T) {
+	t.Parallel()
+	list := []sessions.Step{
+		{Session: "a", Repository: "github.com/acme/shop"}, {Session: "b", Repository: "github.com/other/shop"}, {Session: "c", Repository: "github.com/acme/workshop"},
+	}
+	for name, want := range map[string]int64{"shop": 2, "/shop": 2, "acme/shop": 1, "github.com/acme/workshop": 1, "github.com": 0, "hop": 0} {
+		rows, _ := stats(t, list, sessions.StatsQuery{Repository: name}, sessions.Memory{})
+		got := int64(0)
+		for _, r := range rows {
+			got += r.Sessions
+		}
+		if got != want {
+			t.Errorf("%s: %d sessions, want %d", name, got, want)
+		}
+	}
+}
+
+// TestQueriesAtOnce compares several queries over one reading of random steps with each alone.
+func TestQueriesAtOnce(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	rapid.Check(t, func(t *rapid.T) {
+		list := anySteps(t)
+		queries := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) sessions.StatsQuery {
+			q := sessions.StatsQuery{Models: true, By: rapid.SliceOfNDistinct(rapid.SampledFrom(sessions.Dimensions), 0, 2, rapid.ID).Draw(t, "by")}
+			q.Since = time.Date(2026, 3, rapid.IntRange(9, 11).Draw(t, "day"), 0, 0, 0, 0, time.UTC)
+			return q
+		}), 1, 3).Draw(t, "queries")
+		rows := make([][]sessions.Row, len(queries))
+		copies, err := sessions.StatsOfAll(stepsOf(list), queries, sessions.Memory{Bytes: rapid.IntRange(1, 20_000).Draw(t, "memory"), Dir: dir}, func(i int, r *sessions.Row) error {
+			rows[i] = append(rows[i], *r)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, q := range queries {
+			slices.SortFunc(rows[i], func(a, b sessions.Row) int { return slices.Compare(a.Values, b.Values) })
+			want, left := stats(t, list, q, sessions.Memory{})
+			if diff := gocmp.Diff(want, rows[i]) + gocmp.Diff(left, copies[i]); diff != "" {
+				t.Errorf("query %d, %+v:\n%s", i, q, diff)
+			}
+		}
+	})
+}
+
+// TestMemoryOfOneSessionIsBounded sums up one session whose events have branches, labels and API calls of their own: beyond a
+// bound its memory does not grow, and no sum changes.
+func TestMemoryOfOneSessionIsBounded(t *testing.T) {
+	t.Parallel()
+	const few, many = 20_000, 100_000
+	steps := func(n int) []sessions.Step {
+		list := make([]sessions.Step, n)
+		for i := range list {
+			list[i] = sessions.Step{
+				Source: envelopes.ClaudeCode, Session: "a", Sequence: uint64(i + 1), Type: envelopes.AssistantMessage, Time: int64(i+1) * int64(time.Hour),
+				Branch: "branch-" + strconv.Itoa(i), Labels: map[string]string{"run": strconv.Itoa(i)},
+				Usage: &envelopes.Usage{Input: 3, Key: fmt.Sprintf("msg_of_20_bytes_or_more_%d", i)},
+			}
+		}
+		return list
+	}
+	by := []sessions.Dimension{sessions.ByHour, sessions.ByBranch, "label:run"}
+	size := func(n int, keyed bool) int {
+		f := sessions.NewFold(sessions.Division{By: by, Keyed: keyed})
+		for _, s := range steps(n) {
+			f.Add(&s)
+		}
+		return f.Size()
+	}
+	if a, b := size(few, false), size(many, false); a != b {
+		t.Errorf("%d bytes for %d events, %d for %d", a, few, b, many)
+	}
+	if n, limit := size(many, true), 64<<20; n > limit {
+		t.Errorf("%d bytes for %d API calls, want at most %d", n, many, limit)
+	}
+	rows, copies := stats(t, steps(many), sessions.StatsQuery{By: by, Models: true}, sessions.Memory{})
+	var sum sessions.Sums
+	for i := range rows {
+		sum.Merge(&rows[i].Sums)
+	}
+	if sum.Events != many || sum.Usage.Input != 3*many || copies.Calls != 0 {
+		t.Errorf("%d events, %d tokens, %+v", sum.Events, sum.Usage.Input, copies)
+	}
+	rest := slices.IndexFunc(rows, func(r sessions.Row) bool {
+		return slices.Equal(r.Values, []string{sessions.OtherName, sessions.OtherName, sessions.OtherName})
+	})
+	if rest < 0 || len(rows) > few || rows[rest].Events != int64(many-len(rows)+1) {
+		t.Errorf("%d rows, that of the others is row %d", len(rows), rest)
+	}
 }
 
 // TestDimensions has one session of every dimension.

@@ -253,7 +253,12 @@ func (r *Summary) InProject(name string) bool {
 	if name == "" || name == r.ProjectHash {
 		return true
 	}
-	return r.Project != nil && (*r.Project == name || strings.HasSuffix(*r.Project, "/"+strings.TrimPrefix(name, "/")))
+	return r.Project != nil && (*r.Project == name || endsIn(*r.Project, name))
+}
+
+// endsIn reports whether the last names of a path are these.
+func endsIn(path, names string) bool {
+	return strings.HasSuffix(path, "/"+strings.TrimPrefix(names, "/"))
 }
 
 // At returns the record as it is at a later time: a session that works or waits becomes idle.

@@ -92,38 +92,53 @@ func New(q Query, pricing *Pricing) (*List, error) {
 // Compared reports whether the list compares with the period before.
 func (l *List) Compared() bool { return l.query.Before != nil }
 
-// Read reads the events that the query selects and ends the list. With limits of time or a project it reads those from the
-// first event of the sessions in question on.
-func (l *List) Read(ctx context.Context, view *summaries.View) error {
-	if l.Compared() {
-		if _, err := l.sum(ctx, view, *l.query.Before, l.AddBefore); err != nil {
-			return err
+// Read reads the events that the query selects and ends the list: see [Read].
+func (l *List) Read(ctx context.Context, view *summaries.View) error { return Read(ctx, view, l) }
+
+// Read reads events once and ends several lists, which select the same source and session. With limits of time or a project
+// it reads those from the first event of the sessions in question on.
+func Read(ctx context.Context, view *summaries.View, lists ...*List) error {
+	var queries []sessions.StatsQuery
+	var add []func(*sessions.Row)
+	for _, l := range lists {
+		if l.Compared() {
+			queries, add = append(queries, *l.query.Before), append(add, l.AddBefore)
+		}
+		queries, add = append(queries, l.query.Stats), append(add, l.Add)
+	}
+	var wanted func(*summaries.Record) bool
+	if !slices.ContainsFunc(queries, needsAll) {
+		wanted = func(r *summaries.Record) bool {
+			return slices.ContainsFunc(queries, func(q sessions.StatsQuery) bool {
+				return (q.Since.IsZero() || !r.LastSeen.Before(q.Since)) && (q.Until.IsZero() || r.FirstSeen.Before(q.Until)) && r.InProject(q.Project)
+			})
 		}
 	}
-	var err error
-	if l.Copies, err = l.sum(ctx, view, l.query.Stats, l.Add); err != nil {
+	steps, err := view.Steps(ctx, events.Query{Source: lists[0].query.Source, Session: lists[0].query.Session}, wanted)
+	if err != nil {
 		return err
 	}
-	l.Finish()
+	// The rows of a period come after those of the period before.
+	copies, err := sessions.StatsOfAll(steps, queries, sessions.Memory{}, func(i int, r *sessions.Row) error {
+		add[i](r)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, l := range lists {
+		if l.Compared() {
+			copies = copies[1:]
+		}
+		l.Copies, copies = copies[0], copies[1:]
+		l.Finish()
+	}
 	return nil
 }
 
-// sum passes the rows of a query to add.
-func (l *List) sum(ctx context.Context, view *summaries.View, q sessions.StatsQuery, add func(*sessions.Row)) (sessions.Copies, error) {
-	var wanted func(*summaries.Record) bool
-	if !q.Since.IsZero() || !q.Until.IsZero() || q.Project != "" {
-		wanted = func(r *summaries.Record) bool {
-			return (q.Since.IsZero() || !r.LastSeen.Before(q.Since)) && (q.Until.IsZero() || r.FirstSeen.Before(q.Until)) && r.InProject(q.Project)
-		}
-	}
-	steps, err := view.Steps(ctx, events.Query{Source: l.query.Source, Session: l.query.Session}, wanted)
-	if err != nil {
-		return sessions.Copies{}, err
-	}
-	return sessions.Stats(steps, q, sessions.Memory{}, func(r *sessions.Row) error {
-		add(r)
-		return nil
-	})
+// needsAll reports whether a query has no limit that records of sessions tell.
+func needsAll(q sessions.StatsQuery) bool {
+	return q.Since.IsZero() && q.Until.IsZero() && q.Project == ""
 }
 
 // row returns a row with its cost.
