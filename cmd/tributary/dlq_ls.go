@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/letters"
 	"tributary/cmd/internal/terminal"
 	"tributary/normalizers/core"
 )
@@ -48,14 +49,14 @@ there are by reason and agent. With -o json print one object per line.`,
 // list prints the dead letters, or their groups, and returns their number.
 func (s *letterSelection) list(ctx context.Context, list *letterList, group bool) (int, error) {
 	n := 0
-	counts := letterCounts{}
+	counts := letters.Counts{}
 	for l, err := range s.letters(ctx) {
 		if err != nil {
 			return n, err
 		}
 		n++
 		s.missing.found(&l)
-		counts.add(&l)
+		counts.Add(&l)
 		if group {
 			continue
 		}
@@ -66,7 +67,7 @@ func (s *letterSelection) list(ctx context.Context, list *letterList, group bool
 	if !group {
 		return n, nil
 	}
-	for _, c := range counts.sorted() {
+	for _, c := range counts.Sorted() {
 		if err := list.group(c); err != nil {
 			return n, err
 		}

@@ -75,14 +75,6 @@ type requeueReport struct {
 	counts map[events.Requeued]int
 }
 
-// requeueRefusals are the reasons why a dead letter is not requeued, with their cures.
-var requeueRefusals = map[events.Requeued]string{
-	events.RequeuedForgotten: "its session does not remember whether it was read: process it in a new generation",
-	events.RequeuedNowhere:   "its subject names no session: write its bytes to a file with dlq export, and ship the file",
-	events.RequeuedGone:      "its bytes did not fit into the dead letter, and the raw stream does not have them any more",
-	events.RequeuedTooLarge:  "with its headers it does not fit into a message of the broker any more: raise max_payload",
-}
-
 // requeuedLine is the line of a dead letter in JSON.
 type requeuedLine struct {
 	Sequence   uint64           `json:"sequence"`
@@ -107,7 +99,7 @@ func (r *requeueReport) add(l events.DeadLetter, outcome events.Requeued) {
 	r.failed = cmp.Or(r.failed, err)
 	r.missing.found(&l)
 	if !outcome.Done() && r.counts[outcome] <= shown {
-		fmt.Fprintf(r.stderr, "%d: %s\n", l.Sequence, requeueRefusals[outcome])
+		fmt.Fprintf(r.stderr, "%d: %s\n", l.Sequence, outcome.Cure())
 	}
 }
 

@@ -5,17 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/letters"
 	"tributary/cmd/internal/terminal"
-	"tributary/envelopes"
-	"tributary/pipeline/claims"
 	"tributary/pipeline/events"
-	"tributary/pipeline/streams"
 )
 
 func dlqShowCommand(a *app) *cobra.Command {
@@ -88,9 +84,9 @@ func printLetter(a *app, l *events.DeadLetter, data []byte, gone bool) error {
 	p := a.printer()
 	var b bytes.Buffer
 	fields := terminal.NewTable("", "")
-	for _, f := range letterFields(l, gone) {
-		if value := terminal.OneLine(f.value); value != "" {
-			fields.Add(p.Style(terminal.Faint, f.name), value)
+	for _, f := range letters.Fields(l, gone) {
+		if value := terminal.OneLine(f.Value); value != "" {
+			fields.Add(p.Style(terminal.Faint, f.Name), value)
 		}
 	}
 	if err := fields.Write(&b, terminal.Uncut); err != nil {
@@ -105,54 +101,4 @@ func printLetter(a *app, l *events.DeadLetter, data []byte, gone bool) error {
 	}
 	_, err := a.stdout.Write(b.Bytes())
 	return err
-}
-
-// letterField is a line of the description of a dead letter.
-type letterField struct{ name, value string }
-
-// letterFields describes a dead letter.
-func letterFields(l *events.DeadLetter, gone bool) []letterField {
-	fields := []letterField{
-		{"record", fmt.Sprintf("%d of stream %s, first seen %s", l.Sequence, l.Stream, terminal.DateTime(l.FirstSeen))},
-		{"status", string(l.Standing)},
-		{"reason", l.Reason},
-		{"error", l.Error},
-		{"agent", string(l.Source)},
-		{"session", l.Session},
-		{"sender", senderText(l.Edge)},
-	}
-	if l.Requeued != 0 {
-		fields = append(fields, letterField{"requeued", fmt.Sprintf("it repeats record %d, the dead letter before it", l.Requeued)})
-	}
-	fields = append(fields,
-		letterField{"generation", fmt.Sprintf("%s, partition %d, revision %d of the normalizers", l.Generation, l.Partition, l.Revision)},
-		letterField{"dead letter", fmt.Sprintf("message %d of stream %s, stored %s", l.Position, l.EventsStream(), terminal.DateTime(l.Stored))},
-		letterField{"position", letterPosition(l)})
-	for _, name := range slices.Sorted(maps.Keys(l.Header)) {
-		fields = append(fields, letterField{"header", name + ": " + strings.Join(l.Header[name], ", ")})
-	}
-	where := "in the dead letter"
-	switch {
-	case gone && l.Claim != (claims.Claim{}):
-		where = "gone: the bucket " + streams.ClaimsBucket + " does not have their object any more"
-	case l.Claim != (claims.Claim{}):
-		where = "in an object of the bucket " + streams.ClaimsBucket
-	case gone:
-		where = "gone: they did not fit into the dead letter, and the raw stream does not have them any more"
-	case !l.Whole:
-		where = "in the raw stream only, because they did not fit into the dead letter"
-	}
-	return append(fields, letterField{"bytes", terminal.Size(l.RecordSize()) + ", " + where})
-}
-
-// letterPosition is the position of the record in its file; empty if it has none.
-func letterPosition(l *events.DeadLetter) string {
-	file := l.Header.Get(envelopes.HeaderFile)
-	if file == "" {
-		return ""
-	}
-	if offset, _, err := envelopes.ParsePosition(l.Header.Get(envelopes.HeaderPosition)); err == nil {
-		return fmt.Sprintf("byte %s of file %s", terminal.Thousands(offset), file)
-	}
-	return "file " + file
 }

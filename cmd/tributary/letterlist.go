@@ -1,16 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"io"
-	"maps"
-	"slices"
 	"strconv"
-	"strings"
-	"time"
 
+	"tributary/cmd/internal/letters"
 	"tributary/cmd/internal/terminal"
-	"tributary/envelopes"
 	"tributary/pipeline/events"
 )
 
@@ -77,49 +72,10 @@ func (t *letterList) letter(l *events.DeadLetter) error {
 }
 
 // group prints the counts of a group.
-func (t *letterList) group(c *letterCount) error {
+func (t *letterList) group(c *letters.Count) error {
 	if t.json != nil {
 		return terminal.WriteJSON(t.json, c)
 	}
 	return t.groups.Add(terminal.Thousands(int64(c.Records)), terminal.OneLine(c.Reason), terminal.OneLine(string(c.Source)), terminal.Size(c.Bytes),
 		terminal.DateTime(c.First), terminal.DateTime(c.Last), strconv.FormatUint(c.Example, 10))
-}
-
-// letterGroup is the key by which dead letters are counted.
-type letterGroup struct {
-	reason string
-	source envelopes.Source
-}
-
-// letterCount is the count of a group.
-type letterCount struct {
-	Reason  string           `json:"reason"`
-	Source  envelopes.Source `json:"source"`
-	Records int              `json:"records"`
-	Bytes   int64            `json:"bytes"`
-	First   time.Time        `json:"first"` // when the first one was stored
-	Last    time.Time        `json:"last"`
-	Example uint64           `json:"example"` // sequence of the newest
-}
-
-// letterCounts counts dead letters by reason and source.
-type letterCounts map[letterGroup]*letterCount
-
-func (counts letterCounts) add(l *events.DeadLetter) {
-	key := letterGroup{l.Reason, l.Source}
-	c := counts[key]
-	if c == nil {
-		c = &letterCount{Reason: l.Reason, Source: l.Source, First: l.Stored}
-		counts[key] = c
-	}
-	c.Records++
-	c.Bytes += l.RecordSize()
-	c.Last, c.Example = l.Stored, l.Sequence
-}
-
-// sorted returns the counts, the largest first.
-func (counts letterCounts) sorted() []*letterCount {
-	return slices.SortedFunc(maps.Values(counts), func(a, b *letterCount) int {
-		return cmp.Or(b.Records-a.Records, strings.Compare(a.Reason, b.Reason), strings.Compare(string(a.Source), string(b.Source)))
-	})
 }

@@ -1,16 +1,13 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
@@ -122,7 +119,7 @@ func printDiff(w io.Writer, d *replay.Diff, width int) error {
 	if len(d.Fields) > 0 {
 		fmt.Fprintf(w, "\nchanged fields\n")
 		t := terminal.NewTable("", "")
-		for _, name := range byCount(d.Fields) {
+		for _, name := range replay.FieldsByCount(d.Fields) {
 			t.Add("  "+name, terminal.Thousands(int64(d.Fields[name])))
 		}
 		if err := t.Write(w, terminal.Uncut); err != nil {
@@ -143,7 +140,7 @@ func printDiff(w io.Writer, d *replay.Diff, width int) error {
 		}
 		fmt.Fprintf(w, "\n%s\n", head)
 		for _, f := range x.Fields {
-			left, right := around(f.A, f.B, min(maxValue, width-len("    - …")-1))
+			left, right := f.Around(min(maxValue, width-len("    - …")-1))
 			fmt.Fprintf(w, "  %s\n    - %s\n    + %s\n", f.Field, left, right)
 		}
 	}
@@ -166,7 +163,7 @@ func groupTable(d *replay.Diff) *terminal.Table {
 			continue
 		}
 		var fields []string
-		for _, name := range byCount(g.Fields) {
+		for _, name := range replay.FieldsByCount(g.Fields) {
 			fields = append(fields, name+" "+terminal.Thousands(int64(g.Fields[name])))
 		}
 		row := []string{string(g.Source), string(g.EventType)}
@@ -178,35 +175,5 @@ func groupTable(d *replay.Diff) *terminal.Table {
 	return t
 }
 
-// byCount returns names in the order of their counts, the largest first.
-func byCount(counts map[string]uint64) []string {
-	return slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
-		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
-	})
-}
-
 // maxValue is how much of a value of an example is shown at most.
 const maxValue = 100
-
-// around returns what two values have around their first difference, so much of each on one line.
-func around(a, b jsontext.Value, shown int) (left, right string) {
-	const before = 20
-	same := 0
-	for same < len(a) && same < len(b) && a[same] == b[same] {
-		same++
-	}
-	cut := func(v jsontext.Value) string {
-		if v == nil {
-			return "(absent)"
-		}
-		text := string(v)
-		if from := same - before; from > 0 {
-			text = "…" + strings.ToValidUTF8(text[min(from, len(text)):], "")
-		}
-		if len(text) > shown {
-			text = strings.ToValidUTF8(text[:shown], "") + "…"
-		}
-		return text
-	}
-	return cut(a), cut(b)
-}

@@ -108,9 +108,7 @@ func readReplayStatus(ctx context.Context, a *app, js jetstream.JetStream, name 
 		}
 		a.status.Show(terminal.Cut(name+": "+s.progress(), messageColumns()-1))
 	}
-	if s.CaughtUp && s.State == streams.StateReplaying {
-		s.State = streams.StateReady
-	}
+	s.State = s.Progress.State(&g)
 	s.Expired, err = replay.ReadExpired(ctx, js)
 	s.Expired = slices.DeleteFunc(s.Expired, func(e replay.Expired) bool { return e.Generation != name })
 	return s, err
@@ -206,9 +204,7 @@ func listGenerations(ctx context.Context, a *app, js jetstream.JetStream, output
 			}
 			line.Events = p.Events
 			done = fmt.Sprintf("%s of %s", terminal.Thousands(int64(p.Done)), terminal.Thousands(int64(p.Total)))
-			if p.CaughtUp && g.State == streams.StateReplaying {
-				line.State = streams.StateReady
-			}
+			line.State = p.State(&g)
 		}
 		if output == "json" {
 			if err := terminal.WriteJSON(a.stdout, line); err != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/user"
-	"strings"
 
 	"tributary/envelopes"
 	"tributary/pipeline/records"
@@ -61,21 +60,6 @@ func logSender(ctx context.Context, a *app, e *envelopes.Edge) {
 	if e != nil {
 		a.log.InfoContext(ctx, "records state who sends them", "host", e.Host, "user", e.User, "labels", records.FormatLabels(e.Labels))
 	}
-}
-
-// senderText is a sender for people, empty for none.
-func senderText(e *envelopes.Edge) string {
-	if e == nil {
-		return ""
-	}
-	text := e.Host
-	if e.User != "" {
-		text = strings.TrimSuffix(e.User+" on "+e.Host, " on ")
-	}
-	if len(e.Labels) > 0 {
-		text += " (" + records.FormatLabels(e.Labels) + ")"
-	}
-	return strings.TrimSpace(text)
 }
 
 // hostOf is the host of e, empty for none.

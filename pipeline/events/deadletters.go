@@ -146,11 +146,13 @@ type DeadLettersQuery struct {
 	Since      time.Time         // stored at this time or later
 	Until      time.Time         // stored before
 	Sequences  []uint64          // of the records, in the raw stream
+	After      streams.Positions // the positions in the events streams behind which it begins; nil for the beginning
 	Through    streams.Positions // the last positions in the events streams; nil for all
 }
 
-// matches reports whether q selects l by the fields that are not in its subject.
-func (q *DeadLettersQuery) matches(l *DeadLetter) bool {
+// Matches reports whether q selects l by the fields that are not in its subject. [DeadLetters] yields those alone; who wants
+// to know how many others there are leaves these fields out there.
+func (q *DeadLettersQuery) Matches(l *DeadLetter) bool {
 	return (q.Reason == "" || q.Reason == l.Reason) &&
 		(q.Standing == "" || q.Standing == l.Standing) &&
 		(q.Since.IsZero() || !l.Stored.Before(q.Since)) &&
@@ -181,7 +183,7 @@ func DeadLetters(ctx context.Context, js jetstream.JetStream, generation string,
 				return false, err
 			}
 			for i, l := range letters {
-				if (errs[i] != nil || q.matches(&l)) && !yield(l, errs[i]) {
+				if (errs[i] != nil || q.Matches(&l)) && !yield(l, errs[i]) {
 					return false, nil
 				}
 			}
@@ -204,7 +206,10 @@ func eachCellPage(ctx context.Context, js jetstream.JetStream, generation string
 		if q.Through != nil {
 			pages.end = min(pages.end, q.Through.In(c))
 		}
-		if pages.consumer, err = createLettersConsumer(ctx, stream, envelopes.CellName(generation, c), q); err != nil {
+		if q.After.In(c) >= pages.end {
+			continue
+		}
+		if pages.consumer, err = createLettersConsumer(ctx, stream, envelopes.CellName(generation, c), q, q.After.In(c)); err != nil {
 			return err
 		}
 		more := true
@@ -243,8 +248,8 @@ func (p *letterPages) each(ctx context.Context, stream jetstream.Stream, page fu
 }
 
 // createLettersConsumer creates the consumer of the dead letters that q selects by their
-// subject and time. generation is the name of the generation in the cell.
-func createLettersConsumer(ctx context.Context, stream jetstream.Stream, generation string, q *DeadLettersQuery) (jetstream.Consumer, error) {
+// subject, and by their time or position. generation is the name of the generation in the cell.
+func createLettersConsumer(ctx context.Context, stream jetstream.Stream, generation string, q *DeadLettersQuery, after uint64) (jetstream.Consumer, error) {
 	cfg := jetstream.ConsumerConfig{
 		Description:       "A reader of dead letters.",
 		FilterSubject:     envelopes.DeadLetterFilter(generation, q.Source, q.Session),
@@ -255,7 +260,10 @@ func createLettersConsumer(ctx context.Context, stream jetstream.Stream, generat
 		Replicas:          1,
 		InactiveThreshold: time.Minute,
 	}
-	if !q.Since.IsZero() {
+	switch {
+	case after > 0:
+		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, after+1
+	case !q.Since.IsZero():
 		cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &q.Since
 	}
 	return stream.CreateConsumer(ctx, cfg)

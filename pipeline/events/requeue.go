@@ -37,6 +37,17 @@ func (r Requeued) Done() bool {
 	return r == RequeuedNow || r == RequeuedBefore || r == RequeuedSettled
 }
 
+// requeueCures say why a dead letter is not requeued, and what helps.
+var requeueCures = map[Requeued]string{
+	RequeuedForgotten: "its session does not remember whether it was read: process it in a new generation",
+	RequeuedNowhere:   "its subject names no session: write its bytes to a file with dlq export, and ship the file",
+	RequeuedGone:      "its bytes did not fit into the dead letter, and the raw stream does not have them any more",
+	RequeuedTooLarge:  "with its headers it does not fit into a message of the broker any more: raise max_payload",
+}
+
+// Cure says why a dead letter was not requeued, and what helps; empty for an outcome that is done.
+func (r Requeued) Cure() string { return requeueCures[r] }
+
 // Requeueable returns the outcome of requeuing the dead letter, as far as its headers and
 // its session predict it: [RequeuedNow] when it can be requeued.
 func (l *DeadLetter) Requeueable() Requeued {

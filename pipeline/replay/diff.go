@@ -9,10 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/nats-io/nats.go/jetstream"
@@ -30,6 +32,9 @@ type DiffQuery struct {
 	Session string
 	Ignore  []string // fields of events that are not compared; see [DiffFields]
 	Limit   int      // examples of each kind of difference, and at least one of each field that differs
+	Bytes   int      // that the events of the examples have together, about: those that exceed it are left out; 0 for no limit
+
+	Read *atomic.Uint64 // counts the events that were read of both generations; nil for nobody
 }
 
 // Diff is the difference between the events of two generations, A and B. The two are compared
@@ -108,6 +113,36 @@ type DiffField struct {
 	Field string         `json:"field"`
 	A     jsontext.Value `json:"a,omitzero"`
 	B     jsontext.Value `json:"b,omitzero"`
+}
+
+// Around returns what the two values have around their first difference, so many bytes of each at most, for people.
+func (f *DiffField) Around(shown int) (a, b string) {
+	const before = 20
+	same := 0
+	for same < len(f.A) && same < len(f.B) && f.A[same] == f.B[same] {
+		same++
+	}
+	cut := func(v jsontext.Value) string {
+		if v == nil {
+			return "(absent)"
+		}
+		text := string(v)
+		if from := same - before; from > 0 {
+			text = "…" + strings.ToValidUTF8(text[min(from, len(text)):], "")
+		}
+		if len(text) > shown {
+			text = strings.ToValidUTF8(text[:shown], "") + "…"
+		}
+		return text
+	}
+	return cut(f.A), cut(f.B)
+}
+
+// FieldsByCount returns names of fields in the order of their counts, the largest first.
+func FieldsByCount(counts map[string]uint64) []string {
+	return slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+	})
 }
 
 // Equal reports whether nothing differs. It is true where nothing was compared, which Events states.
@@ -323,6 +358,9 @@ func (c *comparison) read(ctx context.Context, side int) error {
 			return err
 		}
 		eventCount++
+		if c.query.Read != nil {
+			c.query.Read.Add(1)
+		}
 		addTokens(&tokens, &e.AgentEventV1)
 		if err := c.addItem(&e, &item); err != nil {
 			return err
@@ -537,7 +575,11 @@ func (c *comparison) examples() (list []DiffExample) {
 // loadExamples reads the events of the examples.
 func (c *comparison) loadExamples(ctx context.Context) error {
 	examples := []DiffExample{}
+	bytes := 0
 	for _, x := range c.examples() {
+		if c.query.Bytes > 0 && bytes > c.query.Bytes {
+			break
+		}
 		var fields [2]map[string]jsontext.Value
 		for side, name := range c.names() {
 			if x.positions[side] == 0 {
@@ -555,6 +597,7 @@ func (c *comparison) loadExamples(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
+			bytes += len(data)
 			fields[side] = make(map[string]jsontext.Value)
 			if err := eachField(data, func(name string, value jsontext.Value) { fields[side][name] = value.Clone() }); err != nil {
 				return err

@@ -20,6 +20,14 @@ type Progress struct {
 	Workers     int    `json:"workers"` // that are alive and work on it
 }
 
+// State returns the state of a generation of this progress.
+func (p *Progress) State(g *streams.Generation) streams.State {
+	if p.CaughtUp && g.State == streams.StateReplaying {
+		return streams.StateReady
+	}
+	return g.State
+}
+
 // ReadProgress reads the progress of a generation of any revision.
 func ReadProgress(ctx context.Context, js jetstream.JetStream, g streams.Generation) (Progress, error) {
 	var p Progress

@@ -134,8 +134,17 @@ func TestDeadLettersAreListedByEveryFilter(t *testing.T) {
 		"until":     {events.DeadLettersQuery{Until: middle}, func(l events.DeadLetter) bool { return l.Stored.Before(middle) }},
 		"sequences": {events.DeadLettersQuery{Sequences: []uint64{3, 900, 5}}, func(l events.DeadLetter) bool { return l.Sequence == 3 || l.Sequence == 5 || l.Sequence == 900 }},
 		"through":   {events.DeadLettersQuery{Through: streams.Positions{all[99].Position}}, func(l events.DeadLetter) bool { return l.Position <= all[99].Position }},
-		"open":      {events.DeadLettersQuery{Standing: core.StandingOpen}, func(events.DeadLetter) bool { return true }},
-		"settled":   {events.DeadLettersQuery{Standing: core.StandingSettled}, func(events.DeadLetter) bool { return false }},
+		"after":     {events.DeadLettersQuery{After: streams.Positions{all[99].Position}}, func(l events.DeadLetter) bool { return l.Position > all[99].Position }},
+		"between": {
+			events.DeadLettersQuery{After: streams.Positions{all[99].Position}, Through: streams.Positions{all[100].Position}},
+			func(l events.DeadLetter) bool { return l.Sequence == all[100].Sequence },
+		},
+		"after a place and a time": {
+			events.DeadLettersQuery{After: streams.Positions{all[99].Position}, Since: middle},
+			func(l events.DeadLetter) bool { return !l.Stored.Before(middle) },
+		},
+		"open":    {events.DeadLettersQuery{Standing: core.StandingOpen}, func(events.DeadLetter) bool { return true }},
+		"settled": {events.DeadLettersQuery{Standing: core.StandingSettled}, func(events.DeadLetter) bool { return false }},
 	} {
 		var want []events.DeadLetter
 		for _, l := range all {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -175,6 +176,10 @@ func TestDiffShowsExactlyTheChangesOfARule(t *testing.T) {
 	}
 	if want := map[string]int{replay.DiffChanged: 1, replay.DiffAdded: 1, replay.DiffRemoved: 1, replay.DiffReordered: 1}; !maps.Equal(kinds, want) {
 		t.Errorf("examples of kinds %v", kinds)
+	}
+	var read atomic.Uint64
+	if few := compare(t, js, "v1", "b", replay.DiffQuery{Limit: 10, Bytes: 1, Read: &read}); len(few.Examples) != 1 || few.Changed != 1 || read.Load() != d.A.Events+d.B.Events {
+		t.Errorf("%d events are counted of %d and %d; the examples of one byte: %+v", read.Load(), d.A.Events, d.B.Events, few.Examples)
 	}
 	back := compare(t, js, "b", "v1", replay.DiffQuery{})
 	if back.Changed != 1 || back.Added != 1 || back.Removed != 1 || back.Reordered != 1 || back.Same != d.Same {

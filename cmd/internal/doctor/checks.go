@@ -9,7 +9,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/cmd/internal/rights"
 	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/streams"
@@ -81,17 +80,9 @@ func (d *Diagnosis) checkProblems() []string {
 // permitted runs a part of the examination. A part that needs a right that the broker does not
 // grant ends at once, without an error: checkRights reports it.
 func (x *examination) permitted(ctx context.Context, what string, do func(context.Context) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	denied := false
-	stop := x.Denials.Watch(func(is rights.Denial) {
-		denied = true
-		x.d.unseen = append(x.d.unseen, what+" ("+is.Right()+"): "+is.Cure())
-		cancel()
-	})
-	err := do(ctx)
-	stop()
-	if denied {
+	denied, err := x.Denials.During(ctx, do)
+	if denied != nil {
+		x.d.unseen = append(x.d.unseen, what+" ("+denied.Right()+"): "+denied.Cure())
 		return nil
 	}
 	return err

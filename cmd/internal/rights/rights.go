@@ -3,6 +3,7 @@
 package rights
 
 import (
+	"context"
 	"errors"
 	"regexp"
 	"slices"
@@ -84,7 +85,8 @@ func (d Denial) grant() string {
 	return d.subject
 }
 
-// Denials are the rights that the broker has denied to a process. The zero value is ready for use, by several goroutines.
+// Denials are the rights that the broker has denied to a process. The zero value is ready for use, by several
+// goroutines; nil notes nothing.
 type Denials struct {
 	mu       sync.Mutex
 	list     []Denial
@@ -106,6 +108,9 @@ func (d *Denials) Note(one Denial) bool {
 
 // Watch calls noted with each denial, instead of logging it, until stop is called. noted must not use the denials.
 func (d *Denials) Watch(noted func(Denial)) (stop func()) {
+	if d == nil {
+		return func() {}
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.watchers = append(d.watchers, &noted)
@@ -114,6 +119,22 @@ func (d *Denials) Watch(noted func(Denial)) (stop func()) {
 		defer d.mu.Unlock()
 		d.watchers = slices.DeleteFunc(d.watchers, func(w *func(Denial)) bool { return w == &noted })
 	}
+}
+
+// During runs do, and ends its context when the broker denies a right: a request that is denied gets no answer. It returns what
+// was denied first, if anything was. A denial of another request of the connection counts, too.
+func (d *Denials) During(ctx context.Context, do func(context.Context) error) (denied *Denial, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := d.Watch(func(is Denial) {
+		if denied == nil {
+			denied = &is
+		}
+		cancel()
+	})
+	err = do(ctx)
+	stop()
+	return denied, err
 }
 
 // Last returns the newest one.

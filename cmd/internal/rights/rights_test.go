@@ -1,6 +1,8 @@
 package rights
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -34,5 +36,26 @@ func TestEachWatcherGetsWhatIsDeniedMeanwhile(t *testing.T) {
 	}
 	if last, ok := d.Last(); first != 1 || second != 2 || !ok || last != one {
 		t.Errorf("the first watcher got %d, the second %d; the last is %v", first, second, last)
+	}
+}
+
+// A request that is denied gets no answer: During ends it at the first denial. What nobody denies goes on.
+func TestWhatIsDeniedEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	var d Denials
+	one, _ := Of(fmt.Errorf(`%w: Permissions Violation for Publish to "raw.codex.s"`, nats.ErrPermissionViolation))
+	denied, err := d.During(t.Context(), func(ctx context.Context) error {
+		d.Note(one)
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	if denied == nil || *denied != one || !errors.Is(err, context.Canceled) {
+		t.Errorf("denied %v, %v", denied, err)
+	}
+	for _, all := range []*Denials{&d, nil} {
+		denied, err := all.During(t.Context(), func(ctx context.Context) error { return ctx.Err() })
+		if denied != nil || err != nil {
+			t.Errorf("denied %v, %v", denied, err)
+		}
 	}
 }
