@@ -93,5 +93,8 @@ func TestMain(m *testing.M) {
 	if chromium.stop != nil {
 		chromium.stop()
 	}
+	for _, do := range endings.list {
+		do()
+	}
 	os.Exit(code)
 }

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -40,13 +41,13 @@ type tab struct {
 	mu       sync.Mutex
 	problems []string
 	requests []string
-	refused  map[int64]bool // statuses that the test expects
+	expected map[int64]bool // statuses of 400 or above
 }
 
 // open opens a tab for the pages of a site, 1280 pixels wide and light.
 func open(t *testing.T, site string) *tab {
 	t.Helper()
-	p := &tab{t: t, site: strings.TrimSuffix(site, "/"), refused: map[int64]bool{}}
+	p := &tab{t: t, site: strings.TrimSuffix(site, "/"), expected: map[int64]bool{}}
 	ctx, closeTab := chromedp.NewContext(browserOf(t), chromedp.WithNewBrowserContext(), chromedp.WithListener(p.note))
 	t.Cleanup(closeTab)
 	// The first use of a context may not have an end of its own: the tab closes with it.
@@ -115,7 +116,7 @@ func (p *tab) note(event any) {
 	case *network.EventWebSocketCreated:
 		bad("a web socket: %s", e.URL)
 	case *network.EventResponseReceived:
-		if e.Response.Status >= 400 && !p.refused[e.Response.Status] {
+		if e.Response.Status >= 400 && !p.expected[e.Response.Status] {
 			bad("%d for %s", e.Response.Status, e.Response.URL)
 		}
 	case *page.EventJavascriptDialogOpening:
@@ -139,11 +140,11 @@ func (p *tab) ours(address string) bool {
 	return strings.HasPrefix(address, p.site+"/") || strings.HasPrefix(address, "data:image/") || address == "about:blank"
 }
 
-// expectStatus allows answers with a status of 400 or above.
-func (p *tab) expectStatus(status int64) {
+// expectStatus allows answers with a status of 400 or above, or forbids them again.
+func (p *tab) expectStatus(status int64, allowed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.refused[status] = true
+	p.expected[status] = allowed
 }
 
 // requested returns the addresses that were requested, and forgets them.
@@ -239,6 +240,46 @@ func (p *tab) shows(texts ...string) {
 	for _, text := range texts {
 		p.until("document.body.innerText.includes(" + quoted(text) + ")")
 	}
+}
+
+// all returns the text of the page, also what is folded.
+func (p *tab) all() string {
+	p.t.Helper()
+	var text string
+	p.eval("document.body.textContent", &text)
+	return text
+}
+
+// awaitPage loads the page at a path again until it has a text: what is shipped is there in a moment.
+func (p *tab) awaitPage(path, text string) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	look := time.NewTicker(200 * time.Millisecond)
+	defer look.Stop()
+	p.expectStatus(http.StatusNotFound, true) // a session that is not there yet
+	defer p.expectStatus(http.StatusNotFound, false)
+	for p.visit(path); !strings.Contains(p.all(), text); p.visit(path) {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			p.t.Fatalf("%s never has %q\n%s", path, text, short(p.text()))
+		}
+	}
+}
+
+// unfold opens all that is folded.
+func (p *tab) unfold() {
+	p.t.Helper()
+	p.eval("document.querySelectorAll('details').forEach((d) => { d.open = true })", nil)
+}
+
+// next returns the address of the next page of a list; empty for none.
+func (p *tab) next() string {
+	p.t.Helper()
+	var address string
+	p.eval(`(() => { const a = document.querySelector('main a[rel=next]'); return a ? a.pathname + a.search : '' })()`, &address)
+	return address
 }
 
 // quoted returns a text as an expression.
