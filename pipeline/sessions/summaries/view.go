@@ -37,6 +37,7 @@ type View struct {
 	kept       bool
 	cells      int // if kept
 	checkpoint checkpoint
+	sequence   uint64 // of the checkpoint
 	storedAt   time.Time
 	openedAt   time.Time // by the clock of the broker
 	unreadable func(error)
@@ -62,7 +63,7 @@ func Open(ctx context.Context, js jetstream.JetStream, generation string, unread
 		return nil, err
 	}
 	if v.kept {
-		v.checkpoint, v.storedAt = c, stored.Time
+		v.checkpoint, v.sequence, v.storedAt = c, stored.Sequence, stored.Time
 		last, err := streams.LastPositions(ctx, js, generation)
 		if err != nil {
 			return nil, fmt.Errorf("stream %s: %w", streams.EventsStream(generation), err)
@@ -79,6 +80,24 @@ func (v *View) Status(ctx context.Context) (Status, error) {
 	var err error
 	s.Behind, err = events.Count(ctx, v.js, v.generation, v.checkpoint.Position)
 	return s, err
+}
+
+// Continues reports whether the records of the view are those of an earlier view of the same generation and what became of
+// them since. If they were made again, or went back in time with the broker, nothing of the earlier ones counts any more.
+// It is also false when there are no records, or when every one of them has changed since.
+func (v *View) Continues(ctx context.Context, earlier *View) (bool, error) {
+	now, then := &v.checkpoint, &earlier.checkpoint
+	switch {
+	case !v.kept || !earlier.kept, !now.Stream.Equal(then.Stream), now.Epoch < then.Epoch, !now.Position.Reach(then.Position), v.sequence < earlier.sequence:
+		return false, nil
+	case v.sequence == earlier.sequence:
+		return v.storedAt.Equal(earlier.storedAt), nil
+	}
+	stream, err := v.js.Stream(ctx, v.stream())
+	if err != nil {
+		return false, fmt.Errorf("stream %s: %w", v.stream(), err)
+	}
+	return stream.CachedInfo().State.FirstSeq <= earlier.sequence, nil // who makes the records again empties the stream
 }
 
 // Session returns the fold of the events of a session.

@@ -140,6 +140,45 @@ func publishEvents(t *testing.T, nc *nats.Conn, n int, of func(i int) (session s
 	}
 }
 
+// TestViewContinues is that of views of records that were added to, made again, and removed.
+func TestViewContinues(t *testing.T) {
+	t.Parallel()
+	top := streams.Topology{Generation: "v1", Partitions: 2}
+	js := pipelinetest.NewServer(t).Provision(top)
+	require := func(earlier *summaries.View, want bool) *summaries.View {
+		t.Helper()
+		v := awaitKept(t, js, "v1")
+		if got, err := v.Continues(t.Context(), earlier); err != nil || got != want {
+			t.Errorf("continues %t, want %t: %v", got, want, err)
+		}
+		return v
+	}
+	pipelinetest.Publish(t, js, pipelinetest.Workload(1, 10, 100)...)
+	runStage(t, js, top)
+	none := open(t, js, "v1")
+	stop := startKeeper(t, js, config(1<<20, time.Millisecond))
+	first := require(none, false)
+	pipelinetest.Publish(t, js, pipelinetest.Workload(2, 10, 100)...) // of other sessions
+	runStage(t, js, top)
+	second := require(first, true)
+	stop()
+	stop = startKeeper(t, js, config(1<<20, time.Millisecond))
+	third := require(second, true)
+	stop()
+	stream, err := js.Stream(t.Context(), streams.SummariesStream("v1"))
+	if err == nil {
+		err = stream.Purge(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := open(t, js, "v1").Continues(t.Context(), third); got || err != nil {
+		t.Errorf("records that were removed continue: %v", err)
+	}
+	startKeeper(t, js, config(1<<20, time.Millisecond))
+	require(third, false)
+}
+
 // TestManySessionsInBoundedMemory keeps the records of sessions with one event each, and reads them. Its full size is
 // -sessions 1000000.
 func TestManySessionsInBoundedMemory(t *testing.T) { //nolint:paralleltest // it measures memory

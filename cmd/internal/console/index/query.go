@@ -1,0 +1,366 @@
+package index
+
+import (
+	"cmp"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+	"unique"
+
+	"tributary/envelopes"
+	"tributary/pipeline/events"
+	"tributary/pipeline/sessions"
+)
+
+// Filter selects sessions. An empty value selects all.
+type Filter struct {
+	From, To time.Time // of the last event: From is in it, To is not
+	Source   envelopes.Source
+	Project  string // root, the end of its path, or hash
+	Model    string // that the session used, or a part of its name
+	State    string // see [sessions.Activity.Is]
+	Title    string // a part of it, in small or capital letters
+
+	Repository, Branch, Host, User string // exactly
+}
+
+// Query selects and orders sessions.
+type Query struct {
+	Filter
+
+	Sort    string // name of an order of [Orders]; empty for the first one
+	Reverse bool   // numbers and times from the smallest on, texts from the last on
+	Skip    int    // so many sessions of the order
+	Limit   int    // sessions that are returned; 0 for all
+}
+
+// List is an answer to a [Query].
+type List struct {
+	Status
+
+	Sessions []Session // pinned ones first
+	Matches  int       // that the filter selects
+}
+
+// order is an order of sessions. One of number and text is nil.
+type order struct {
+	name   string
+	number func(*row) int64  // the largest first
+	text   func(*row) string // the first of the alphabet first, and those without one last
+}
+
+// orders are the orders, of which the first is the default.
+var orders = []order{
+	{"last", func(r *row) int64 { return r.last }, nil},
+	{"first", func(r *row) int64 { return r.first }, nil},
+	{"tokens", func(r *row) int64 { return r.tokens }, nil},
+	{"cost", (*row).amount, nil},
+	{"active", func(r *row) int64 { return r.active }, nil},
+	{"calls", func(r *row) int64 { return int64(r.calls) }, nil},
+	{"failures", func(r *row) int64 { return int64(r.failures) }, nil},
+	{"errors", func(r *row) int64 { return int64(r.errors) }, nil},
+	{"events", func(r *row) int64 { return int64(r.events) }, nil},
+	{"prompts", func(r *row) int64 { return int64(r.prompts) }, nil},
+	{"title", nil, (*row).shownTitle},
+	{"state", nil, nil}, // of a time: see stateOrder
+	{"project", nil, func(r *row) string { return r.project.Value().name }},
+	{"repo", nil, func(r *row) string { return r.origin.Value().repository }},
+	{"branch", nil, func(r *row) string { return r.branch }},
+	{"host", nil, func(r *row) string { return r.origin.Value().host }},
+	{"user", nil, func(r *row) string { return r.origin.Value().user }},
+	{"source", nil, func(r *row) string { return string(r.id.Source) }},
+	{"model", nil, func(r *row) string { return r.models.Value().main }},
+}
+
+// amount is the cost of a session in billionths of a dollar, 0 where nothing has a price.
+func (r *row) amount() int64 {
+	if !r.priced {
+		return 0
+	}
+	return int64(math.Round(r.usd * 1e9))
+}
+
+// Orders lists the names of the orders.
+func Orders() []string {
+	names := make([]string, len(orders))
+	for i := range orders {
+		names[i] = orders[i].name
+	}
+	return names
+}
+
+// stateOrder returns the order of states at a time: what needs a person first.
+func stateOrder(now time.Time) func(*row) int64 {
+	phases := []sessions.Phase{
+		sessions.PhaseNone, sessions.PhaseEnded, sessions.PhaseEndedInTool, sessions.PhaseWorking, sessions.PhaseInTool,
+		sessions.PhasePrompt, sessions.PhaseFailed, sessions.PhasePermission,
+	}
+	return func(r *row) int64 { return int64(slices.Index(phases, r.phaseAt(now))) }
+}
+
+// phaseAt is the phase at a time.
+func (r *row) phaseAt(now time.Time) sessions.Phase {
+	a := sessions.Activity{State: sessions.States[r.state], Phase: sessions.Phases[r.phase]}
+	return a.At(now, timeOf(r.last)).Phase
+}
+
+// matcher returns the filter as a function, which is asked of many rows and of one goroutine.
+func (f *Filter) matcher(now time.Time) func(*row) bool {
+	from, to := nanoseconds(f.From), nanoseconds(f.To)
+	title := strings.ToLower(f.Title)
+	ofProject := memo(func(p project) bool {
+		return p.hash == f.Project || p.rooted && (p.name == f.Project || strings.HasSuffix(p.name, "/"+strings.TrimPrefix(f.Project, "/")))
+	})
+	ofOrigin := memo(func(o origin) bool {
+		is := func(wanted, value string) bool { return wanted == "" || wanted == value }
+		return is(f.Repository, o.repository) && is(f.Host, o.host) && is(f.User, o.user)
+	})
+	ofModels := memo(func(m models) bool { return strings.Contains(m.all, f.Model) })
+	anywhere := f.Repository == "" && f.Host == "" && f.User == ""
+	return func(r *row) bool {
+		if f.Source != "" && r.id.Source != f.Source || f.Branch != "" && r.branch != f.Branch || from != 0 && r.last < from || to != 0 && r.last >= to {
+			return false
+		}
+		if f.Project != "" && !ofProject(r.project) || !anywhere && !ofOrigin(r.origin) || f.Model != "" && !ofModels(r.models) {
+			return false
+		}
+		if f.State != "" {
+			a := sessions.Activity{State: sessions.States[r.state], Phase: sessions.Phases[r.phase]}
+			if a = a.At(now, timeOf(r.last)); !a.Is(f.State) {
+				return false
+			}
+		}
+		return title == "" || strings.Contains(strings.ToLower(r.shownTitle()), title)
+	}
+}
+
+// memo returns a function of values that many rows have in common, which asks once for each.
+func memo[T comparable](is func(T) bool) func(unique.Handle[T]) bool {
+	known := map[unique.Handle[T]]bool{}
+	return func(h unique.Handle[T]) bool {
+		answer, ok := known[h]
+		if !ok {
+			answer = is(h.Value())
+			known[h] = answer
+		}
+		return answer
+	}
+}
+
+// entry is a row that is being ordered.
+type entry struct {
+	row    *row
+	pinned bool
+	number int64
+	text   string
+}
+
+// compareText compares as people do, small and capital letters alike; the empty text is the last one.
+func compareText(a, b string) int {
+	if a == "" || b == "" {
+		return cmp.Compare(len(b), len(a))
+	}
+	for i := 0; i < len(a) && i < len(b); i++ {
+		x, y := lower(a[i]), lower(b[i])
+		if x >= utf8.RuneSelf && y >= utf8.RuneSelf {
+			return cmp.Compare(strings.ToLower(a[i:]), strings.ToLower(b[i:]))
+		}
+		if x != y {
+			return cmp.Compare(x, y)
+		}
+	}
+	return cmp.Compare(len(a), len(b))
+}
+
+func lower(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		return c + 'a' - 'A'
+	}
+	return c
+}
+
+// compare returns the order of entries for a query: pinned ones first, then the value, then source and id.
+func (q *Query) compare(o *order) func(a, b entry) int {
+	return func(a, b entry) int {
+		if a.pinned != b.pinned {
+			if a.pinned {
+				return -1
+			}
+			return 1
+		}
+		c := cmp.Compare(b.number, a.number)
+		if o.text != nil {
+			c = compareText(a.text, b.text)
+		}
+		if q.Reverse {
+			c = -c
+		}
+		return cmp.Or(c, cmp.Compare(a.row.id.Source, b.row.id.Source), cmp.Compare(a.row.id.Session, b.row.id.Session))
+	}
+}
+
+// find returns the order of a name.
+func findOrder(name string) (order, bool) {
+	for _, o := range orders {
+		if o.name == name || name == "" {
+			return o, true
+		}
+	}
+	return order{}, false
+}
+
+// IsOrder reports whether there is an order of a name.
+func IsOrder(name string) bool {
+	_, is := findOrder(name)
+	return is
+}
+
+// IsText reports whether an order is one of texts, whose first is the first of the alphabet.
+func IsText(name string) bool {
+	o, is := findOrder(name)
+	return is && o.text != nil
+}
+
+// List returns the sessions that a query selects at a time. An order that does not exist is the default one.
+func (x *Index) List(q Query, now time.Time) (*List, error) {
+	m, err := x.ask()
+	if err != nil {
+		return nil, err
+	}
+	o, is := findOrder(q.Sort)
+	if !is {
+		o = orders[0]
+	}
+	if o.name == "state" {
+		o.number = stateOrder(now)
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	l := &List{Status: m.status()}
+	if m.table == nil {
+		return l, nil
+	}
+	wanted, compare := q.matcher(now), q.compare(&o)
+	p := page{skip: q.Skip, limit: q.Limit, compare: compare}
+	for i := range m.table.rows {
+		r := &m.table.rows[i]
+		if !wanted(r) {
+			continue
+		}
+		l.Matches++
+		e := entry{row: r, pinned: r.pinned()}
+		if o.text != nil {
+			e.text = o.text(r)
+		} else {
+			e.number = o.number(r)
+		}
+		p.add(e)
+	}
+	for _, e := range p.entries() {
+		l.Sessions = append(l.Sessions, e.row.session(now))
+	}
+	return l, nil
+}
+
+// page collects entries and returns some of their order.
+type page struct {
+	skip, limit int // entries before the page and in it; limit 0 for all behind
+	compare     func(a, b entry) int
+	list        []entry
+	full        bool // the list is sorted, and nothing behind its last entry counts
+}
+
+// maxSorted is up to which place a page is sorted while entries are added; others have all entries in memory for a moment.
+const maxSorted = 1024
+
+func (p *page) add(e entry) {
+	end := p.skip + p.limit
+	if p.limit == 0 || end > maxSorted {
+		p.list = append(p.list, e)
+		return
+	}
+	if p.full && p.compare(e, p.list[end-1]) > 0 {
+		return
+	}
+	if p.list = append(p.list, e); len(p.list) >= 2*end+64 {
+		slices.SortFunc(p.list, p.compare)
+		p.list, p.full = p.list[:end], true
+	}
+}
+
+// entries returns the page in its order.
+func (p *page) entries() []entry {
+	list := p.list
+	if p.skip >= len(list) {
+		return nil
+	}
+	if p.skip > 0 {
+		least(list, p.skip, p.compare)
+		list = list[p.skip:]
+	}
+	if p.limit > 0 && p.limit < len(list) {
+		least(list, p.limit, p.compare)
+		list = list[:p.limit]
+	}
+	slices.SortFunc(list, p.compare)
+	return list
+}
+
+// least moves the n least entries to the beginning of a longer list, in any order, in a time that grows with the list alone.
+func least(list []entry, n int, compare func(a, b entry) int) {
+	for len(list) > 1 && 0 < n && n < len(list) {
+		pivot := list[rand.IntN(len(list))]
+		i := 0
+		for j := range list { // the lesser ones first; the order is of distinct sessions
+			if compare(list[j], pivot) < 0 {
+				list[i], list[j] = list[j], list[i]
+				i++
+			}
+		}
+		switch {
+		case n <= i:
+			list = list[:i]
+		case i == 0:
+			at := slices.IndexFunc(list, func(e entry) bool { return e.row == pivot.row })
+			list[0], list[at] = list[at], list[0]
+			list, n = list[1:], n-1
+		default:
+			list, n = list[i:], n-i
+		}
+	}
+}
+
+// Changed returns those of some sessions that are in the index, as they are at a time, and how many others have changed since
+// an earlier change that the filter selects.
+func (x *Index) Changed(f Filter, ids []events.SessionID, since uint64, now time.Time) (shown []Session, others int, status Status, err error) {
+	m, err := x.ask()
+	if err != nil {
+		return nil, 0, Status{}, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	status = m.status()
+	if m.table == nil {
+		return nil, 0, status, nil
+	}
+	seen := map[events.SessionID]bool{}
+	for _, id := range ids {
+		if r := m.table.find(id); r != nil {
+			shown = append(shown, r.session(now))
+		}
+		seen[id] = true
+	}
+	if status.Change == since {
+		return shown, 0, status, nil
+	}
+	wanted := f.matcher(now)
+	for i := range m.table.rows {
+		if r := &m.table.rows[i]; r.change > since && !seen[r.id] && wanted(r) {
+			others++
+		}
+	}
+	return shown, others, status, nil
+}
