@@ -1,7 +1,334 @@
 package console
 
-// session answers with the view of that name.
-func (r *request) session() error { return r.page("session", "Session", nil) }
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
 
-// event answers with the page of one event.
-func (r *request) event() error { return r.page("session", "Event", nil) }
+	"tributary/cmd/internal/terminal"
+	"tributary/envelopes"
+	"tributary/pipeline/events"
+	"tributary/pipeline/sessions"
+	"tributary/pipeline/sessions/summaries"
+	"tributary/pipeline/sessions/transcript"
+)
+
+// A page of a session has whole turns, up to pageEvents events, or a part of a longer one. Which events are on a page
+// depends on the prompts before them alone, so that the address of a page stays while the session grows.
+const (
+	pageEvents = 300
+	pageBytes  = 16 << 20 // of events that are read for a page
+)
+
+// sessionPage is the data of the template "session".
+type sessionPage struct {
+	*sessionHeading
+	Turns    []*turnPart
+	Problems []*conversationItem // calls that failed, and errors, on the page
+	Changes  []*conversationItem // edits on the page
+	Timeline []timelineRow
+	First    string // addresses of pages; empty where there is none
+	Previous string
+	Next     string
+	Latest   string
+	From, To uint64 // sequences of the events on the page
+	Live     string // address of what is new; empty on all pages but the last
+	Unread   int    // events that cannot be read
+	Raw      rawRange
+}
+
+// rawRange is where the records of a page are.
+type rawRange struct {
+	Stream      string
+	Partition   int
+	First, Last uint64 // sequences in the stream
+}
+
+// sessionHeading is what a session is, on each of its pages.
+type sessionHeading struct {
+	sessions.Summary
+
+	Name string // its title, or its id
+	Path string
+	Cost string // empty if no token has a price
+	Now  time.Time
+
+	id events.SessionID
+}
+
+// ID returns the id of the session.
+func (h *sessionHeading) ID() string { return h.id.Session }
+
+// Active returns how long the session was active.
+func (h *sessionHeading) Active() time.Duration { return time.Duration(h.ActiveMS) * time.Millisecond }
+
+// StateText says what the session does, and StateClass how a badge shows that.
+func (h *sessionHeading) StateText() string { return terminal.OneLine(h.Text()) }
+
+// StateClass is the class of the badge of the state.
+func (h *sessionHeading) StateClass() string {
+	switch h.State {
+	case sessions.Failed:
+		return "bad"
+	case sessions.Waiting:
+		return "warn"
+	case sessions.Working:
+		return "good"
+	default:
+		return ""
+	}
+}
+
+// turnPart is a turn, or the part of one that is on the page.
+type turnPart struct {
+	Number    int
+	Facts     *sectionFacts
+	Continued bool // it began on the page before
+	Goes      bool // it goes on on the next page
+	Trace     string
+	Items     []*conversationItem
+}
+
+// turnStart is the place at which a turn of the main conversation begins.
+type turnStart struct {
+	sequence uint64
+	event    string
+}
+
+// turnStarts reads where the turns of a session begin. It reads the prompts alone.
+func turnStarts(ctx context.Context, r *request, generation string, id events.SessionID) ([]turnStart, error) {
+	var main, sub []turnStart
+	agent := ""
+	q := events.Query{Source: id.Source, Session: id.Session, Types: []envelopes.EventType{envelopes.UserMessage}}
+	for e, err := range events.Outlines(ctx, r.config.JetStream, generation, q) {
+		switch {
+		case err != nil && e.Position > 0: // the page of its turn counts it
+		case err != nil:
+			return nil, err
+		case e.Supersedes != "":
+		case !e.IsInternal:
+			main = append(main, turnStart{e.Sequence, e.EventID})
+		case len(sub) == 0 || agent == orZero(e.AgentID):
+			agent = orZero(e.AgentID)
+			sub = append(sub, turnStart{e.Sequence, e.EventID})
+		}
+	}
+	if len(main) == 0 { // the session is that of a subagent
+		main = sub
+	}
+	return main, context.Cause(ctx)
+}
+
+// pageStarts returns the sequences at which the pages begin of a session that ends with a sequence.
+func pageStarts(turns []turnStart, last uint64) []uint64 {
+	starts := []uint64{1}
+	page, begin := uint64(1), uint64(1) // of the page and of the turn
+	for n := range len(turns) + 1 {
+		end := last + 1
+		if n < len(turns) {
+			end = turns[n].sequence
+		}
+		if end-page > pageEvents && begin > page {
+			page = begin
+			starts = append(starts, page)
+		}
+		for end-page > pageEvents {
+			page += pageEvents
+			starts = append(starts, page)
+		}
+		begin = end
+	}
+	return starts
+}
+
+// session answers with a page of the conversation of a session.
+func (r *request) session() error {
+	ctx := r.Context()
+	id, err := r.sessionID()
+	if err != nil {
+		return err
+	}
+	generation, err := r.generation(ctx)
+	if err != nil {
+		return err
+	}
+	heading, err := r.heading(ctx, generation, id)
+	if err != nil {
+		return err
+	}
+	turns, err := turnStarts(ctx, r, generation, id)
+	if err != nil {
+		return err
+	}
+	starts := pageStarts(turns, heading.Sequence)
+	query := r.URL.Query()
+	if query.Has("at") {
+		at, err := sequenceOf("at", query.Get("at"))
+		if err != nil {
+			return err
+		}
+		return r.seeOther(heading.Path + "?from=" + strconv.FormatUint(starts[pageAt(starts, at)], 10) + "#" + anchorOf(at))
+	}
+	from := uint64(1)
+	switch value := query.Get("from"); value {
+	case "":
+	case "last":
+		from = starts[len(starts)-1]
+	default:
+		if from, err = sequenceOf("from", value); err != nil {
+			return err
+		}
+	}
+	p := &sessionPage{sessionHeading: heading}
+	if err := r.readPage(ctx, p, generation, turns, starts, from); err != nil {
+		return err
+	}
+	if query.Get("part") == "live" { // what follows a session
+		parts := map[string]string{}
+		for _, block := range []string{"heading", "turns"} {
+			if parts[block], err = r.fragment("session", block, p); err != nil {
+				return err
+			}
+		}
+		return r.json(parts)
+	}
+	return r.page("session", heading.Name, p)
+}
+
+// heading reads what a session is. The problem of a session without events is that there is none.
+func (r *request) heading(ctx context.Context, generation string, id events.SessionID) (*sessionHeading, error) {
+	view, err := summaries.Open(ctx, r.config.JetStream, generation, func(error) {}) // the page that has the event counts it
+	if err != nil {
+		return nil, err
+	}
+	fold, err := view.Session(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	h := &sessionHeading{Summary: fold.Summary(r.now), Path: sessionPath(id.Source, id.Session), Now: r.now, id: id}
+	if h.Events == 0 {
+		return nil, notFound("there is no such session in generation "+generation, "choose one in the list of sessions")
+	}
+	h.FirstSeen, h.LastSeen = h.FirstSeen.In(r.filter.Zone), h.LastSeen.In(r.filter.Zone)
+	h.Name = cmp.Or(terminal.OneLine(h.Title), terminal.OneLine(id.Session))
+	models := map[string]*sessions.Billed{}
+	for _, m := range h.Models {
+		models[m.Model] = &sessions.Billed{Usage: m.Tokens.Usage(), Large: m.Large}
+	}
+	h.Cost = r.costOf(models)
+	return h, nil
+}
+
+// costOf returns what tokens cost, empty if none of them has a price.
+func (r *request) costOf(models map[string]*sessions.Billed) string {
+	c := r.config.Pricing.Cost(models)
+	if !c.Priced || len(models) == 0 {
+		return ""
+	}
+	return c.Text()
+}
+
+// sequenceOf reads a sequence in the query.
+func sequenceOf(name, value string) (uint64, error) {
+	n, err := strconv.ParseUint(value, 10, 64)
+	if err != nil || n == 0 {
+		return 0, invalid(name+" is no number of an event", "write a number from 1 on")
+	}
+	return n, nil
+}
+
+// pageAt returns the number of the page with a sequence.
+func pageAt(starts []uint64, sequence uint64) int {
+	n, found := slices.BinarySearch(starts, sequence)
+	if !found {
+		n--
+	}
+	return max(n, 0)
+}
+
+// readPage reads the page that begins at a sequence.
+func (r *request) readPage(ctx context.Context, p *sessionPage, generation string, turns []turnStart, starts []uint64, from uint64) error {
+	n := pageAt(starts, from)
+	end := p.Sequence + 1 // the first sequence of the next page
+	if n+1 < len(starts) {
+		end = starts[n+1]
+	}
+	w := newWindow(r, generation, p.id, from, end)
+	if before := turnsBefore(turns, from); before > 0 {
+		w.begin(turns[before-1])
+	}
+	t, err := transcript.Read(w.events(ctx), "")
+	if err != nil {
+		return err
+	}
+	p.From, p.To, p.Unread = from, w.last, w.unread
+	at := func(sequence uint64) string { return p.Path + "?from=" + strconv.FormatUint(sequence, 10) }
+	if n > 0 || from > starts[n] {
+		p.First = p.Path
+		p.Previous = at(starts[max(n-1, 0)])
+		if from > starts[n] {
+			p.Previous = at(starts[n])
+		}
+	}
+	if w.last < p.Sequence && w.last > 0 {
+		p.Next, p.Latest = at(w.last+1), p.Path+"?from=last"
+	} else {
+		p.Live = p.Path + "/live?after=" + strconv.FormatUint(max(w.last, p.Sequence), 10)
+	}
+	err = r.fillPage(p, w, t, turns)
+	return errors.Join(err, t.Close())
+}
+
+// fillPage makes the turns of the page.
+func (r *request) fillPage(p *sessionPage, w *window, t *transcript.Transcript, turns []turnStart) error {
+	before := turnsBefore(turns, p.From)
+	traces := w.traces(turns)
+	c := &conversationPage{session: p.id, zone: r.filter.Zone, left: shownTogether, calls: w.byCall, shown: map[uint64]bool{}}
+	for _, turn := range t.Turns() {
+		part := &turnPart{Number: before + turn.Number, Facts: factsOf(&turn.Section)}
+		begin, end := uint64(1), p.Sequence+1 // sequences of the turn
+		if part.Number > 0 {
+			begin = turns[min(part.Number, len(turns))-1].sequence
+		}
+		if part.Number < len(turns) {
+			end = turns[part.Number].sequence
+		}
+		part.Continued, part.Goes = begin < p.From, end > w.last+1
+		part.Facts.Cost = r.costOf(turn.Models)
+		part.Facts.Context = w.context(begin, end)
+		part.Facts.Begin = part.Facts.Begin.In(r.filter.Zone)
+		part.Trace = traces[part.Number]
+		var err error
+		if part.Items, err = c.items(t, turn.Number); err != nil {
+			return err
+		}
+		p.Turns = append(p.Turns, part)
+		p.note(part.Items)
+	}
+	c.addOthers(w.places)
+	p.Timeline = w.calls.rows(func(sequence uint64) string { return "#" + anchorOf(sequence) })
+	p.Raw = w.raw
+	return nil
+}
+
+// turnsBefore returns how many turns begin before a sequence.
+func turnsBefore(turns []turnStart, sequence uint64) int {
+	n, _ := slices.BinarySearchFunc(turns, sequence, func(s turnStart, sequence uint64) int { return cmp.Compare(s.sequence, sequence) })
+	return n
+}
+
+// note collects what one can jump to.
+func (p *sessionPage) note(items []*conversationItem) {
+	for _, i := range items {
+		switch i.Class {
+		case "failed":
+			p.Problems = append(p.Problems, i)
+		case "edit":
+			p.Changes = append(p.Changes, i)
+		}
+		p.note(i.Children)
+	}
+}

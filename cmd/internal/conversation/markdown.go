@@ -97,8 +97,8 @@ func (m *Markdown) folded(text string, most int) string {
 // call prints a call with its result.
 func (m *Markdown) call(depth int, c *transcript.Call) error {
 	head := "**" + terminal.OneLine(c.Tool) + "**"
-	subject := strings.Join(callSubject(c), "\n")
-	facts := callFacts(c)
+	subject := strings.Join(CallSubject(c), "\n")
+	facts := CallFacts(c)
 	if facts != "" {
 		facts = " *(" + facts + ")*"
 	}
@@ -110,7 +110,7 @@ func (m *Markdown) call(depth int, c *transcript.Call) error {
 		head += " " + envelopes.CodeSpan(terminal.CutAround(subject, m.Match, terminal.PlainWidth))
 	}
 	if m.Full && showsArguments(c) {
-		blocks = append(blocks, codeBlock("json", strings.Join(argumentLines(c.Arguments), "\n")))
+		blocks = append(blocks, codeBlock("json", strings.Join(ArgumentLines(c.Arguments), "\n")))
 	}
 	if c.Diff != "" {
 		blocks = append(blocks, codeBlock("diff", m.folded(c.Diff, foldedDiff)))

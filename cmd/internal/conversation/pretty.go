@@ -263,11 +263,11 @@ func (p *Pretty) call(c *transcript.Call) {
 	if failed {
 		kind, note = terminal.Red, terminal.Red
 	}
-	name, facts := terminal.OneLine(c.Tool), callFacts(c)
+	name, facts := terminal.OneLine(c.Tool), CallFacts(c)
 	if facts != "" {
 		facts = "  (" + facts + ")"
 	}
-	subject := callSubject(c)
+	subject := CallSubject(c)
 	room := max(p.room()-len("•   ")-terminal.WidthOf(name)-terminal.WidthOf(facts), 12)
 	first := ""
 	if len(subject) > 0 {
@@ -279,7 +279,7 @@ func (p *Pretty) call(c *transcript.Call) {
 		p.folded(subject, foldedCommand, func(_ int, line string) { p.body(terminal.Plain, "    ", line) })
 	}
 	if p.Full && showsArguments(c) {
-		p.lines(terminal.Plain, argumentLines(c.Arguments), 0)
+		p.lines(terminal.Plain, ArgumentLines(c.Arguments), 0)
 	}
 	if c.Diff != "" {
 		p.diff(c.Diff)
@@ -347,8 +347,8 @@ func safeLines(text string) []string {
 	return strings.Split(text, "\n")
 }
 
-// callSubject returns the lines that say what a call is about: its command, file or query, else its main argument.
-func callSubject(c *transcript.Call) []string {
+// CallSubject returns the lines that say what a call is about: its command, file or query, else its main argument.
+func CallSubject(c *transcript.Call) []string {
 	switch {
 	case c.Command != "":
 		return safeLines(c.Command)
@@ -385,16 +385,16 @@ func (o *Options) showsOutput(c *transcript.Call) bool {
 	return c.Status == envelopes.StatusError || c.Diff == "" && (o.Full || o.Match != nil || c.Kind != envelopes.ActionFileRead && c.Kind != envelopes.ActionFileWrite)
 }
 
-// argumentLines returns the arguments of a call in lines, JSON with one member on each.
-func argumentLines(arguments string) []string {
+// ArgumentLines returns the arguments of a call in lines, JSON with one member on each.
+func ArgumentLines(arguments string) []string {
 	if v := jsontext.Value(arguments); v.Indent(jsontext.WithIndent("  ")) == nil {
 		arguments = string(v)
 	}
 	return safeLines(arguments)
 }
 
-// callFacts says how a call ended.
-func callFacts(c *transcript.Call) string {
+// CallFacts says how a call ended.
+func CallFacts(c *transcript.Call) string {
 	var parts []string
 	switch {
 	case c.ExitCode != nil:
