@@ -123,7 +123,10 @@ type Console struct {
 }
 
 // New returns a console. It reads nothing and starts nothing.
-func New(cfg Config) (*Console, error) {
+func New(cfg Config) (*Console, error) { return assemble(cfg, routes()) }
+
+// assemble returns a console that has some routes.
+func assemble(cfg Config, routes []route) (*Console, error) {
 	if cfg.JetStream == nil || cfg.Logger == nil {
 		return nil, errors.New("a console needs JetStream and a logger")
 	}
@@ -150,7 +153,7 @@ func New(cfg Config) (*Console, error) {
 	if c.templates, err = loadTemplates(c.assets); err != nil {
 		return nil, err
 	}
-	for _, route := range routes() {
+	for _, route := range routes {
 		c.mux.HandleFunc(route.pattern, func(w http.ResponseWriter, r *http.Request) { c.answer(w, r, route) })
 	}
 	c.mux.HandleFunc("GET "+assetsPath+"{digest}/{name...}", func(w http.ResponseWriter, r *http.Request) { c.fail(w, r, c.assets.serve(w, r)) })
@@ -199,10 +202,12 @@ func (c *Console) answer(w http.ResponseWriter, r *http.Request, route route) {
 	r = r.WithContext(ctx)
 	begin := time.Now()
 	err := c.perform(w, r, route)
-	c.config.Logger.DebugContext(ctx, "request", "route", route.pattern, "duration", time.Since(begin), "error", err)
+	level := slog.LevelDebug
 	if route.kind == writes {
-		c.config.Logger.InfoContext(ctx, "a person has changed something", "route", route.pattern, "user", userOf(r), "error", err)
+		level = slog.LevelInfo // who changed something is always known
 	}
+	// Neither the address nor the error: they may have what a person searched for.
+	c.config.Logger.Log(ctx, level, "request of the console", "route", route.pattern, "user", userOf(r), "duration", time.Since(begin), "done", err == nil)
 	c.fail(w, r, err)
 }
 

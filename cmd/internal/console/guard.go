@@ -101,6 +101,9 @@ func (c *Console) admit(w http.ResponseWriter, r *http.Request) (*http.Request, 
 	if err := g.cross.Check(r); err != nil {
 		return nil, &problem{Status: http.StatusForbidden, Text: "a page of another site sent this form", Cure: "use the form of the console", cause: err}
 	}
+	if site := r.Header.Get("Sec-Fetch-Site"); (site == "cross-site" || site == "same-site") && r.Header.Get("Sec-Fetch-Dest") != "document" {
+		return nil, &problem{Status: http.StatusForbidden, Text: "a page of another site asks for this", Cure: "open it in a window of its own"}
+	}
 	if r.URL.Path == loginPath || strings.HasPrefix(r.URL.Path, assetsPath) || g.Token == "" && g.Header == "" {
 		return r, nil
 	}

@@ -12,7 +12,12 @@ import (
 // Serve answers the requests that come to a listener, which it closes, until ctx ends. Then requests in progress have a
 // second to end.
 func (c *Console) Serve(ctx context.Context, listener net.Listener) error {
-	server := &http.Server{
+	return c.serve(ctx, listener, c.server())
+}
+
+// server returns the server with its limits.
+func (c *Console) server() *http.Server {
+	return &http.Server{
 		Handler:           c,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       30 * time.Second,
@@ -21,6 +26,9 @@ func (c *Console) Serve(ctx context.Context, listener net.Listener) error {
 		MaxHeaderBytes:    32 << 10,
 		ErrorLog:          slog.NewLogLogger(c.config.Logger.Handler(), slog.LevelDebug), // such as handshakes of TLS that fail
 	}
+}
+
+func (c *Console) serve(ctx context.Context, listener net.Listener, server *http.Server) error {
 	server.RegisterOnShutdown(c.Close)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
+)
+
+// consoleOf waits until a process has printed the address of its console.
+func consoleOf(p *process) *url.URL {
+	p.t.Helper()
+	p.awaitLogged("console at ")
+	m := regexp.MustCompile(`console at (\S+)`).FindStringSubmatch(p.logged("console at "))
+	u, err := url.Parse(m[1])
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return u
+}
+
+// page asks for a page. change may change the request.
+func page(t *testing.T, client *http.Client, method, address string, change ...func(*http.Request)) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, address, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range change {
+		f(r)
+	}
+	response, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response, string(text)
+}
+
+// browser is a client that keeps no connection open and follows no redirection by itself.
+func browser(trust *x509.CertPool) *http.Client {
+	return &http.Client{
+		Transport:     &http.Transport{DisableKeepAlives: true, ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: trust}}, //nolint:gosec // the default of versions
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+func settingsOf(list ...string) func(*exec.Cmd) {
+	return func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, list...) }
+}
+
+func TestConsoleOfABroker(t *testing.T) {
+	t.Parallel()
+	server := pipelinetest.NewServer(t)
+	server.Provision(streams.DefaultTopology())
+	p := start(t, t.TempDir(), server.URL(), "console", "--listen", "127.0.0.1:0")
+	u := consoleOf(p)
+	if u.Scheme != "http" || u.Hostname() != "127.0.0.1" || u.RawQuery != "" {
+		t.Errorf("the address is %v", u)
+	}
+	client := browser(nil)
+	response, text := page(t, client, http.MethodGet, u.String()+"sessions?since=7d")
+	if contains(t, text, "<title>Sessions", "read-only"); response.StatusCode != http.StatusOK {
+		t.Errorf("status %d", response.StatusCode)
+	}
+	response, _ = page(t, client, http.MethodGet, u.String(), func(r *http.Request) { r.Host = "evil.example" })
+	if response.StatusCode != http.StatusMisdirectedRequest {
+		t.Errorf("a foreign host: status %d", response.StatusCode)
+	}
+	response, _ = page(t, client, http.MethodPost, u.String()+"sessions", func(r *http.Request) { r.Header.Set("Origin", "http://evil.example") })
+	if response.StatusCode != http.StatusForbidden {
+		t.Errorf("a form of another site: status %d", response.StatusCode)
+	}
+	if code := p.signal(syscall.SIGTERM); code != 0 {
+		t.Errorf("exit code %d\n%s", code, &p.stderr)
+	}
+}
+
+func TestConsoleForOtherMachinesNeedsTLSAndAToken(t *testing.T) {
+	t.Parallel()
+	server := pipelinetest.NewServer(t)
+	server.Provision(streams.DefaultTopology())
+	home, a := t.TempDir(), newAuthority(t)
+	refused := func(code int, text string, settings ...string) {
+		t.Helper()
+		p := startWith(t, settingsOf(settings...), home, server.URL(), "console")
+		if got := p.wait(); got != code {
+			t.Errorf("%v: exit code %d", settings, got)
+		}
+		p.logged(text)
+	}
+	const everywhere = "TRIBUTARY_CONSOLE_LISTEN=0.0.0.0:0"
+	refused(exitUsage, `TRIBUTARY_CONSOLE_LISTEN="0.0.0.0:0": other machines reach this address: name a certificate`, everywhere)
+	refused(exitUsage, `TRIBUTARY_CONSOLE_LISTEN=":0": other machines`, "TRIBUTARY_CONSOLE_LISTEN=:0", "TRIBUTARY_CONSOLE_TOKEN=0123456789abcdef")
+	refused(exitUsage, "set it and TRIBUTARY_CONSOLE_KEY both", everywhere, "TRIBUTARY_CONSOLE_CERT="+a.path("tls.crt"))
+	refused(exitFailure, "TRIBUTARY_CONSOLE_CERT and TRIBUTARY_CONSOLE_KEY: ", everywhere, "TRIBUTARY_CONSOLE_CERT="+a.path("tls.crt"), "TRIBUTARY_CONSOLE_KEY="+a.path("client.key"))
+	refused(exitUsage, "the token of the console is shorter than 16 bytes", "TRIBUTARY_CONSOLE_TOKEN=hunter2")
+	refused(exitUsage, "TRIBUTARY_CONSOLE_TOKEN: set it or TRIBUTARY_CONSOLE_TOKEN_FILE", "TRIBUTARY_CONSOLE_TOKEN=hunter2", "TRIBUTARY_CONSOLE_TOKEN_FILE=x")
+	refused(exitFailure, "TRIBUTARY_CONSOLE_TOKEN_FILE: ", "TRIBUTARY_CONSOLE_TOKEN_FILE=missing")
+	refused(exitUsage, `TRIBUTARY_CONSOLE_PROXIES="10.0.0.0/40": write addresses such as`, "TRIBUTARY_CONSOLE_PROXIES=10.0.0.1,10.0.0.0/40")
+	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = taken.Close() })
+	refused(exitFailure, "the console cannot listen on "+taken.Addr().String()+": name another address", "TRIBUTARY_CONSOLE_LISTEN="+taken.Addr().String())
+
+	p := startWith(t, settingsOf(everywhere, "TRIBUTARY_CONSOLE_CERT="+a.path("tls.crt"), "TRIBUTARY_CONSOLE_KEY="+a.path("tls.key")), home, server.URL(), "console")
+	u := consoleOf(p)
+	if u.Scheme != "https" || u.Hostname() != "broker.example" || len(u.Query().Get("token")) < 16 {
+		t.Errorf("the address is %v", u)
+	}
+	trust := x509.NewCertPool()
+	trust.AppendCertsFromPEM([]byte(readText(t, a.path("ca.crt"))))
+	client, named := browser(trust), u.Host
+	u.Host = net.JoinHostPort("127.0.0.1", u.Port())
+	entered := requireToken(t, client, u, func(r *http.Request) { r.Host = named })
+	if !entered.Secure {
+		t.Error("the cookie is sent without TLS, too")
+	}
+	response, _ := page(t, client, http.MethodGet, u.String())
+	if response.ProtoMajor != 2 {
+		t.Errorf("the protocol is %s", response.Proto)
+	}
+
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("a token of a file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p = startWith(t, settingsOf(everywhere, "TRIBUTARY_CONSOLE_TOKEN_FILE="+file), home, server.URL(), "console", "--insecure-listen")
+	if u = consoleOf(p); u.Scheme != "http" || u.RawQuery != "" || strings.Contains(p.stderr.String(), "a token of a file") {
+		t.Errorf("the address is %v\n%s", u, &p.stderr)
+	}
+	u.RawQuery = url.Values{"token": {"a token of a file"}}.Encode()
+	requireToken(t, browser(nil), u)
+}
+
+// requireToken asks a console without its token, with another one and with the right one, which is that of its address.
+func requireToken(t *testing.T, client *http.Client, u *url.URL, change ...func(*http.Request)) *http.Cookie {
+	t.Helper()
+	bare := *u
+	for _, query := range []string{"", "token=wrong"} {
+		bare.RawQuery = query
+		if response, text := page(t, client, http.MethodGet, bare.String(), change...); response.StatusCode != http.StatusUnauthorized || strings.Contains(text, "aria-current") {
+			t.Errorf("%q: status %d: %s", query, response.StatusCode, text)
+		}
+	}
+	response, _ := page(t, client, http.MethodGet, u.String(), change...)
+	cookies := response.Cookies()
+	if response.StatusCode != http.StatusSeeOther || response.Header.Get("Location") != "/" || len(cookies) != 1 {
+		t.Fatalf("status %d, %v", response.StatusCode, response.Header)
+	}
+	bare.RawQuery = ""
+	response, text := page(t, client, http.MethodGet, bare.String(), append(change, func(r *http.Request) { r.AddCookie(cookies[0]) })...)
+	if contains(t, text, "<title>Overview"); response.StatusCode != http.StatusOK {
+		t.Errorf("status %d", response.StatusCode)
+	}
+	return cookies[0]
+}
+
+// TestUpServesTheConsole runs up with the console, for which it takes another port where the usual one is in use, and without.
+func TestUpServesTheConsole(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	log := filepath.Join(home, ".claude", "projects", "app", "one.jsonl")
+	if err := os.MkdirAll(filepath.Dir(log), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	line := `{"type":"user","uuid":"u1","sessionId":"one","cwd":"/home/ada/app","timestamp":"2026-03-09T09:00:00Z","message":{"role":"user","content":"hello"}}` + "\n"
+	if err := os.WriteFile(log, []byte(line), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", defaultConsole); err == nil { // else it is in use already
+		t.Cleanup(func() { _ = taken.Close() })
+	}
+	for _, console := range []string{defaultConsole, ""} {
+		p := start(t, home, "", "up", "--listen", "", "--console", console)
+		p.awaitLogged("caught up, following")
+		if console != "" {
+			u := consoleOf(p)
+			if u.Hostname() != "127.0.0.1" || u.Host == defaultConsole {
+				t.Errorf("the console is at %v", u)
+			}
+			response, text := page(t, browser(nil), http.MethodGet, u.String())
+			if contains(t, text, "<title>Overview"); response.StatusCode != http.StatusOK {
+				t.Errorf("status %d", response.StatusCode)
+			}
+		} else if strings.Contains(p.stderr.String(), "console at") {
+			t.Errorf("a console is served\n%s", &p.stderr)
+		}
+		if code := p.signal(syscall.SIGTERM); code != 0 {
+			t.Errorf("exit code %d\n%s", code, &p.stderr)
+		}
+	}
+}
