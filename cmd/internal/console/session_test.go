@@ -1,10 +1,13 @@
 package console
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -535,4 +539,93 @@ func TestPagesStay(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestPageFollowsItsSession opens the stream that a page names: it says when there is more, and the part that a script then loads
+// has it.
+func TestPageFollowsItsSession(t *testing.T) {
+	t.Parallel()
+	c, js, top := normalized(t, claude("one", "user", 1, prompt("Begin.")), claude("two", "user", 1, prompt("Another.")))
+	server := httptest.NewServer(c)
+	t.Cleanup(server.Close)
+	page := get(t, c, "/sessions/claude_code/one").Body.String()
+	_, rest, _ := strings.Cut(page, `data-live="`)
+	address, _, found := strings.Cut(rest, `"`)
+	if !found || !strings.HasPrefix(address, "/sessions/claude_code/one/live?after=") {
+		t.Fatalf("the page follows %q", address)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+html.UnescapeString(address), http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	lines := bufio.NewScanner(response.Body)
+	for n, text := range []string{"First answer.", "Second answer."} {
+		publish(t, js, top,
+			claude("two", "assistant", 2+n, answer(2+n, map[string]any{"type": "text", "text": "elsewhere"})),
+			claude("one", "assistant", 2+n, answer(2+n, map[string]any{"type": "text", "text": text})))
+		last := sessionsOf(t, js)[events.SessionID{Source: envelopes.ClaudeCode, Session: "one"}]
+		want := fmt.Sprintf(`data: {"last":%d}`, last[len(last)-1].Sequence)
+		for lines.Scan() && lines.Text() != want {
+			if strings.HasPrefix(lines.Text(), "data:") && !strings.HasPrefix(lines.Text(), `data: {"last":`) {
+				t.Fatalf("the stream says %q", lines.Text())
+			}
+		}
+		if lines.Text() != want {
+			t.Fatalf("the stream ended before %q: %v", want, lines.Err())
+		}
+		var parts map[string]string
+		if w := get(t, c, "/sessions/claude_code/one?part=live"); json.Unmarshal(w.Body.Bytes(), &parts) != nil || !strings.Contains(parts["turns"], "<p>"+text+"</p>") {
+			t.Errorf("the page has no %q: %.500s", text, w.Body)
+		}
+	}
+}
+
+// TestLogsHaveNothingOfASession opens pages of a session and makes requests fail: what the console logs has no text of it.
+func TestLogsHaveNothingOfASession(t *testing.T) {
+	t.Parallel()
+	var log lockedBuffer
+	c, js, _ := normalized(t, claude("secret-session", "user", 1, prompt("secret-prompt")), claude("secret-session", "assistant", 2, answer(2, map[string]any{"type": "text", "text": "secret-answer"})))
+	c.config.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	address := "/sessions/claude_code/secret-session"
+	pages := []string{address, address + "/timeline", address + "?from=secret-query", address + "/events/secret-event", "/sessions/claude_code/secret-other"}
+	for _, e := range sessionsOf(t, js)[events.SessionID{Source: envelopes.ClaudeCode, Session: "secret-session"}] {
+		pages = append(pages, eventPath(e.Source, e.SessionID, e.EventID), eventPath(e.Source, e.SessionID, e.EventID)+"/raw")
+	}
+	for _, page := range pages {
+		get(t, c, page)
+	}
+	c.limits.Duration = time.Nanosecond
+	for _, page := range pages {
+		if w := get(t, c, page); w.Code < http.StatusBadRequest {
+			t.Errorf("%s: status %d without time", page, w.Code)
+		}
+	}
+	if text := log.String(); strings.Contains(text, "secret") || len(text) == 0 {
+		t.Errorf("the log has %q", text)
+	}
+}
+
+// lockedBuffer is a buffer of several goroutines.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
 }
