@@ -3,6 +3,7 @@ package checks
 import (
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -35,6 +36,15 @@ nodeSelector: {kubernetes.io/os: linux}
 tolerations: [{key: a, operator: Exists}]
 affinity: {nodeAffinity: {}}
 enableServiceLinks: true
+console:
+  enabled: true
+  hosts: [tributary.example, tributary]
+  userHeader: X-Forwarded-User
+  proxies: [10.1.0.0/16]
+  write: true
+  nats: {inboxPrefix: _INBOX_operator, secret: {name: operator, nkey: true, ca: true}}
+  settings: {TRIBUTARY_LOG_LEVEL: debug}
+  from: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ingress}}}]
 `
 
 // TestChart renders the chart with several values. Every object is decoded into its type of
@@ -47,7 +57,7 @@ func TestChart(t *testing.T) {
 		kinds  []string
 	}{
 		"defaults": {"", kinds},
-		"all":      {allValues, append([]string{"HorizontalPodAutoscaler", "ServiceMonitor"}, kinds...)},
+		"all":      {allValues, append([]string{"HorizontalPodAutoscaler", "ServiceMonitor", "console-Deployment", "console-Service", "console-NetworkPolicy"}, kinds...)},
 		"pods":     {"autoscaling: {enabled: true}", append([]string{"HorizontalPodAutoscaler"}, kinds...)},
 		"least":    {"podDisruptionBudget: {enabled: false}\nnetworkPolicy: {enabled: false}\npreStopSeconds: 0", kinds[:3]},
 	} {
@@ -68,7 +78,32 @@ func TestChart(t *testing.T) {
 	require.True(t, *pod.EnableServiceLinks)
 	require.Regexp(t, `@sha256:`, pod.Containers[0].Image)
 	require.Equal(t, "prometheus", all["ServiceMonitor"].(*monitoring.ServiceMonitor).Labels["release"])
+	requireConsole(t, all)
 	require.EqualValues(t, "External", all["HorizontalPodAutoscaler"].(*autoscaling.HorizontalPodAutoscaler).Spec.Metrics[0].Type)
+}
+
+// requireConsole checks that the Service of the console leads to its pods alone, and what lets people in.
+func requireConsole(t *testing.T, all map[string]any) {
+	t.Helper()
+	d, worker := all["console-Deployment"].(*apps.Deployment), all["Deployment"].(*apps.Deployment)
+	require.Equal(t, all["console-Service"].(*core.Service).Spec.Selector, d.Spec.Template.Labels)
+	require.NotEqual(t, d.Spec.Template.Labels, worker.Spec.Template.Labels)
+	require.Equal(t, d.Spec.Template.Labels, all["console-NetworkPolicy"].(*networking.NetworkPolicy).Spec.PodSelector.MatchLabels)
+	c := d.Spec.Template.Spec.Containers[0]
+	require.Equal(t, []string{"console", "--insecure-listen", "--write"}, c.Args)
+	env := map[string]string{}
+	for _, e := range c.Env {
+		env[e.Name] = e.Value
+	}
+	require.Equal(t, "X-Forwarded-User", env["TRIBUTARY_CONSOLE_USER_HEADER"])
+	require.Equal(t, "tributary.example,tributary", env["TRIBUTARY_CONSOLE_HOSTS"])
+	require.Equal(t, ":8423", env["TRIBUTARY_CONSOLE_LISTEN"])
+	require.Equal(t, "_INBOX_operator", env["NATS_INBOX_PREFIX"])
+	token := render(t, "console: {enabled: true, hosts: [tributary.example], tokenSecret: console}")["console-Deployment"].(*apps.Deployment)
+	require.NotContains(t, token.Spec.Template.Spec.Containers[0].Args, "--write")
+	require.Contains(t, token.Spec.Template.Spec.Containers[0].Env, core.EnvVar{Name: "TRIBUTARY_CONSOLE_TOKEN", ValueFrom: &core.EnvVarSource{
+		SecretKeyRef: &core.SecretKeySelector{LocalObjectReference: core.LocalObjectReference{Name: "console"}, Key: "token"},
+	}})
 }
 
 // requireRestricted checks what the restricted pod security standard asks for, and the settings.
@@ -95,7 +130,7 @@ func requireRestricted(t *testing.T, name string, d *apps.Deployment) {
 	}
 }
 
-// render returns the objects of the chart by their kinds.
+// render returns the objects of the chart by their kinds, those of the console with the prefix "console-".
 func render(t *testing.T, values string) map[string]any {
 	t.Helper()
 	rendered, err := renderText(t, values)
@@ -119,7 +154,12 @@ func render(t *testing.T, values string) map[string]any {
 		}[kind.Kind]
 		require.NotNil(t, object, kind.Kind)
 		require.NoError(t, yaml.UnmarshalStrict([]byte(text), object), "%s\n%s", file, text)
-		objects[kind.Kind] = object
+		name := kind.Kind
+		if strings.HasPrefix(filepath.Base(file), "console-") {
+			name = "console-" + name
+		}
+		require.NotContains(t, objects, name)
+		objects[name] = object
 	}
 	return objects
 }
@@ -143,14 +183,20 @@ func TestWrongValuesAreRefused(t *testing.T) {
 	t.Parallel()
 	require.True(t, json.Valid([]byte(read(t, "deploy/helm/tributary/values.schema.json"))))
 	for values, wrong := range map[string]string{
-		"replicas: -1":                      "replicas",
-		"replica: 1":                        "replica",
-		"image: {tag: latest}":              "tag",
-		"nats: {url: 'localhost'}":          "url",
-		"nats: {url: 'nats://u:p@host'}":    "url", // a password belongs into the secret
-		"settings: {HOME: x}":               "HOME",
-		"settings: {TRIBUTARY_REPLICAS: 3}": "TRIBUTARY_REPLICAS",
-		"http: {port: 80}":                  "port",
+		"replicas: -1":                                                   "replicas",
+		"replica: 1":                                                     "replica",
+		"image: {tag: latest}":                                           "tag",
+		"nats: {url: 'localhost'}":                                       "url",
+		"nats: {url: 'nats://u:p@host'}":                                 "url", // a password belongs into the secret
+		"settings: {HOME: x}":                                            "HOME",
+		"settings: {TRIBUTARY_REPLICAS: 3}":                              "TRIBUTARY_REPLICAS",
+		"http: {port: 80}":                                               "port",
+		"console: {enabled: true, tokenSecret: a}":                       "hosts",
+		"console: {enabled: true, hosts: [a]}":                           "console",
+		"console: {enabled: true, hosts: [a], userHeader: X-User}":       "console", // from anywhere
+		"console: {hosts: ['http://a']}":                                 "hosts",
+		"console: {enabled: true, hosts: [a], tokenSecret: a, from: []}": "from",
+		"console: {settings: {PATH: x}}":                                 "PATH",
 	} {
 		_, err := renderText(t, values)
 		require.ErrorContains(t, err, wrong, values)

@@ -8,14 +8,14 @@ import (
 )
 
 // TestComposeFile loads compose.yaml with the library of docker compose, which checks it against
-// the specification, with and without the samples.
+// the specification, with and without its profiles.
 func TestComposeFile(t *testing.T) {
 	t.Parallel()
-	options, err := cli.NewProjectOptions([]string{root + "/compose.yaml"}, cli.WithProfiles([]string{"samples"}), cli.WithoutEnvironmentResolution)
+	options, err := cli.NewProjectOptions([]string{root + "/compose.yaml"}, cli.WithProfiles([]string{"samples", "console"}), cli.WithoutEnvironmentResolution)
 	require.NoError(t, err)
 	project, err := options.LoadProject(t.Context())
 	require.NoError(t, err)
-	require.Len(t, project.Services, 8)
+	require.Len(t, project.Services, 9)
 	for name, s := range project.Services {
 		if s.Build == nil {
 			require.Regexp(t, pinned, s.Image, name)
@@ -34,7 +34,7 @@ func TestComposeFile(t *testing.T) {
 		require.True(t, s.ReadOnly, name)
 		require.Equal(t, []string{"ALL"}, s.CapDrop, name)
 		for variable := range s.Environment {
-			if name == "worker" || name == "samples" {
+			if name == "worker" || name == "samples" || name == "console" {
 				requireSettings(t, variable)
 			}
 		}
@@ -43,4 +43,5 @@ func TestComposeFile(t *testing.T) {
 	without, err := project.WithProfiles(nil)
 	require.NoError(t, err)
 	require.NotContains(t, without.Services, "samples")
+	require.NotContains(t, without.Services, "console")
 }
