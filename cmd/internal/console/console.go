@@ -3,8 +3,8 @@
 // Start with [New] and the table of routes in this file. Each view is a file with its template; request.go has what views
 // share. README.md beside this file explains the room.
 //
-// The invariant: nothing is read, and no goroutine runs, before a request is let in, and nothing of a request is left
-// when it ends.
+// The invariant: nothing is read, and no goroutine of a view runs, before a request is let in, and what a view remembers is
+// bounded and dropped when nobody asks for it.
 package console
 
 import (
