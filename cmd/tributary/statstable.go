@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/csv"
-	"fmt"
 	"io"
 	"slices"
 	"strconv"
@@ -154,24 +153,8 @@ func statsValues(l *figures.List, names []string, r *figures.Row) []string {
 	for _, c := range statsColumns {
 		values = append(values, c.text(r))
 		if l.Compared() && c.figure != "" {
-			values = append(values, change(c.figure, r))
+			values = append(values, figures.FigureOf(c.figure).Change(r))
 		}
 	}
 	return values
-}
-
-// change returns the change of a figure since the period before, in percent.
-func change(figure string, r *figures.Row) string {
-	f := figures.FigureOf(figure)
-	now, hasNow := figures.Number(f.Of(r))
-	before, hadBefore := figures.Number(f.Of(r.Before))
-	switch {
-	case !hasNow || !hadBefore:
-		return "?"
-	case now == before:
-		return "="
-	case before == 0:
-		return "new"
-	}
-	return fmt.Sprintf("%+.1f%%", 100*(now-before)/before)
 }

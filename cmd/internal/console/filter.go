@@ -2,6 +2,7 @@ package console
 
 import (
 	"cmp"
+	"maps"
 	"net/url"
 	"slices"
 	"time"
@@ -19,6 +20,8 @@ type filter struct {
 
 	From, To time.Time // of Since and Until; zero for none
 	Zone     *time.Location
+
+	own url.Values // of the query, that belong to the view: links to the same view keep them
 }
 
 // filterFields are the values of a filter, in the order in which they are written.
@@ -85,9 +88,17 @@ func (f *filter) values() url.Values {
 // Query is the filter as the end of an address, with the question mark; empty for no filter.
 func (f filter) Query() string { return queryOf(f.values()) }
 
-// With is [filter.Query] with another value of a name, which may be one that belongs to the view; no value removes it.
-func (f filter) With(name, value string) string {
+// all returns the filter as a query with what belongs to the view.
+func (f *filter) all() url.Values {
 	query := f.values()
+	maps.Copy(query, f.own)
+	return query
+}
+
+// With is the query of the same view with another value of a name, which may be one that belongs to the view; no value
+// removes it.
+func (f filter) With(name, value string) string {
+	query := f.all()
 	query.Set(name, value)
 	if value == "" {
 		query.Del(name)
@@ -164,7 +175,7 @@ func (f filter) Periods() []period {
 	for _, p := range []struct{ name, since string }{{"24 h", "24h"}, {"7 days", "7d"}, {"28 days", "28d"}, {"90 days", "90d"}, {"all", ""}} {
 		other := f
 		other.Since, other.Until = p.since, ""
-		list = append(list, period{p.name, cmp.Or(other.Query(), "?"), f.Since == p.since && f.Until == ""})
+		list = append(list, period{p.name, cmp.Or(queryOf(other.all()), "?"), f.Since == p.since && f.Until == ""})
 	}
 	return list
 }

@@ -1,4 +1,600 @@
 package console
 
-// overview answers with the view of that name.
-func (r *request) overview() error { return r.page("overview", "Overview", nil) }
+import (
+	"cmp"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"tributary/cmd/internal/figures"
+	"tributary/cmd/internal/terminal"
+	"tributary/envelopes"
+	"tributary/pipeline/sessions"
+	"tributary/pipeline/sessions/summaries"
+)
+
+// Limits of the overview: what a page shows, and what it keeps in memory.
+const (
+	maxPeriods = 130 // bars, the latest
+	maxSeries  = 8   // parts of a bar; the last one is of all others where there are more values
+	maxValues  = 50  // rows of a dimension
+)
+
+// overview answers with the figures of the events that the filter selects. Each is one that stats prints.
+func (r *request) overview() error {
+	ctx := r.Context()
+	choice, err := r.overviewChoice()
+	if err != nil {
+		return err
+	}
+	generation, err := r.generation(ctx)
+	if err != nil {
+		return err
+	}
+	unreadable := 0
+	view, err := summaries.Open(ctx, r.config.JetStream, generation, func(error) { unreadable++ })
+	if err != nil {
+		return err
+	}
+	d, err := r.newOverview(choice)
+	if err != nil {
+		return err
+	}
+	if err := figures.Read(ctx, view, d.total, d.byValue, d.byPeriod, d.byBoth); err != nil {
+		return err
+	}
+	d.Unreadable = unreadable
+	r.filter.own = url.Values{}
+	for _, name := range []string{"figure", "per", "by"} {
+		if value := r.URL.Query().Get(name); value != "" {
+			r.filter.own.Set(name, value)
+		}
+	}
+	return r.page("overview", "Overview", d)
+}
+
+// overviewChoice is what of the overview a person chooses beside the filter.
+type overviewChoice struct {
+	Figure string
+	Per    sessions.Dimension
+	By     sessions.Dimension
+}
+
+// chartFigures are the figures that bars can have: their parts add up.
+var chartFigures = []struct{ name, label string }{
+	{"cost_usd", "Cost"},
+	{"total", "Tokens"},
+	{"prompts", "Prompts"},
+	{"calls", "Calls"},
+	{"failures", "Failed calls"},
+	{"errors", "Errors"},
+	{"active_seconds", "Active time"},
+}
+
+// chartPeriods are the periods of a bar, and chartDimensions are what a bar is divided by; these are also names of the filter.
+var (
+	chartPeriods    = []sessions.Dimension{sessions.ByHour, sessions.ByDay, sessions.ByWeek, sessions.ByMonth}
+	chartDimensions = []struct {
+		dimension sessions.Dimension
+		label     string
+	}{
+		{sessions.ByModel, "Model"},
+		{sessions.BySource, "Agent"},
+		{sessions.ByRepository, "Repository"},
+		{sessions.ByProject, "Project"},
+		{sessions.ByBranch, "Branch"},
+		{sessions.ByHost, "Host"},
+		{sessions.ByUser, "User"},
+	}
+)
+
+// overviewChoice reads the choice of the query. Without one the bars have the cost by model, in periods that suit the range.
+func (r *request) overviewChoice() (overviewChoice, error) {
+	query := r.URL.Query()
+	c := overviewChoice{
+		Figure: cmp.Or(query.Get("figure"), chartFigures[0].name),
+		Per:    cmp.Or(sessions.Dimension(query.Get("per")), r.suitablePeriod()),
+		By:     cmp.Or(sessions.Dimension(query.Get("by")), chartDimensions[0].dimension),
+	}
+	switch {
+	case c.figure() < 0:
+		return c, invalid("figure names no figure of the bars", "choose one of the page")
+	case !slices.Contains(chartPeriods, c.Per):
+		return c, invalid("per names no period", "write hour, day, week or month")
+	case c.dimension() < 0:
+		return c, invalid("by names nothing that bars are divided by", "choose one of the page")
+	}
+	return c, nil
+}
+
+// figure returns the place of the figure in [chartFigures], -1 for none.
+func (c *overviewChoice) figure() int {
+	for i := range chartFigures {
+		if chartFigures[i].name == c.Figure {
+			return i
+		}
+	}
+	return -1
+}
+
+// dimension returns the place of the dimension in [chartDimensions], -1 for none.
+func (c *overviewChoice) dimension() int {
+	for i := range chartDimensions {
+		if chartDimensions[i].dimension == c.By {
+			return i
+		}
+	}
+	return -1
+}
+
+// suitablePeriod returns the period of bars for the range of the filter.
+func (r *request) suitablePeriod() sessions.Dimension {
+	until := r.filter.To
+	if until.IsZero() {
+		until = r.now
+	}
+	const day = 24 * time.Hour
+	switch length := until.Sub(r.filter.From); {
+	case r.filter.From.IsZero():
+		return sessions.ByDay
+	case length <= 2*day:
+		return sessions.ByHour
+	case length <= 100*day:
+		return sessions.ByDay
+	case length <= 900*day:
+		return sessions.ByWeek
+	default:
+		return sessions.ByMonth
+	}
+}
+
+// overview is the view for its template.
+type overview struct {
+	Choice     overviewChoice
+	Unreadable int // events
+
+	request  *request
+	previous *sessions.StatsQuery // nil without a range to compare with
+	total    *figures.List        // of everything
+	byValue  *figures.List        // of each value of the dimension
+	byPeriod *figures.List        // of the latest periods
+	byBoth   *figures.List        // of the periods by the values that have most
+	series   []string             // these values, once byValue is read
+}
+
+// others stands for the values that are no series of their own. It is no value itself.
+const others = "\x00"
+
+// newOverview returns a view that has not been read.
+func (r *request) newOverview(choice overviewChoice) (*overview, error) {
+	f := &r.filter
+	d := &overview{Choice: choice, request: r}
+	query := func(by ...sessions.Dimension) figures.Query {
+		return figures.Query{Source: envelopes.Source(f.Source), Stats: sessions.StatsQuery{
+			By: by, Zone: f.Zone, Since: f.From, Until: f.To,
+			Project: f.Project, Repository: f.Repo, Branch: f.Branch, Host: f.Host, User: f.User, Model: f.Model,
+		}}
+	}
+	all := query()
+	if before, ok := figures.Before(all.Stats, r.now); ok {
+		d.previous, all.Before = &before, &before
+	}
+	values := query(choice.By)
+	values.Sort, values.Limit = choice.Figure, maxValues
+	periods := query(choice.Per)
+	periods.Sort, periods.Limit = string(choice.Per)+":desc", maxPeriods
+	both := query(choice.Per, choice.By)
+	both.Group = d.group
+	for _, l := range []struct {
+		list  **figures.List
+		query figures.Query
+	}{{&d.total, all}, {&d.byValue, values}, {&d.byPeriod, periods}, {&d.byBoth, both}} {
+		var err error
+		if *l.list, err = figures.New(l.query, r.config.Pricing); err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+// group returns the bar and the part of it in which a period of a value counts, false for a period that is not shown.
+func (d *overview) group(values []string) ([]string, bool) {
+	if d.series == nil {
+		d.series = d.largest()
+	}
+	oldest := d.byPeriod.Rows[len(d.byPeriod.Rows)-1].Values[0] // of the latest, which come first
+	if values[0] < oldest {
+		return nil, false
+	}
+	if !slices.Contains(d.series, values[1]) {
+		return []string{values[0], others}, true
+	}
+	return values, true
+}
+
+// largest returns the values that are a part of the bars of their own.
+func (d *overview) largest() []string {
+	list := []string{}
+	most := maxSeries
+	if len(d.byValue.Rows) > maxSeries {
+		most--
+	}
+	figure := figures.FigureOf(d.Choice.Figure)
+	for i := range d.byValue.Rows {
+		row := &d.byValue.Rows[i]
+		if n, _ := figures.Number(figure.Of(row)); n > 0 && len(list) < most {
+			list = append(list, row.Values[0])
+		}
+	}
+	return list
+}
+
+// Any reports whether the filter selects an event, or the range before has one.
+func (d *overview) Any() bool { return len(d.total.Rows) > 0 }
+
+// Compared states the range before; empty if there is none.
+func (d *overview) Compared() string {
+	if d.previous == nil {
+		return ""
+	}
+	text := func(t time.Time) string { return t.In(d.request.filter.Zone).Format("2006-01-02 15:04") }
+	return text(d.previous.Since) + " to " + text(d.previous.Until)
+}
+
+// tile is a figure of everything with its change.
+type tile struct {
+	Label     string
+	Figure    string // its name in stats -o json
+	Value     string // for people
+	Raw       string // in JSON
+	Change    string // since the range before; empty if that is not known
+	Before    string // the value of the range before, for people
+	RawBefore string // in JSON; empty without a range before
+	Tone      string // class of the change
+	Parts     []tile // figures that belong to it
+}
+
+// Tiles returns the figures of everything.
+func (d *overview) Tiles() []tile {
+	cost := d.tile("Cost", "cost_usd", "")
+	cost.Parts = []tile{d.tile("tokens without a price", "unpriced", ""), d.tile("stated by vendors", "vendor_cost_usd", "")}
+	tokens := d.tile("Tokens", "total", "")
+	tokens.Parts = []tile{
+		d.tile("input", "input", ""), d.tile("cache read", "cache_read", ""), d.tile("cache write", "cache_write", ""),
+		d.tile("output", "output", ""), d.tile("reasoning", "reasoning", ""),
+	}
+	calls := d.tile("Tool calls", "calls", "")
+	calls.Parts = []tile{d.tile("failed", "failures", "bad"), d.tile("of all calls", "error_rate", "bad")}
+	sessions := d.tile("Sessions", "sessions", "")
+	sessions.Parts = []tile{d.tile("events", "events", "")}
+	return []tile{
+		cost, tokens, d.tile("Cache hits", "cache_hit_rate", "good"), sessions, d.tile("Active time", "active_seconds", ""),
+		d.tile("Prompts", "prompts", ""), calls, d.tile("Errors", "errors", "bad"),
+	}
+}
+
+// tile returns a figure of everything. more is the class of a change to more, empty if that is neither good nor bad.
+func (d *overview) tile(label, name, more string) tile {
+	figure := figures.FigureOf(name)
+	row := &d.total.Total
+	t := tile{Label: label, Figure: name, Value: figureText(name, row), Raw: figureJSON(figure.Of(row))}
+	if d.previous == nil || row.Before == nil {
+		return t
+	}
+	t.Before, t.RawBefore = figureText(name, row.Before), figureJSON(figure.Of(row.Before))
+	if t.Change = figure.Change(row); t.Change == "?" {
+		t.Change = ""
+	}
+	less := map[string]string{"good": "bad", "bad": "good"}[more]
+	switch {
+	case strings.HasPrefix(t.Change, "+"), t.Change == "new":
+		t.Tone = more
+	case strings.HasPrefix(t.Change, "-"):
+		t.Tone = less
+	}
+	return t
+}
+
+// figureText writes a figure of a row for people.
+func figureText(name string, row *figures.Row) string {
+	switch value := figures.FigureOf(name).Of(row).(type) {
+	case int64:
+		return terminal.Thousands(value)
+	case float64:
+		switch name {
+		case "cost_usd":
+			return row.Cost.Text()
+		case "vendor_cost_usd":
+			return figures.Dollars(value)
+		case "active_seconds":
+			return terminal.Rough(row.Active().Round(time.Second))
+		default: // a rate
+			return fmt.Sprintf("%.1f%%", 100*value)
+		}
+	default:
+		if name == "cost_usd" {
+			return row.Cost.Text()
+		}
+		return terminal.Unknown
+	}
+}
+
+// figureJSON writes a figure as stats -o json does.
+func figureJSON(value any) string {
+	data, err := json.Marshal(value)
+	if err != nil { // it is a number or nil
+		return "null"
+	}
+	return string(data)
+}
+
+// option is a choice that a link makes.
+type option struct {
+	Name, Query string
+	Current     bool
+}
+
+// Own returns what belongs to the view in the query, for the form of the filter.
+func (d *overview) Own() url.Values { return d.request.filter.own }
+
+// Figures returns the figures that bars can have.
+func (d *overview) Figures() []option {
+	var list []option
+	for _, f := range chartFigures {
+		list = append(list, option{f.label, d.request.filter.With("figure", f.name), f.name == d.Choice.Figure})
+	}
+	return list
+}
+
+// Periods returns the periods that a bar can be of.
+func (d *overview) Periods() []option {
+	var list []option
+	for _, p := range chartPeriods {
+		list = append(list, option{string(p), d.request.filter.With("per", string(p)), p == d.Choice.Per})
+	}
+	return list
+}
+
+// Dimensions returns what bars can be divided by.
+func (d *overview) Dimensions() []option {
+	var list []option
+	for _, c := range chartDimensions {
+		list = append(list, option{c.label, d.request.filter.With("by", string(c.dimension)), c.dimension == d.Choice.By})
+	}
+	return list
+}
+
+// FigureLabel names the figure of the bars.
+func (d *overview) FigureLabel() string { return chartFigures[d.Choice.figure()].label }
+
+// ByLabel names what the bars are divided by.
+func (d *overview) ByLabel() string { return chartDimensions[d.Choice.dimension()].label }
+
+// Unit is that of the bars: usd, seconds or empty.
+func (d *overview) Unit() string {
+	switch d.Choice.Figure {
+	case "cost_usd":
+		return "usd"
+	case "active_seconds":
+		return "seconds"
+	default:
+		return ""
+	}
+}
+
+// cell is a figure of a bar or of a part of it.
+type cell struct{ Text, Raw string }
+
+// bar is a period with its figure, and that of each series.
+type bar struct {
+	Period string
+	Total  cell
+	Parts  []cell
+}
+
+// Bars returns the periods, the earliest first, with those between that have no event.
+func (d *overview) Bars() []bar {
+	rows := map[string]map[string]*figures.Row{}
+	for i := range d.byBoth.Rows {
+		r := &d.byBoth.Rows[i]
+		if rows[r.Values[0]] == nil {
+			rows[r.Values[0]] = map[string]*figures.Row{}
+		}
+		rows[r.Values[0]][r.Values[1]] = r
+	}
+	totals := map[string]*figures.Row{}
+	var periods []string
+	for i := range slices.Backward(d.byPeriod.Rows) {
+		r := &d.byPeriod.Rows[i]
+		totals[r.Values[0]] = r
+		periods = append(periods, r.Values[0])
+	}
+	var list []bar
+	for _, period := range withEmpty(d.Choice.Per, periods) {
+		b := bar{Period: period, Total: d.cell(totals[period])}
+		for _, value := range d.seriesValues() {
+			b.Parts = append(b.Parts, d.cell(rows[period][value]))
+		}
+		list = append(list, b)
+	}
+	return list
+}
+
+// cell returns the figure of a row, which is nil for no events.
+func (d *overview) cell(r *figures.Row) cell {
+	if r == nil {
+		return cell{"", "0"}
+	}
+	return cell{figureText(d.Choice.Figure, r), figureJSON(figures.FigureOf(d.Choice.Figure).Of(r))}
+}
+
+// seriesValues returns the values of the parts of a bar, with the others at the end where there are some.
+func (d *overview) seriesValues() []string {
+	values := slices.Clone(d.series)
+	if slices.ContainsFunc(d.byBoth.Rows, func(r figures.Row) bool { return r.Values[1] == others }) {
+		values = append(values, others)
+	}
+	return values
+}
+
+// Series names the parts of a bar.
+func (d *overview) Series() []string {
+	list := d.seriesValues()
+	for i, value := range list {
+		switch value {
+		case others:
+			list[i] = "others"
+		case "":
+			list[i] = "(unknown)"
+		}
+	}
+	return list
+}
+
+// Older is how many periods before the first bar have events.
+func (d *overview) Older() int { return d.byPeriod.Left }
+
+// withEmpty returns periods in their order with those between that are missing, at most the last maxPeriods. What is no period
+// stays where it is.
+func withEmpty(per sessions.Dimension, periods []string) []string {
+	var list []string
+	for _, period := range periods {
+		if len(list) > 0 {
+			at, ok := periodTime(per, list[len(list)-1])
+			for range maxPeriods {
+				var next string
+				if at, next = nextPeriod(per, at); !ok || next >= period {
+					break
+				}
+				list = append(list, next)
+			}
+		}
+		list = append(list, period)
+	}
+	return list[max(0, len(list)-maxPeriods):]
+}
+
+// periodTime returns the beginning of a period, as if it was in UTC.
+func periodTime(per sessions.Dimension, period string) (time.Time, bool) {
+	layout := map[sessions.Dimension]string{sessions.ByHour: "2006-01-02 15:00", sessions.ByDay: time.DateOnly, sessions.ByMonth: "2006-01"}[per]
+	if per == sessions.ByWeek {
+		year, week, _ := strings.Cut(period, "-W")
+		y, errYear := strconv.Atoi(year)
+		w, errWeek := strconv.Atoi(week)
+		fourth := time.Date(y, 1, 4, 0, 0, 0, 0, time.UTC) // is always in the first week
+		return fourth.AddDate(0, 0, 7*(w-1)-(int(fourth.Weekday())+6)%7), errYear == nil && errWeek == nil
+	}
+	t, err := time.Parse(layout, period)
+	return t, err == nil
+}
+
+// nextPeriod returns the beginning of the next period, and its name.
+func nextPeriod(per sessions.Dimension, t time.Time) (time.Time, string) {
+	switch per {
+	case sessions.ByHour:
+		t = t.Add(time.Hour)
+		return t, t.Format("2006-01-02 15:00")
+	case sessions.ByWeek:
+		t = t.AddDate(0, 0, 7)
+		year, week := t.ISOWeek()
+		return t, fmt.Sprintf("%04d-W%02d", year, week)
+	case sessions.ByMonth:
+		t = t.AddDate(0, 1, 0)
+		return t, t.Format("2006-01")
+	default:
+		t = t.AddDate(0, 0, 1)
+		return t, t.Format(time.DateOnly)
+	}
+}
+
+// valueRow is a value of the dimension with its figures.
+type valueRow struct {
+	Value string // empty if it is unknown
+	Query string // of the overview of this value alone; empty where that cannot be chosen
+	Cells []valueCell
+}
+
+// valueCell is a figure of a value.
+type valueCell struct{ Label, Figure, Text, Raw string }
+
+// valueFigures are the figures of a value, with their heads.
+var valueFigures = []struct{ name, label string }{
+	{"sessions", "Sessions"},
+	{"prompts", "Prompts"},
+	{"active_seconds", "Active"},
+	{"calls", "Calls"},
+	{"failures", "Failed"},
+	{"errors", "Errors"},
+	{"total", "Tokens"},
+	{"cache_hit_rate", "Cache hits"},
+	{"unpriced", "Unpriced"},
+	{"cost_usd", "Cost"},
+}
+
+// ValueHeads returns the heads of the figures of a value.
+func (d *overview) ValueHeads() []string {
+	var list []string
+	for _, f := range valueFigures {
+		list = append(list, f.label)
+	}
+	return list
+}
+
+// Values returns the values of the dimension, the largest first.
+func (d *overview) Values() []valueRow {
+	var list []valueRow
+	for i := range d.byValue.Rows {
+		r := &d.byValue.Rows[i]
+		row := valueRow{Value: r.Values[0], Cells: valueCells(r)}
+		if row.Value != "" {
+			row.Query = d.request.filter.With(string(d.Choice.By), row.Value)
+		}
+		list = append(list, row)
+	}
+	return list
+}
+
+// All returns the figures of all values together.
+func (d *overview) All() []valueCell { return valueCells(&d.total.Total) }
+
+func valueCells(r *figures.Row) []valueCell {
+	var list []valueCell
+	for _, f := range valueFigures {
+		list = append(list, valueCell{f.label, f.name, figureText(f.name, r), figureJSON(figures.FigureOf(f.name).Of(r))})
+	}
+	return list
+}
+
+// LeftOut is how many values have no row.
+func (d *overview) LeftOut() int { return d.byValue.Left }
+
+// Unpriced returns what is not in the cost.
+func (d *overview) Unpriced() []string { return unpricedTexts(d.total.Unpriced()) }
+
+// UnpricedBefore returns what is not in the cost of the range before.
+func (d *overview) UnpricedBefore() []string { return unpricedTexts(d.total.UnpricedBefore()) }
+
+func unpricedTexts(list []figures.Unpriced) []string {
+	var texts []string
+	for i := range list {
+		texts = append(texts, list[i].Text())
+	}
+	return texts
+}
+
+// Prices names the table of prices.
+func (d *overview) Prices() string { return d.request.config.Pricing.Source() }
+
+// Copies states the API calls that count once; empty if there are no copies.
+func (d *overview) Copies() string {
+	c := &d.total.Copies
+	if c.Calls == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s tokens of %s that other sessions have, too, are left out", terminal.Thousands(c.Usage.Total()), terminal.Plural(int(c.Calls), "API call"))
+}

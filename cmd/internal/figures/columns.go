@@ -2,6 +2,7 @@ package figures
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -92,6 +93,22 @@ func Number(value any) (n float64, ok bool) {
 		return v, true
 	}
 	return 0, false
+}
+
+// Change returns the change of a figure of a row since the period before, in percent: ? if it is unknown, = for none, new if
+// there was nothing.
+func (f Figure) Change(r *Row) string {
+	now, hasNow := Number(f.value(r))
+	before, hadBefore := Number(f.value(r.Before))
+	switch {
+	case !hasNow || !hadBefore:
+		return "?"
+	case now == before:
+		return "="
+	case before == 0:
+		return "new"
+	}
+	return fmt.Sprintf("%+.1f%%", 100*(now-before)/before)
 }
 
 // figures returns the figures of a row, with those of the period before and the change if both are compared.

@@ -29,6 +29,11 @@ type Query struct {
 	Before  *sessions.StatsQuery // of the period to compare with, see [Before]; nil for none
 	Sort    string               // column, with :asc or :desc behind it; empty for periods, then tokens
 	Limit   int                  // rows; 0 for all
+
+	// Group returns the values of the row in which a row counts, false for one that is left out; nil for each by itself. Of
+	// several lists that are read at once, those before are finished when it is called. A row of several has no sessions,
+	// because a session can be in each.
+	Group func(values []string) ([]string, bool)
 }
 
 // Before returns the query of the period before the one of q, which is as long and ends when that begins. A period without an
@@ -57,13 +62,14 @@ type List struct {
 	Dimensions []sessions.Dimension // columns that name a row
 	Rows       []Row                // in their order
 	Left       int                  // rows beyond the limit
-	Total      Row                  // of all rows; its Sessions are not known, because a session can be in several rows
+	Total      Row                  // of all rows; its Sessions are known without dimensions alone, because a session can be in several rows
 	Copies     sessions.Copies      // what no row counts
 
 	query   Query
 	pricing *Pricing
 	top     Top[Row]
 	before  map[string]*Row // rows of the period before, by their values
+	grouped map[string]*sessions.Row
 }
 
 // Row is a row of statistics with its cost.
@@ -100,11 +106,12 @@ func (l *List) Read(ctx context.Context, view *summaries.View) error { return Re
 func Read(ctx context.Context, view *summaries.View, lists ...*List) error {
 	var queries []sessions.StatsQuery
 	var add []func(*sessions.Row)
-	for _, l := range lists {
+	var of []int // the list of each query
+	for i, l := range lists {
 		if l.Compared() {
-			queries, add = append(queries, *l.query.Before), append(add, l.AddBefore)
+			queries, add, of = append(queries, *l.query.Before), append(add, l.AddBefore), append(of, i)
 		}
-		queries, add = append(queries, l.query.Stats), append(add, l.Add)
+		queries, add, of = append(queries, l.query.Stats), append(add, l.Add), append(of, i)
 	}
 	var wanted func(*summaries.Record) bool
 	if !slices.ContainsFunc(queries, needsAll) {
@@ -118,20 +125,23 @@ func Read(ctx context.Context, view *summaries.View, lists ...*List) error {
 	if err != nil {
 		return err
 	}
-	// The rows of a period come after those of the period before.
+	finished := 0
+	// The rows of a period come after those of the period before, and those of a list after those of the lists before.
 	copies, err := sessions.StatsOfAll(steps, queries, sessions.Memory{}, func(i int, r *sessions.Row) error {
+		for ; finished < of[i]; finished++ {
+			lists[finished].Finish()
+		}
 		add[i](r)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	for _, l := range lists {
-		if l.Compared() {
-			copies = copies[1:]
-		}
-		l.Copies, copies = copies[0], copies[1:]
-		l.Finish()
+	for ; finished < len(lists); finished++ {
+		lists[finished].Finish()
+	}
+	for i := range queries {
+		lists[of[i]].Copies = copies[i] // of the period itself, which is the last
 	}
 	return nil
 }
@@ -156,6 +166,10 @@ func (l *List) AddBefore(r *sessions.Row) {
 
 // Add adds a row.
 func (l *List) Add(r *sessions.Row) {
+	if l.query.Group != nil {
+		l.group(r)
+		return
+	}
 	row := l.row(r)
 	l.Total.add(r)
 	if key := rowKey(r.Values); l.Compared() {
@@ -169,8 +183,34 @@ func (l *List) Add(r *sessions.Row) {
 	l.top.Add(row)
 }
 
+// group adds a row to the one in which it counts.
+func (l *List) group(r *sessions.Row) {
+	values, ok := l.query.Group(r.Values)
+	if !ok {
+		return
+	}
+	key := rowKey(values)
+	sum := l.grouped[key]
+	if sum == nil {
+		if l.grouped == nil {
+			l.grouped = map[string]*sessions.Row{}
+		}
+		sum = &sessions.Row{Values: values, Sessions: r.Sessions}
+		l.grouped[key] = sum
+	} else {
+		sum.Sessions = 0
+	}
+	total := Row{Row: *sum}
+	total.add(r)
+	*sum = total.Row
+}
+
 // Finish orders the rows once all are added.
 func (l *List) Finish() {
+	for _, r := range l.grouped {
+		l.Total.add(r)
+		l.top.Add(l.row(r))
+	}
 	for _, before := range l.before { // rows that the period has not
 		l.Total.beforeTotal().add(&before.Row)
 		row := l.row(&sessions.Row{Values: before.Values})
@@ -192,6 +232,12 @@ func (l *List) Finish() {
 		l.Total.beforeTotal().Cost = l.pricing.Cost(l.Total.Before.Models)
 	}
 	l.Total.Cost = l.pricing.Cost(l.Total.Models)
+	if len(l.Dimensions) == 0 && len(l.Rows) == 1 {
+		l.Total.Sessions = l.Rows[0].Sessions
+		if l.Compared() {
+			l.Total.Before.Sessions = l.Rows[0].Before.Sessions
+		}
+	}
 }
 
 // Unpriced returns what has no price in all rows, the model with most tokens first.

@@ -144,3 +144,32 @@ func TestBeforeIsAsLong(t *testing.T) {
 		})
 	}
 }
+
+// TestGroupsAddRowsUp has rows that count in one, and one that is left out.
+func TestGroupsAddRowsUp(t *testing.T) {
+	t.Parallel()
+	q := figures.Query{Stats: sessions.StatsQuery{By: []sessions.Dimension{sessions.BySource}}}
+	q.Group = func(values []string) ([]string, bool) {
+		if values[0] == "codex" {
+			return values, true
+		}
+		return []string{"others"}, values[0] != "pi"
+	}
+	l, err := figures.New(q, pricing(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for source, n := range map[string]int64{"codex": 2, "gemini": 3, "cursor": 4, "pi": 5} {
+		l.Add(row(source, "opus", n))
+	}
+	l.Finish()
+	got := map[string][]any{}
+	for i := range l.Rows {
+		r := &l.Rows[i]
+		got[r.Values[0]] = []any{r.Usage.Input, r.Sessions, r.Cost.Text()}
+	}
+	want := map[string][]any{"codex": {int64(2), int64(1), "$1.00"}, "others": {int64(7), int64(0), "$3.50"}}
+	if diff := cmp.Diff(want, got); diff != "" || l.Total.Usage.Input != 9 {
+		t.Errorf("of %d tokens:\n%s", l.Total.Usage.Input, diff)
+	}
+}
