@@ -190,7 +190,7 @@ func (p *conversationPage) call(v *conversationItem, c *transcript.Call) {
 		v.Class = "edit"
 	}
 	subject := strings.Join(conversation.CallSubject(c), "\n")
-	call.Subject = terminal.Cut(terminal.OneLine(subject), 2*terminal.PlainWidth)
+	call.Subject = terminal.Cut(terminal.OneLine(subject), terminal.PlainWidth)
 	arguments := v.Address + "/text"
 	if c.Command != "" && call.Subject != c.Command {
 		call.Command = p.text(c.Command, shownSubject, arguments)

@@ -3,6 +3,7 @@ package console
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -208,6 +209,7 @@ func TestSessionsOfSamplesShowEveryEvent(t *testing.T) {
 			}
 			requirePage(t, page)
 		}
+		requireSameFigures(t, c, id)
 		outline := get(t, c, sessionPath(id.Source, id.Session)+"/timeline")
 		requireStatus(t, outline, http.StatusOK, "<h2>Turns</h2>")
 		requirePage(t, outline.Body.String())
@@ -219,7 +221,7 @@ func TestSessionsOfSamplesShowEveryEvent(t *testing.T) {
 		for _, e := range []events.Event{list[0], list[len(list)/2], list[len(list)-1]} {
 			address := eventPath(e.Source, e.SessionID, e.EventID)
 			page := get(t, c, address)
-			requireStatus(t, page, http.StatusOK, "<h2>Raw record</h2>", "<h2>Around it</h2>")
+			requireStatus(t, page, http.StatusOK, "<h2>Raw record</h2>", "<h2>Around it</h2>", "role "+string(orZero(e.Role)))
 			requirePage(t, page.Body.String())
 			raw, err := e.LoadRecord(t.Context(), js)
 			if err != nil {
@@ -236,6 +238,28 @@ func TestSessionsOfSamplesShowEveryEvent(t *testing.T) {
 		}
 	}
 }
+
+// requireSameFigures checks that the turns of a session have the same figures in the conversation and in the outline.
+func requireSameFigures(t *testing.T, c *Console, id events.SessionID) {
+	t.Helper()
+	conversation := map[string][2]string{} // calls and tokens
+	for _, page := range pagesOf(t, c, id) {
+		for _, m := range regexpTurn.FindAllStringSubmatch(page, -1) {
+			conversation[m[1]] = [2]string{cmp.Or(m[2], "0"), cmp.Or(m[3], "0")}
+		}
+	}
+	w := get(t, c, sessionPath(id.Source, id.Session)+"/timeline")
+	for _, m := range regexpRow.FindAllStringSubmatch(w.Body.String(), -1) {
+		if got := [2]string{m[2], m[3]}; m[1] != "0" && got != conversation[m[1]] {
+			t.Errorf("%s %s: turn %s has the calls and tokens %v in the conversation, %v in the outline", id.Source, id.Session, m[1], conversation[m[1]], got)
+		}
+	}
+}
+
+var (
+	regexpTurn = regexp.MustCompile(`(?s)<h2 id="t\d+h">Turn (\d+).*?</h2>.*?</time>(?:[^<]*?, ([\d,]+) calls?)?(?:[^<]*?, ([\d,]+) tokens?)?[^<]*</p>`)
+	regexpRow  = regexp.MustCompile(`(?s)data-label="Turn"><a [^>]*>(\d+)</a>.*?data-label="Calls">([\d,]+)<.*?data-label="Tokens">([\d,]+)<`)
+)
 
 // requirePlain checks an answer that is a text of a log.
 func requirePlain(t *testing.T, w *httptest.ResponseRecorder, want string) {

@@ -292,6 +292,9 @@ func (r *request) plain(data []byte) error {
 	return nil
 }
 
+// Role is the role of the event.
+func (p *eventPage) Role() envelopes.Role { return orZero(p.Event.Role) }
+
 // Latency is the latency that the vendor states.
 func (p *eventPage) Latency() string { return terminal.Millis(p.Event.ToolLatencyMS) }
 

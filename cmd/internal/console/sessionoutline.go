@@ -92,7 +92,7 @@ func (r *request) outline() error {
 	if err != nil {
 		return err
 	}
-	o := &outliner{outlinePage: &outlinePage{sessionHeading: heading}, zone: r.filter.Zone}
+	o := &outliner{outlinePage: &outlinePage{sessionHeading: heading}, zone: r.filter.Zone, open: map[string]*outlineTurn{}}
 	for e, err := range events.Outlines(ctx, r.config.JetStream, generation, events.Query{Source: id.Source, Session: id.Session}) {
 		if err != nil && e.Position > 0 {
 			continue
@@ -108,6 +108,7 @@ func (r *request) outline() error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
+	o.finish()
 	for _, t := range o.Turns {
 		t.Facts.Cost = r.costOf(t.models)
 	}
@@ -125,8 +126,10 @@ type outliner struct {
 	*outlinePage
 
 	zone  *time.Location
-	turn  *outlineTurn
-	model string // that was used last
+	main  []*outlineTurn
+	runs  []*outlineTurn          // of subagents
+	open  map[string]*outlineTurn // the last run of each subagent
+	model string                  // that was used last
 	calls timedCalls
 }
 
@@ -138,11 +141,7 @@ func (o *outliner) add(e *envelopes.AgentEventV1) {
 	if err == nil {
 		at = at.In(o.zone)
 	}
-	prompt := e.EventType == envelopes.UserMessage && !e.IsInternal && e.Supersedes == ""
-	if o.turn == nil || prompt {
-		o.begin(e, prompt)
-	}
-	t := o.turn
+	t := o.turn(e)
 	if err == nil {
 		if t.Facts.Begin.IsZero() {
 			t.Facts.Begin = at
@@ -150,34 +149,83 @@ func (o *outliner) add(e *envelopes.AgentEventV1) {
 		if at.After(t.end) {
 			t.end = at
 		}
-		t.Facts.Duration = t.end.Sub(t.Facts.Begin)
 	}
-	o.spend(e)
-	o.mark(e, at)
+	o.spend(t, e)
+	o.mark(t, e, at)
 }
 
-// begin begins a turn.
-func (o *outliner) begin(e *envelopes.AgentEventV1, prompt bool) {
-	number := 0
+// turn returns the turn of an event, or the run of its subagent.
+func (o *outliner) turn(e *envelopes.AgentEventV1) *outlineTurn {
+	prompt := e.EventType == envelopes.UserMessage && e.Supersedes == ""
+	if e.IsInternal {
+		agent := orZero(e.AgentID)
+		if o.open[agent] == nil || prompt {
+			run := newOutlineTurn(e, prompt)
+			o.open[strings.Clone(agent)] = run
+			o.runs = append(o.runs, run)
+		}
+		return o.open[agent]
+	}
+	if len(o.main) == 0 || prompt {
+		t := newOutlineTurn(e, prompt)
+		if n := len(o.main); n > 0 {
+			t.Number = o.main[n-1].Number + 1
+		} else if prompt {
+			t.Number = 1
+		}
+		o.main = append(o.main, t)
+	}
+	return o.main[len(o.main)-1]
+}
+
+func newOutlineTurn(e *envelopes.AgentEventV1, prompt bool) *outlineTurn {
+	t := &outlineTurn{Sequence: e.Sequence, Facts: &sectionFacts{Copied: e.Origin == envelopes.OriginCopied}, models: map[string]*sessions.Billed{}}
 	if prompt {
-		number = 1
+		t.Prompt = cutLine(orZero(e.Text))
 	}
-	if o.turn != nil {
-		number = o.turn.Number + 1
+	return t
+}
+
+// finish adds the runs of subagents to the turns in which they began. A log can have them anywhere.
+func (o *outliner) finish() {
+	if len(o.main) == 0 { // the session is that of a subagent
+		o.main, o.runs = o.runs, nil
+		for n, t := range o.main {
+			t.Number = n + 1
+		}
 	}
-	o.turn = &outlineTurn{Number: number, Sequence: e.Sequence, Facts: &sectionFacts{Copied: e.Origin == envelopes.OriginCopied}, models: map[string]*sessions.Billed{}}
-	if prompt {
-		o.turn.Prompt = cutLine(orZero(e.Text))
+	for _, run := range o.runs {
+		n := len(o.main) - 1
+		for n > 0 && o.main[n].Facts.Begin.After(run.Facts.Begin) {
+			n--
+		}
+		t := o.main[n]
+		t.Facts.Calls += run.Facts.Calls
+		t.Facts.Failures += run.Facts.Failures
+		t.Facts.Errors += run.Facts.Errors
+		t.Facts.Tokens.Add(&run.Facts.Tokens)
+		for model, b := range run.models {
+			t.billed(model).Merge(b)
+		}
 	}
-	if len(o.Turns) == outlineTurns {
-		o.TurnsLeft++
-		return
+	for _, t := range o.main {
+		t.Facts.Duration = t.end.Sub(t.Facts.Begin)
+		t.Facts.Total = t.Facts.Tokens.Total()
 	}
-	o.Turns = append(o.Turns, o.turn)
+	o.Turns = o.main[:min(len(o.main), outlineTurns)]
+	o.TurnsLeft = len(o.main) - len(o.Turns)
+}
+
+// billed returns the tokens of a model.
+func (t *outlineTurn) billed(model string) *sessions.Billed {
+	if t.models[model] == nil {
+		t.models[model] = &sessions.Billed{}
+	}
+	return t.models[model]
 }
 
 // spend adds the tokens of an event.
-func (o *outliner) spend(e *envelopes.AgentEventV1) {
+func (o *outliner) spend(t *outlineTurn, e *envelopes.AgentEventV1) {
 	model := orZero(e.Model)
 	if model == "" && e.Metadata != nil {
 		model = orZero(e.Metadata.Model)
@@ -188,21 +236,16 @@ func (o *outliner) spend(e *envelopes.AgentEventV1) {
 	if e.Usage == nil {
 		return
 	}
-	f := o.turn.Facts
-	if o.turn.models[o.model] == nil {
-		o.turn.models[o.model] = &sessions.Billed{}
-	}
-	o.turn.models[o.model].Add(e.Usage)
-	f.Tokens.Add(e.Usage)
-	f.Total = f.Tokens.Total()
-	if e.Usage.Prompt > 0 && !e.IsInternal {
-		f.Context = e.Usage.Prompt
+	t.billed(o.model).Add(e.Usage)
+	t.Facts.Tokens.Add(e.Usage)
+	if e.Usage.Prompt > 0 {
+		t.Facts.Context = e.Usage.Prompt
 	}
 }
 
 // mark notes calls, failures, errors and edits.
-func (o *outliner) mark(e *envelopes.AgentEventV1, at time.Time) {
-	f := o.turn.Facts
+func (o *outliner) mark(t *outlineTurn, e *envelopes.AgentEventV1, at time.Time) {
+	f := t.Facts
 	switch e.EventType {
 	case envelopes.ToolCall:
 		f.Calls++
