@@ -131,11 +131,11 @@ func pageStarts(turns []turnStart, last uint64) []uint64 {
 		if n < len(turns) {
 			end = turns[n].sequence
 		}
-		if end-page > pageEvents && begin > page {
+		if end > page+pageEvents && begin > page {
 			page = begin
 			starts = append(starts, page)
 		}
-		for end-page > pageEvents {
+		for end > page+pageEvents {
 			page += pageEvents
 			starts = append(starts, page)
 		}
@@ -163,6 +163,7 @@ func (r *request) session() error {
 	if err != nil {
 		return err
 	}
+	turns = turns[:turnsBefore(turns, heading.Sequence+1)] // the heading was read before: later events are on the page when it is loaded again
 	starts := pageStarts(turns, heading.Sequence)
 	query := r.URL.Query()
 	if query.Has("at") {

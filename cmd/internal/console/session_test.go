@@ -555,6 +555,10 @@ func TestPagesStay(t *testing.T) {
 				t.Fatalf("a page has %d events: %v", length, starts)
 			}
 		}
+		early := rapid.Uint64Range(0, last).Draw(t, "early") // the end, where turns began since
+		if starts := pageStarts(turns, early); len(starts) > len(turns)*4+1 || !slices.IsSorted(starts) {
+			t.Fatalf("%v of %d events", starts, early)
+		}
 		grown := pageStarts(turns, last+rapid.Uint64Range(1, 5*pageEvents).Draw(t, "more"))
 		// The last turn may no longer fit the page on which it began.
 		for n := range len(starts) - 1 {
