@@ -96,6 +96,8 @@ type consolePage struct {
 	zone       *time.Location // nil for the local one
 	insecure   bool           // other machines may reach it without TLS
 	anyPort    bool           // where the port is in use, any free one will do
+
+	address string // where it is, once it listens
 }
 
 // listen opens the address of the settings and prints where the page is. serve answers its requests until its context ends;
@@ -134,7 +136,8 @@ func (p *consolePage) listen(ctx context.Context) (serve func(context.Context) e
 		scheme = "https"
 		listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{*certificate}, NextProtos: []string{"h2", "http/1.1"}, MinVersion: tls.VersionTLS12})
 	}
-	fmt.Fprintf(p.stderr, "console at %s://%s/%s\n", scheme, shownAddress(listener.Addr(), guard.Hosts), query)
+	p.address = scheme + "://" + shownAddress(listener.Addr(), guard.Hosts) + "/" + query
+	fmt.Fprintf(p.stderr, "console at %s\n", p.address)
 	return func(ctx context.Context) error { return page.Serve(ctx, listener) }, nil
 }
 

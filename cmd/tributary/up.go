@@ -111,6 +111,7 @@ type up struct {
 	js       jetstream.JetStream
 	topology streams.Topology // that the worker works on
 	viewer   *viewer
+	console  string // the address of its page; empty for none
 }
 
 // prepare chooses the roots of the logs and the folder of the streams. The caller calls
@@ -202,6 +203,7 @@ func (u *up) serveConsole(ctx context.Context) (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
+	u.console = page.address
 	ctx, cancel := context.WithCancel(ctx)
 	var serving sync.WaitGroup
 	serving.Go(func() {
@@ -447,7 +449,11 @@ func (u *up) serve(ctx context.Context, fail context.CancelCauseFunc) error {
 	if err := u.viewer.sumUp(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintln(u.stderr, "\nall samples are processed; the server runs until Ctrl-C")
+	look := ""
+	if u.console != "" {
+		look = "; look at them at " + u.console
+	}
+	fmt.Fprintf(u.stderr, "\nall samples are processed%s; the server runs until Ctrl-C\n", look)
 	pause := u.viewer.follow(ctx, fail)
 	defer pause()
 	<-ctx.Done()

@@ -48,7 +48,7 @@ func (r *request) live(run func(ctx context.Context, s *stream) error) error {
 	header.Set("Content-Type", "text/event-stream")
 	header.Set("X-Accel-Buffering", "no") // of nginx
 	if err := s.write("retry: 3000\n\n"); err != nil {
-		return nil //nolint:nilerr // the browser has gone away
+		return nil // the browser has gone away
 	}
 	var beating sync.WaitGroup
 	defer beating.Wait()
@@ -73,7 +73,7 @@ func (r *request) live(run func(ctx context.Context, s *stream) error) error {
 	})
 	err := run(ctx, s)
 	if err == nil || ctx.Err() != nil {
-		return nil //nolint:nilerr // it ended because its context did
+		return nil // it ended because its context did
 	}
 	p := r.problemOf(ctx, err)
 	r.config.Logger.WarnContext(ctx, "a live stream of the console failed", "route", r.Pattern, "error", err)
