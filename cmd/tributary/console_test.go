@@ -209,3 +209,38 @@ func TestUpServesTheConsole(t *testing.T) {
 		}
 	}
 }
+
+// TestConsoleShowsWhatTheRightsOfItsUserAllow asks as the roles of deploy/nats: one that reads sees the sessions, one that may
+// not gets a page that names the right and where to grant it.
+func TestConsoleShowsWhatTheRightsOfItsUserAllow(t *testing.T) {
+	t.Parallel()
+	b := startTenants(t, nil)
+	b.as(t, "ACME_STAGE", "run")
+	js := b.streams(t, "ACME")
+	awaitSubject(t, js, "checkpoints.v1.*", 2)
+	if code, out := ended(b.as(t, "ACME_PRODUCER", "ship", "--once", claudeLog(t, "hello", "again"))); code != 0 {
+		t.Fatalf("exit code %d\n%s", code, out)
+	}
+	awaitSubject(t, js, "events.v1.>", 2)
+	for role, want := range map[string]map[string]int{
+		"ACME_CONSUMER": {"": http.StatusOK, "sessions": http.StatusOK, "sessions/claude_code/one": http.StatusOK, "search?q=hello": http.StatusOK, "tools": http.StatusOK},
+		"ACME_OPERATOR": {"": http.StatusOK, "sessions": http.StatusOK, "sessions/claude_code/one": http.StatusOK, "search?q=hello": http.StatusOK, "tools": http.StatusOK, "pipeline": http.StatusOK},
+		"ACME_SESSIONS": {"sessions/claude_code/one": http.StatusForbidden},
+	} {
+		p := b.as(t, role, "console", "--listen", "127.0.0.1:0")
+		u := consoleOf(p)
+		for path, status := range want {
+			response, text := page(t, browser(nil), http.MethodGet, u.String()+path)
+			if response.StatusCode != status {
+				t.Errorf("%s: /%s: status %d\n%s", role, path, response.StatusCode, text)
+			}
+			if status == http.StatusForbidden {
+				contains(t, text, "the broker denies to publish to $JS.API.", "in the permissions of this user at the broker")
+			}
+		}
+		if denies := strings.Contains(p.stderr.String(), "denies"); denies != (role == "ACME_SESSIONS") {
+			t.Errorf("%s\n%s", role, &p.stderr)
+		}
+		p.signal(syscall.SIGTERM)
+	}
+}
