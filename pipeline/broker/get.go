@@ -190,17 +190,16 @@ func askLeader[A any](ctx context.Context, js jetstream.JetStream, verb string, 
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
 	nc := js.Conn()
-	inbox := nc.NewInbox()
-	sub, err := nc.SubscribeSync(inbox)
+	inbox, err := OpenInbox(nc)
 	if err != nil {
 		return answer, err
 	}
-	defer func() { _ = sub.Unsubscribe() }()
-	if err := nc.PublishRequest(APISubject(js, verb), inbox, body); err != nil {
+	defer inbox.Close()
+	if err := nc.PublishRequest(APISubject(js, verb), inbox.Subject, body); err != nil {
 		return answer, err
 	}
 	for answered := false; ; answered = true {
-		m, err := sub.NextMsgWithContext(ctx)
+		m, err := inbox.Next(ctx)
 		switch {
 		case err != nil && answered:
 			return answer, nil
@@ -309,28 +308,23 @@ type requests struct {
 	began  time.Time
 	ctx    context.Context
 	cancel context.CancelFunc
-	inbox  string
-	sub    *nats.Subscription
+	inbox  *Inbox
 }
 
 // openRequests begins requests of a kind, which the caller closes.
 func openRequests(ctx context.Context, js jetstream.JetStream, verb string) (*requests, error) {
-	r := &requests{js: js, verb: verb, began: time.Now(), inbox: js.Conn().NewInbox()}
+	r := &requests{js: js, verb: verb, began: time.Now()}
 	var err error
-	if r.sub, err = js.Conn().SubscribeSync(r.inbox); err != nil {
+	if r.inbox, err = OpenInbox(js.Conn()); err != nil {
 		return nil, err
 	}
 	r.ctx, r.cancel = context.WithTimeout(ctx, RequestTimeout)
-	if err := r.sub.SetPendingLimits(-1, -1); err != nil {
-		r.close()
-		return nil, err
-	}
 	return r, nil
 }
 
 func (r *requests) close() {
 	r.cancel()
-	_ = r.sub.Unsubscribe()
+	r.inbox.Close()
 }
 
 // send sends a request.
@@ -339,12 +333,12 @@ func (r *requests) send(request any) error {
 	if err != nil {
 		return err
 	}
-	return r.js.Conn().PublishRequest(APISubject(r.js, r.verb), r.inbox, body)
+	return r.js.Conn().PublishRequest(APISubject(r.js, r.verb), r.inbox.Subject, body)
 }
 
 // next returns the next answer.
 func (r *requests) next() (*nats.Msg, error) {
-	m, err := r.sub.NextMsgWithContext(r.ctx)
+	m, err := r.inbox.Next(r.ctx)
 	if err == nil && m.Header.Get("Status") == "503" {
 		err = nats.ErrNoResponders
 	}

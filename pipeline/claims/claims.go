@@ -308,20 +308,19 @@ func (c *Store) count(ctx context.Context, o object) (uint64, error) {
 func (c *Store) upload(ctx context.Context, claim Claim, data []byte) (object, error) {
 	o := object{Name: claim.Digest, Bucket: streams.ClaimsBucket, NUID: nuid.Next(), Size: claim.Size, Digest: ObjectDigest(claim)}
 	nc := c.js.Conn()
-	inbox := nc.NewInbox()
-	sub, err := nc.SubscribeSync(inbox)
+	acks, err := broker.OpenInbox(nc)
 	if err != nil {
 		return object{}, err
 	}
-	defer func() { _ = sub.Unsubscribe() }()
+	defer acks.Close()
 	unanswered := 0
 	for chunk := range slices.Chunk(data, int(max(1, min(objectChunkBytes, nc.MaxPayload()/2)))) {
 		if unanswered == objectChunksAhead {
-			err = awaitAck(ctx, sub)
+			err = awaitAck(ctx, acks)
 			unanswered--
 		}
 		if err == nil {
-			err = nc.PublishMsg(&nats.Msg{Subject: streams.ObjectChunkPrefix + o.NUID, Reply: inbox, Data: chunk})
+			err = nc.PublishMsg(&nats.Msg{Subject: streams.ObjectChunkPrefix + o.NUID, Reply: acks.Subject, Data: chunk})
 		}
 		if err != nil {
 			break
@@ -330,7 +329,7 @@ func (c *Store) upload(ctx context.Context, claim Claim, data []byte) (object, e
 		unanswered++
 	}
 	for ; err == nil && unanswered > 0; unanswered-- {
-		err = awaitAck(ctx, sub)
+		err = awaitAck(ctx, acks)
 	}
 	if err != nil {
 		c.purge(ctx, o)
@@ -340,8 +339,8 @@ func (c *Store) upload(ctx context.Context, claim Claim, data []byte) (object, e
 }
 
 // awaitAck waits for the acknowledgement of one message.
-func awaitAck(ctx context.Context, sub *nats.Subscription) error {
-	m, err := nextWithin(ctx, sub)
+func awaitAck(ctx context.Context, acks *broker.Inbox) error {
+	m, err := nextWithin(ctx, acks)
 	if err != nil {
 		return err
 	}
@@ -400,15 +399,11 @@ func (c *Store) purgeChunks(ctx context.Context, name string) error {
 // that it has read.
 func (c *Store) download(ctx context.Context, o object, size int64) (data []byte, chunks uint64, err error) {
 	nc := c.js.Conn()
-	inbox := nc.NewInbox()
-	sub, err := nc.SubscribeSync(inbox)
+	answers, err := broker.OpenInbox(nc)
 	if err != nil {
 		return nil, 0, err
 	}
-	defer func() { _ = sub.Unsubscribe() }()
-	if err := sub.SetPendingLimits(-1, -1); err != nil {
-		return nil, 0, err
-	}
+	defer answers.Close()
 	buf := bytes.NewBuffer(make([]byte, 0, size))
 	for from, more := uint64(1), true; more && int64(buf.Len()) < size; {
 		body, err := json.Marshal(broker.GetRequest{
@@ -417,10 +412,10 @@ func (c *Store) download(ctx context.Context, o object, size int64) (data []byte
 		if err != nil {
 			return nil, 0, err
 		}
-		if err := nc.PublishRequest(broker.APISubject(c.js, "DIRECT.GET."+streams.ClaimsStream), inbox, body); err != nil {
+		if err := nc.PublishRequest(broker.APISubject(c.js, "DIRECT.GET."+streams.ClaimsStream), answers.Subject, body); err != nil {
 			return nil, 0, err
 		}
-		n, last, err := readChunks(ctx, sub, buf)
+		n, last, err := readChunks(ctx, answers, buf)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -433,9 +428,9 @@ func (c *Store) download(ctx context.Context, o object, size int64) (data []byte
 // readChunks reads the answer to one request into buf. It returns the number of chunks that
 // arrived, and the sequence of the last. The request leaves out the headers of stored
 // messages, so a message with headers is a status of the server.
-func readChunks(ctx context.Context, sub *nats.Subscription, buf *bytes.Buffer) (n, last uint64, err error) {
+func readChunks(ctx context.Context, answers *broker.Inbox, buf *bytes.Buffer) (n, last uint64, err error) {
 	for {
-		m, err := nextWithin(ctx, sub)
+		m, err := nextWithin(ctx, answers)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -456,11 +451,11 @@ func readChunks(ctx context.Context, sub *nats.Subscription, buf *bytes.Buffer) 
 	}
 }
 
-// nextWithin waits for the next message of sub, for at most RequestTimeout.
-func nextWithin(ctx context.Context, sub *nats.Subscription) (*nats.Msg, error) {
+// nextWithin waits for the next answer, for at most RequestTimeout.
+func nextWithin(ctx context.Context, answers *broker.Inbox) (*nats.Msg, error) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, broker.RequestTimeout)
 	defer cancel()
-	m, err := sub.NextMsgWithContext(ctx)
+	m, err := answers.Next(ctx)
 	return m, broker.NameRequest(err, "the request for a large record", began)
 }

@@ -39,18 +39,17 @@ func (s State) Age() time.Duration { return time.Duration(s.Seconds) * time.Seco
 func Ask(ctx context.Context, nc *nats.Conn, known int) ([]State, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	inbox := nc.NewInbox()
-	sub, err := nc.SubscribeSync(inbox)
+	inbox, err := broker.OpenInbox(nc)
 	if err != nil {
 		return nil, broker.Wrap(err, "ask the workers")
 	}
-	defer func() { _ = sub.Unsubscribe() }()
-	if err := nc.PublishRequest(workersSubject, inbox, nil); err != nil {
+	defer inbox.Close()
+	if err := nc.PublishRequest(workersSubject, inbox.Subject, nil); err != nil {
 		return nil, broker.Wrap(err, "ask the workers")
 	}
 	var states []State
 	for known == 0 || len(states) < known {
-		m, err := sub.NextMsgWithContext(ctx)
+		m, err := inbox.Next(ctx)
 		if err != nil || len(m.Data) == 0 {
 			break // no more answers, or nobody is there
 		}

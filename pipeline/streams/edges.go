@@ -81,19 +81,19 @@ func (e Edge) Report(ctx context.Context, nc *nats.Conn) error {
 	if err != nil {
 		return fmt.Errorf("encode heartbeat: %w", err)
 	}
-	inbox, subject := nc.NewInbox(), "$KV."+edgesBucket+"."+e.ID
-	sub, err := nc.SubscribeSync(inbox)
+	inbox, err := broker.OpenInbox(nc)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = sub.Unsubscribe() }()
-	if err := errors.Join(nc.PublishRequest(subject, inbox, data), nc.FlushWithContext(ctx)); err != nil {
+	defer inbox.Close()
+	subject := "$KV." + edgesBucket + "." + e.ID
+	if err := errors.Join(nc.PublishRequest(subject, inbox.Subject, data), nc.FlushWithContext(ctx)); err != nil {
 		return fmt.Errorf("write heartbeat: %w", err)
 	}
 	if err := nc.LastError(); errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), subject) {
 		return ErrEdgesForbidden
 	}
-	m, err := sub.NextMsgWithContext(ctx)
+	m, err := inbox.Next(ctx)
 	switch {
 	case err != nil:
 		return fmt.Errorf("write heartbeat: %w", err)
