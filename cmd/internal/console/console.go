@@ -96,6 +96,17 @@ func routes() []route {
 		{"GET /search", (*request).search, reads},
 		{"GET /tools", (*request).tools, reads},
 		{"GET /pipeline", (*request).pipeline, reads},
+		{"GET /pipeline/live", (*request).pipelineLive, live},
+		{"GET /pipeline/generations/{generation}", (*request).showGeneration, reads},
+		{"GET /pipeline/generations/{generation}/{step}", (*request).askStep, reads},
+		{"POST /pipeline/generations/{generation}/{step}", (*request).takeStep, writes},
+		{"GET /pipeline/diff", (*request).diff, reads},
+		{"GET /pipeline/diff/live", (*request).diffLive, live},
+		{"GET /pipeline/letters", (*request).listLetters, reads},
+		{"GET /pipeline/letters/{generation}/{place}", (*request).showLetter, reads},
+		{"GET /pipeline/letters/{generation}/{place}/raw", (*request).rawLetter, reads},
+		{"GET /pipeline/letters/{generation}/{place}/requeue", (*request).askRequeue, reads},
+		{"POST /pipeline/letters/{generation}/{place}/requeue", (*request).requeue, writes},
 	}
 }
 
@@ -120,6 +131,7 @@ type Console struct {
 	streams   chan struct{} // a place for each live stream
 	closed    chan struct{}
 	close     func()
+	state     *state // of the view of the pipeline
 }
 
 // New returns a console. It reads nothing and starts nothing.
@@ -140,7 +152,7 @@ func assemble(cfg Config, routes []route) (*Console, error) {
 	c := &Console{
 		config: cfg, limits: limits, mux: http.NewServeMux(),
 		requests: make(chan struct{}, limits.Requests), streams: make(chan struct{}, limits.Streams),
-		closed: make(chan struct{}),
+		closed: make(chan struct{}), state: newState(),
 	}
 	c.close = sync.OnceFunc(func() { close(c.closed) })
 	var err error

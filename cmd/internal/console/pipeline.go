@@ -1,4 +1,407 @@
 package console
 
-// pipeline answers with the view of that name.
-func (r *request) pipeline() error { return r.page("pipeline", "Pipeline", nil) }
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/cmd/internal/doctor"
+	"tributary/cmd/internal/rights"
+	"tributary/cmd/internal/terminal"
+	"tributary/envelopes"
+	"tributary/pipeline/replay"
+	"tributary/pipeline/streams"
+)
+
+// How often the broker is examined for the pages that show it, and how often such a page asks whether there is something new.
+const (
+	examineEvery = 3 * time.Second
+	examineShare = 10 // the examination takes a tenth of the time at most, however long it lasts
+	refreshEvery = 2 * time.Second
+)
+
+// state is what requests of the view share: so many pages that are open cost the broker no more than one.
+type state struct {
+	diagnosis   *shared[*doctor.Diagnosis]
+	generations *shared[*generationList]
+	comparison  *shared[*comparison]
+}
+
+func newState() *state {
+	return &state{newShared[*doctor.Diagnosis](), newShared[*generationList](), newShared[*comparison]()}
+}
+
+// shared is a value that requests share. One of them reads it at a time, and the others wait for that.
+type shared[T any] struct {
+	turn  chan struct{} // has the right to read it
+	key   string        // of what was read last
+	value T
+	at    time.Time     // when that was; zero for never
+	took  time.Duration // how long it lasted
+}
+
+func newShared[T any]() *shared[T] { return &shared[T]{turn: make(chan struct{}, 1)} }
+
+// get returns the value of a key, which it reads where that of the last time is of another key or older than age and, in a tenth
+// of the time, than the reading took. Where it has to wait for another request, waiting is called, unless it is nil.
+func (s *shared[T]) get(ctx context.Context, key string, age time.Duration, waiting func(), read func(context.Context) (T, error)) (value T, err error) {
+	select {
+	case s.turn <- struct{}{}:
+	default:
+		if waiting != nil {
+			waiting()
+		}
+		select {
+		case s.turn <- struct{}{}:
+		case <-ctx.Done():
+			return value, context.Cause(ctx)
+		}
+	}
+	defer func() { <-s.turn }()
+	begin := time.Now()
+	if s.key == key && !s.at.IsZero() && begin.Sub(s.at) < max(age, examineShare*s.took) {
+		return s.value, nil
+	}
+	if value, err = read(ctx); err != nil {
+		return value, err
+	}
+	s.key, s.value, s.at = key, value, time.Now()
+	s.took = s.at.Sub(begin)
+	return value, nil
+}
+
+// forget makes the next request read the value anew: something has changed it.
+func (s *shared[T]) forget() {
+	s.turn <- struct{}{}
+	s.at = time.Time{}
+	<-s.turn
+}
+
+// permitted runs do, which reads. What the broker denies ends it at once and is a problem that names the right.
+func (r *request) permitted(ctx context.Context, do func(context.Context) error) error {
+	denied, err := r.config.Denials.During(ctx, do)
+	if denied != nil && err != nil {
+		return deniedRight(*denied, err)
+	}
+	return err
+}
+
+// deniedGrace is how long a change goes on when the broker has denied a right, which may have been that of another request.
+const deniedGrace = 2 * time.Second
+
+// change runs do, which changes something: it goes on when the browser goes away, because half a change helps nobody.
+func (r *request) change(do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), r.limits.Duration)
+	defer cancel()
+	var denied *rights.Denial
+	stop := r.config.Denials.Watch(func(is rights.Denial) {
+		if denied == nil {
+			denied = &is
+			time.AfterFunc(deniedGrace, cancel)
+		}
+	})
+	err := do(ctx)
+	stop()
+	switch {
+	case err == nil || ctx.Err() == nil:
+		return refusal(err)
+	case denied != nil:
+		return deniedRight(*denied, err)
+	default:
+		return &problem{Status: http.StatusGatewayTimeout, Text: "this has taken long, and may be done in part", Cure: "ask for it again, which finishes it", cause: err}
+	}
+}
+
+// deniedRight is the problem of a right that the broker denies.
+func deniedRight(is rights.Denial, cause error) error {
+	return &problem{Status: http.StatusForbidden, Text: "the broker denies to " + is.Right(), Cure: is.Cure(), cause: cause}
+}
+
+// refusal makes an error of a change that cannot be made now a problem of the person who asked for it.
+func refusal(err error) error {
+	for _, of := range []struct {
+		err    error
+		status int
+	}{
+		{streams.ErrNoGeneration, http.StatusNotFound},
+		{streams.ErrLive, http.StatusConflict},
+		{streams.ErrNotReady, http.StatusConflict},
+		{streams.ErrInterrupted, http.StatusConflict},
+		{streams.ErrStarting, http.StatusConflict},
+		{streams.ErrDropping, http.StatusConflict},
+		{streams.ErrChanged, http.StatusConflict},
+	} {
+		if errors.Is(err, of.err) {
+			return &problem{Status: of.status, Text: err.Error(), cause: err}
+		}
+	}
+	return err
+}
+
+// conflict is the problem of a change that what is there does not allow.
+func conflict(text, cure string) error {
+	return &problem{Status: http.StatusConflict, Text: text, Cure: cure}
+}
+
+// noWorker is the problem of a broker that has nothing of the pipeline yet; err for another one.
+func noWorker(err error) error {
+	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrBucketNotFound) {
+		return &problem{Status: http.StatusNotFound, Text: err.Error(), Cure: "start a worker, which creates what is missing: tributary run", cause: err}
+	}
+	return err
+}
+
+// diagnosis returns what doctor says, as it was some seconds ago at most.
+func (r *request) diagnosis(ctx context.Context) (*doctor.Diagnosis, error) {
+	generation, err := r.generation(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return r.state.diagnosis.get(ctx, generation, examineEvery, nil, func(ctx context.Context) (*doctor.Diagnosis, error) {
+		var t streams.Topology
+		err := r.permitted(ctx, func(ctx context.Context) (err error) {
+			t, err = streams.StoredTopology(ctx, r.config.JetStream, generation)
+			return noWorker(err)
+		})
+		if err != nil {
+			return nil, err
+		}
+		return doctor.Examine(ctx, r.config.JetStream, doctor.Options{
+			Topology: t, Denials: r.config.Denials,
+			Skipped: func(err error) {
+				r.config.Logger.DebugContext(ctx, "a message among the dead letters is none", "error", err)
+			},
+		})
+	})
+}
+
+// pipelineView is the data of the view. A part that could not be read has a problem instead.
+type pipelineView struct {
+	Examined       *examined // nil if there is none
+	Problem        *problem  // why
+	Generations    *generationList
+	Ungenerational *problem
+	Done           string // what was just changed; empty for nothing
+	Sections       []string
+}
+
+// pipelineSections are the parts of the page that are brought up to date, each a block of the template.
+var pipelineSections = []string{"problems", "summary", "generations", "partitions", "workers", "edges", "streams", "checks", "readers"}
+
+// examined is a diagnosis as the page shows it.
+type examined struct {
+	*doctor.Diagnosis
+
+	Now     time.Time
+	Waits   uint64 // records that are not done
+	Oldest  time.Time
+	Rows    []partitionRow
+	Others  int // partitions that are not among the rows
+	People  []workerRow
+	Machine []edgeRow
+	Readers []readerRow
+	Judged  []checkRow
+}
+
+type checkRow struct {
+	doctor.Check
+	Class string
+}
+
+type partitionRow struct {
+	replay.PartitionStatus
+	Oldest time.Time
+}
+
+type workerRow struct {
+	Name, Partitions, State, Class string
+	Since, Seen                    time.Time
+	Error                          string
+}
+
+type edgeRow struct {
+	streams.Edge
+	State, Class, Unsent string
+	SeenAt, Waiting      time.Time
+}
+
+type readerRow struct {
+	Name, Generation, State string
+	Behind                  uint64
+	Oldest                  time.Time
+}
+
+// shownPartitions is how many partitions have a row where they have nothing to do.
+const shownPartitions = 64
+
+// examinedOf prepares a diagnosis for the page.
+func (r *request) examinedOf(d *doctor.Diagnosis) *examined {
+	in := func(t time.Time) time.Time {
+		if t.IsZero() {
+			return t
+		}
+		return t.In(r.filter.Zone)
+	}
+	x := &examined{Diagnosis: d, Now: in(d.At)}
+	lag, oldest := d.Lag()
+	x.Waits = lag
+	if oldest != nil {
+		x.Oldest = in(*oldest)
+	}
+	for _, p := range d.Partitions {
+		if len(d.Partitions) > shownPartitions && p.Lag == 0 && p.Fault == "" {
+			x.Others++
+			continue
+		}
+		row := partitionRow{PartitionStatus: p}
+		if p.Oldest != nil {
+			row.Oldest = in(*p.Oldest)
+		}
+		x.Rows = append(x.Rows, row)
+	}
+	r.addWorkers(x, in)
+	for _, e := range d.Edges {
+		row := edgeRow{Edge: e, State: d.EdgeState(e), SeenAt: in(e.Seen), Waiting: in(e.Oldest)}
+		row.Class = map[string]string{"following": "good", "sending": "good", "silent": "warn"}[row.State]
+		if e.Behind > 0 {
+			row.Unsent = doctor.EdgeBacklog(e)
+		}
+		x.Machine = append(x.Machine, row)
+	}
+	for _, s := range d.Subscriptions {
+		x.Readers = append(x.Readers, readerRow{s.Name, s.Generation, doctor.ReaderState(&s.ReaderStatus), s.Behind, in(s.Oldest)})
+	}
+	for _, c := range d.Checks {
+		class := map[string]string{doctor.OK: "good", doctor.Warning: "warn", doctor.Problem: "bad"}[c.Verdict]
+		x.Judged = append(x.Judged, checkRow{c, class})
+	}
+	return x
+}
+
+// addWorkers adds the workers with what they own, and the last error of those that answered.
+func (r *request) addWorkers(x *examined, in func(time.Time) time.Time) {
+	d := x.Diagnosis
+	errorOf := func(name string) string {
+		for _, a := range d.Answers {
+			if a.Name == name && a.Error != "" {
+				return terminal.Rough(a.Age()) + " ago: " + a.Error
+			}
+		}
+		return ""
+	}
+	for _, w := range d.Workers {
+		row := workerRow{Name: w.Name, State: "alive", Class: "good", Since: in(w.Since), Seen: in(w.Seen), Error: errorOf(w.Name)}
+		var owned []int
+		for _, p := range d.Partitions {
+			if p.Worker == w.Name {
+				owned = append(owned, p.Partition)
+			}
+		}
+		row.Partitions = streams.Ranges(owned)
+		switch {
+		case w.Silent(d.At):
+			row.State, row.Class = "no heartbeat, considered dead", "bad"
+		case len(w.Hanging) > 0:
+			row.State, row.Class = "its normalizer hangs", "bad"
+		case w.Leaving:
+			row.State, row.Class = "is stopping", "warn"
+		}
+		x.People = append(x.People, row)
+	}
+	for _, w := range d.Waiting {
+		x.People = append(x.People, workerRow{Name: w.Name, State: "of another revision, does nothing", Class: "warn", Since: in(w.Since), Seen: in(w.Seen), Error: errorOf(w.Name)})
+	}
+}
+
+// readPipeline reads the data of the view. A part that cannot be read is a problem of that part.
+func (r *request) readPipeline(ctx context.Context) *pipelineView {
+	view := &pipelineView{Sections: pipelineSections}
+	d, err := r.diagnosis(ctx)
+	if err != nil {
+		view.Problem = r.problemOf(ctx, err)
+	} else {
+		view.Examined = r.examinedOf(d)
+	}
+	if view.Generations, err = r.generations(ctx); err != nil {
+		view.Ungenerational = r.problemOf(ctx, err)
+	}
+	return view
+}
+
+// pipeline answers with the state of the broker, the workers, the edges and the generations.
+func (r *request) pipeline() error {
+	view := r.readPipeline(r.Context())
+	view.Done = r.done()
+	return r.page("pipeline", "Pipeline", view)
+}
+
+// pipelineLive sends the sections of the page that have changed.
+func (r *request) pipelineLive() error {
+	return r.live(func(ctx context.Context, s *stream) error {
+		tick := time.NewTicker(refreshEvery)
+		defer tick.Stop()
+		sent := map[string]string{}
+		for {
+			reading, cancel := context.WithTimeoutCause(ctx, r.limits.Duration, errTooLong)
+			view := r.readPipeline(reading)
+			cancel()
+			for _, section := range pipelineSections {
+				html, err := r.fragment("pipeline", "pipeline-"+section, map[string]any{"Data": view, "Write": r.config.Write})
+				if err != nil {
+					return err
+				}
+				if html == sent[section] {
+					continue
+				}
+				if err := s.send("section", "", map[string]string{"name": section, "html": html}); err != nil {
+					return err
+				}
+				sent[section] = html
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	})
+}
+
+// changes are the sentences about what was just done, by the word in the address.
+var changes = map[string]string{
+	"promoted": "The generation is live.",
+	"back":     "The generation is live again.",
+	"dropped":  "The generation was removed.",
+	"requeued": "The record was published again: a worker appends its events to its session.",
+	"waiting":  "The record was requeued minutes ago already, and waits for a worker: it was not published twice.",
+}
+
+// done is the sentence of what the address says was done; empty for nothing.
+func (r *request) done() string { return changes[r.URL.Query().Get("done")] }
+
+// generationName returns the generation of the address.
+func (r *request) generationName() (string, error) {
+	name := r.PathValue("generation")
+	if envelopes.CheckGeneration(name) != nil {
+		return "", notFound("there is no such generation", "choose one of the list")
+	}
+	return name, nil
+}
+
+// form reads the form of a request that changes something.
+func (r *request) form() error {
+	if err := r.ParseForm(); err != nil {
+		if errors.As(err, new(*http.MaxBytesError)) {
+			return err
+		}
+		return invalid("the form cannot be read", "send it again")
+	}
+	return nil
+}
+
+// sentence ends a text with a full stop.
+func sentence(text string) string { return strings.TrimSuffix(text, ".") + "." }

@@ -159,8 +159,8 @@ func (d *Diagnosis) checkReplicas() Check {
 
 // checkLag judges how long the oldest record has waited.
 func (d *Diagnosis) checkLag() Check {
-	lag, oldest := d.lag()
-	c := Check{Name: "lag", Verdict: OK, Text: d.describeLag()}
+	lag, oldest := d.Lag()
+	c := Check{Name: "lag", Verdict: OK, Text: d.DescribeLag()}
 	if len(d.Partitions) == 0 {
 		return Check{Name: "lag", Verdict: Unknown, Text: "see rights"}
 	}
@@ -193,7 +193,7 @@ func checkClock(ctx context.Context, js jetstream.JetStream) (Check, error) {
 
 // checkRetention compares how long raw records are kept with what a replay needs.
 func (d *Diagnosis) checkRetention(raw streams.StreamStatus, eventsMaxAge time.Duration) Check {
-	_, oldest := d.lag()
+	_, oldest := d.Lag()
 	switch {
 	case raw.MaxAge > 0 && oldest != nil && d.At.Sub(*oldest) > raw.MaxAge/2:
 		return Check{

@@ -264,9 +264,9 @@ func (x *examination) deadLetters(ctx context.Context) error {
 	return nil
 }
 
-// describeLag states how many records are not processed, and for which partitions the number is unknown.
-func (d *Diagnosis) describeLag() string {
-	lag, oldest := d.lag()
+// DescribeLag states how many records are not processed, and for which partitions the number is unknown.
+func (d *Diagnosis) DescribeLag() string {
+	lag, oldest := d.Lag()
 	stopped := 0
 	for _, p := range d.stopped() {
 		stopped += len(p)
@@ -287,8 +287,8 @@ func (d *Diagnosis) describeLag() string {
 	return text
 }
 
-// lag returns the number of the records that are not processed, and when the oldest was stored.
-func (d *Diagnosis) lag() (lag uint64, oldest *time.Time) {
+// Lag returns the number of the records that are not processed, and when the oldest was stored.
+func (d *Diagnosis) Lag() (lag uint64, oldest *time.Time) {
 	for _, p := range d.Partitions {
 		lag += p.Lag
 		if p.Oldest != nil && (oldest == nil || p.Oldest.Before(*oldest)) {

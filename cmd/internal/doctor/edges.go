@@ -26,14 +26,14 @@ func (d *Diagnosis) edgeProblems() []string {
 		}
 		switch {
 		case e.Ended && e.Behind > 0:
-			add("ended %v ago with %s unsent: run tributary ship there", terminal.Rough(seen), edgeBacklog(e))
+			add("ended %v ago with %s unsent: run tributary ship there", terminal.Rough(seen), EdgeBacklog(e))
 		case e.Ended:
 		case seen > edgeSilent && e.Behind > 0:
-			add("not seen for %v, and had %s unsent: start tributary ship there, or see why it cannot reach the broker", terminal.Rough(seen), edgeBacklog(e))
+			add("not seen for %v, and had %s unsent: start tributary ship there, or see why it cannot reach the broker", terminal.Rough(seen), EdgeBacklog(e))
 		case seen > edgeAway && e.Follows:
 			add("not seen for %v: start tributary ship there, or see why it cannot reach the broker", terminal.Rough(seen))
 		case e.Behind > 0 && !e.Oldest.IsZero() && d.At.Sub(e.Oldest) > edgeLate:
-			add("has not sent %s, which wait since %s: see its log", edgeBacklog(e), terminal.DateTime(e.Oldest))
+			add("has not sent %s, which wait since %s: see its log", EdgeBacklog(e), terminal.DateTime(e.Oldest))
 		}
 		if e.Error != "" && d.At.Sub(e.ErrorAt) < edgeError {
 			add("error: %s", terminal.OneLine(e.Error))
@@ -45,7 +45,7 @@ func (d *Diagnosis) edgeProblems() []string {
 // seen is how long ago an edge was seen.
 func (d *Diagnosis) seen(e streams.Edge) time.Duration { return max(0, d.At.Sub(e.Seen)) }
 
-// edgeBacklog is what an edge has not sent.
-func edgeBacklog(e streams.Edge) string {
+// EdgeBacklog is what an edge has not sent.
+func EdgeBacklog(e streams.Edge) string {
 	return fmt.Sprintf("%s in %s", terminal.Size(e.Bytes), terminal.Plural(e.Behind, "file"))
 }

@@ -8,6 +8,7 @@ import (
 
 	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/events"
+	"tributary/pipeline/streams"
 )
 
 // hang is how far the lines are indented on which a sentence goes on.
@@ -21,7 +22,7 @@ func (d *Diagnosis) Print(w io.Writer, width int) error {
 	}{
 		{overviewTable(d), nil},
 		{partitionTable(d), nil},
-		{edgeTable(d), edgeNotes(d)},
+		{edgeTable(d), d.EdgeNotes()},
 		{readerTable(d), nil},
 		{streamTable(d), nil},
 		{checkTable(d), nil},
@@ -72,7 +73,7 @@ func overviewTable(d *Diagnosis) *terminal.Table {
 			t.Add("last error", fmt.Sprintf("%s, %v ago: %s", terminal.OneLine(worker.Name), worker.Age(), terminal.OneLine(worker.Error)))
 		}
 	}
-	t.Add("lag", d.describeLag())
+	t.Add("lag", d.DescribeLag())
 	if d.DeadLetters > 0 {
 		list := "tributary dlq ls lists the open ones"
 		if d.DeadLetters > maxSearched {
@@ -80,7 +81,7 @@ func overviewTable(d *Diagnosis) *terminal.Table {
 		}
 		t.Add("dead letters", fmt.Sprintf("%d, including settled ones: %s", d.DeadLetters, list))
 	}
-	t.Add("sessions", d.describeRecords())
+	t.Add("sessions", d.DescribeRecords())
 	if n := d.acknowledgedExpired(); n > 0 {
 		t.Add("expired", terminal.Plural(int(n), "record")+" before they were read, which are acknowledged")
 	}
@@ -133,32 +134,36 @@ func partitionTable(d *Diagnosis) *terminal.Table {
 	return t
 }
 
+// EdgeState says in a word what an edge does.
+func (d *Diagnosis) EdgeState(e streams.Edge) string {
+	switch {
+	case e.Ended:
+		return "ended"
+	case d.seen(e) > edgeSilent:
+		return "silent"
+	case !e.Follows:
+		return "sending"
+	}
+	return "following"
+}
+
 // edgeTable has the edges.
 func edgeTable(d *Diagnosis) *terminal.Table {
 	t := &terminal.Table{Columns: []terminal.Column{
 		{Head: "EDGE"}, {Head: "VERSION", Priority: 1}, {Head: "STATE"}, {Head: "SEEN"}, {Head: "FILES"}, {Head: "UNSENT"}, {Head: "HELD BACK", Priority: 2},
 	}}
 	for _, e := range d.Edges {
-		state := "following"
-		switch {
-		case e.Ended:
-			state = "ended"
-		case d.seen(e) > edgeSilent:
-			state = "silent"
-		case !e.Follows:
-			state = "sending"
-		}
 		unsent := "none"
 		if e.Behind > 0 {
-			unsent = edgeBacklog(e)
+			unsent = EdgeBacklog(e)
 		}
-		t.Add(terminal.OneLine(e.ID), terminal.OneLine(e.Version), state, terminal.Rough(d.seen(e))+" ago", strconv.Itoa(e.Files), unsent, strconv.Itoa(e.Held))
+		t.Add(terminal.OneLine(e.ID), terminal.OneLine(e.Version), d.EdgeState(e), terminal.Rough(d.seen(e))+" ago", strconv.Itoa(e.Files), unsent, strconv.Itoa(e.Held))
 	}
 	return t
 }
 
-// edgeNotes names the edges that skip hidden folders, or files that are no logs of agents that are known.
-func edgeNotes(d *Diagnosis) []string {
+// EdgeNotes names the edges that skip hidden folders, or files that are no logs of agents that are known.
+func (d *Diagnosis) EdgeNotes() []string {
 	var notes []string
 	for _, e := range d.Edges {
 		if e.Hidden > 0 {
@@ -183,7 +188,7 @@ func readerTable(d *Diagnosis) *terminal.Table {
 		if !r.Oldest.IsZero() {
 			oldest = d.age(r.Oldest).String()
 		}
-		t.Add(name, terminal.OneLine(r.Generation), fmt.Sprint(r.Done), strconv.FormatUint(r.Behind, 10), oldest, readerState(r))
+		t.Add(name, terminal.OneLine(r.Generation), fmt.Sprint(r.Done), strconv.FormatUint(r.Behind, 10), oldest, ReaderState(r))
 	}
 	for _, s := range d.Subscriptions {
 		add("subscription "+terminal.OneLine(s.Name), &s.ReaderStatus)
@@ -194,8 +199,8 @@ func readerTable(d *Diagnosis) *terminal.Table {
 	return t
 }
 
-// readerState describes how a reader goes on.
-func readerState(r *events.ReaderStatus) string {
+// ReaderState describes how a reader goes on.
+func ReaderState(r *events.ReaderStatus) string {
 	switch {
 	case r.Generation == "":
 		return "unreadable"

@@ -46,8 +46,8 @@ func (x *examination) sessions(ctx context.Context) error {
 	return err
 }
 
-// describeRecords states how many events the records of sessions lack.
-func (d *Diagnosis) describeRecords() string {
+// DescribeRecords states how many events the records of sessions lack.
+func (d *Diagnosis) DescribeRecords() string {
 	switch r := &d.Records; {
 	case !r.Kept && r.Behind == 0:
 		return "no event yet"

@@ -1,0 +1,247 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"tributary/envelopes"
+	"tributary/pipeline/replay"
+)
+
+// Limits of a comparison. One is made at a time: it takes up to a hundred megabytes of memory, and temporary files for the rest.
+const (
+	comparisonLimit    = 10 * time.Minute
+	comparisonKept     = time.Minute // who asks for the same again gets the same
+	comparisonExamples = 3           // of each kind
+	comparisonBytes    = 16 << 20    // of the events of examples
+	comparisonValue    = 200         // bytes of a value of an example that are shown
+)
+
+// diffQuery is what a comparison compares, in the words of the query of its address.
+type diffQuery struct {
+	A, B, Agent, Session string
+	Ignore               []string
+}
+
+// diffQuery reads the query.
+func (r *request) diffQuery() (diffQuery, error) {
+	query := r.URL.Query()
+	q := diffQuery{A: query.Get("a"), B: query.Get("b"), Agent: query.Get("agent"), Session: query.Get("session")}
+	for _, name := range query["ignore"] {
+		if name != "" && !slices.Contains(replay.DiffFields(), name) {
+			return q, invalid("ignore names no field of an event", "choose one of the list")
+		}
+		if name != "" {
+			q.Ignore = append(q.Ignore, name)
+		}
+	}
+	if len(q.Session) > longestValue || len(q.Agent) > longestValue {
+		return q, invalid("the filter is too long", "write at most 1,024 bytes")
+	}
+	for _, name := range []string{q.A, q.B} {
+		if name != "" && envelopes.CheckGeneration(name) != nil {
+			return q, notFound("there is no such generation", "choose one of the list")
+		}
+	}
+	return q, nil
+}
+
+// Query is the query as the end of an address.
+func (q diffQuery) Query() string {
+	query := url.Values{"a": {q.A}, "b": {q.B}}
+	for name, value := range map[string]string{"agent": q.Agent, "session": q.Session} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	if len(q.Ignore) > 0 {
+		query["ignore"] = q.Ignore
+	}
+	return queryOf(query)
+}
+
+// Ignores reports whether a field is not compared.
+func (q diffQuery) Ignores(name string) bool { return slices.Contains(q.Ignore, name) }
+
+// comparison is the result of a comparison as the page shows it.
+type comparison struct {
+	*replay.Diff // without examples
+
+	Tokens   []tokenRow
+	Fields   []fieldCount
+	Groups   []diffGroup
+	Examples []diffExample
+	Made     time.Time
+}
+
+type tokenRow struct {
+	Name string
+	A, B int64
+}
+
+type fieldCount struct {
+	Name  string
+	Count uint64
+}
+
+type diffGroup struct {
+	replay.DiffGroup
+	Changes []fieldCount
+}
+
+type diffExample struct {
+	replay.DiffExample
+	Values []diffValue
+}
+
+type diffValue struct{ Field, A, B string }
+
+func fieldCounts(counts map[string]uint64) []fieldCount {
+	var list []fieldCount
+	for _, name := range replay.FieldsByCount(counts) {
+		list = append(list, fieldCount{name, counts[name]})
+	}
+	return list
+}
+
+// comparisonOf prepares the result for the page, which keeps no long value.
+func comparisonOf(d *replay.Diff) *comparison {
+	c := &comparison{Diff: d, Fields: fieldCounts(d.Fields), Made: time.Now()}
+	for _, name := range replay.TokenFields() {
+		if n := d.Tokens[name]; n.A != 0 || n.B != 0 {
+			c.Tokens = append(c.Tokens, tokenRow{name, n.A, n.B})
+		}
+	}
+	for _, g := range d.Groups {
+		if !g.Equal() {
+			c.Groups = append(c.Groups, diffGroup{g, fieldCounts(g.Fields)})
+		}
+	}
+	for _, x := range d.Examples {
+		shown := diffExample{DiffExample: x}
+		for _, f := range x.Fields {
+			a, b := f.Around(comparisonValue)
+			shown.Values = append(shown.Values, diffValue{f.Field, strings.Clone(a), strings.Clone(b)})
+		}
+		shown.Fields = nil
+		c.Examples = append(c.Examples, shown)
+	}
+	d.Examples = nil
+	return c
+}
+
+var errLongComparison = errors.New("the comparison took too long")
+
+// compare compares two generations, or returns what another request has just found out of the same. It waits while another one
+// compares: waiting is called then.
+func (r *request) compare(ctx context.Context, q *diffQuery, read *atomic.Uint64, waiting func()) (*comparison, error) {
+	return r.state.comparison.get(ctx, q.Query(), comparisonKept, waiting, func(ctx context.Context) (c *comparison, err error) {
+		ctx, cancel := context.WithTimeoutCause(ctx, comparisonLimit, errLongComparison)
+		defer cancel()
+		err = r.permitted(ctx, func(ctx context.Context) error {
+			d, err := replay.Compare(ctx, r.config.JetStream, q.A, q.B, replay.DiffQuery{
+				Source: envelopes.Source(q.Agent), Session: q.Session, Ignore: q.Ignore, Limit: comparisonExamples, Bytes: comparisonBytes, Read: read,
+			})
+			if err == nil {
+				c = comparisonOf(d)
+			}
+			return err
+		})
+		if err != nil && errors.Is(context.Cause(ctx), errLongComparison) {
+			err = &problem{
+				Status: 504, Text: "the comparison took longer than " + comparisonLimit.String() + ", and was given up",
+				Cure: "choose an agent or a session, or compare with tributary replay diff " + q.A + " " + q.B, cause: err,
+			}
+		}
+		return c, refusal(noWorker(err))
+	})
+}
+
+// diffPage is the data of the page.
+type diffPage struct {
+	diffQuery
+
+	Generations []string
+	AllFields   []string
+	Result      *comparison
+	Limit       time.Duration
+}
+
+// diff answers with the page of a comparison, and with its result where the address asks for that.
+func (r *request) diff() error {
+	q, err := r.diffQuery()
+	if err != nil {
+		return err
+	}
+	list, err := r.generations(r.Context())
+	if err != nil {
+		return err
+	}
+	view := diffPage{diffQuery: q, AllFields: replay.DiffFields(), Limit: comparisonLimit}
+	for _, g := range list.Rows {
+		view.Generations = append(view.Generations, g.Name)
+	}
+	if view.A == "" {
+		view.A = list.Live
+	}
+	if r.URL.Query().Get("run") != "" && q.A != "" && q.B != "" {
+		if view.Result, err = r.compare(r.Context(), &q, nil, nil); err != nil {
+			return err
+		}
+	}
+	return r.page("diff", "Compare generations", view)
+}
+
+// diffLive compares, and sends how far that is and then the result.
+func (r *request) diffLive() error {
+	q, err := r.diffQuery()
+	if err != nil {
+		return err
+	}
+	if q.A == "" || q.B == "" {
+		return invalid("two generations are compared", "choose both")
+	}
+	return r.live(func(ctx context.Context, s *stream) error {
+		var total uint64
+		if list, err := r.generations(ctx); err == nil {
+			for _, name := range []string{q.A, q.B} {
+				if g := list.Find(name); g != nil {
+					total += g.Events
+				}
+			}
+		}
+		var read atomic.Uint64
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		reporting := make(chan struct{})
+		go func() {
+			defer close(reporting)
+			tick := time.NewTicker(time.Second)
+			defer tick.Stop()
+			for {
+				select {
+				case <-tick.C:
+					_ = s.send("progress", "", map[string]uint64{"read": read.Load(), "total": total}) // fails when the browser has gone away
+				case <-ctx.Done():
+					return
+				}
+			}
+		}()
+		result, err := r.compare(ctx, &q, &read, func() { _ = s.send("waiting", "", true) })
+		cancel()
+		<-reporting
+		if err != nil {
+			return err
+		}
+		html, err := r.fragment("diff", "diff-result", map[string]any{"Result": result})
+		if err != nil {
+			return err
+		}
+		return s.send("result", "", map[string]string{"html": html})
+	})
+}

@@ -1,0 +1,395 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/cmd/internal/letters"
+	"tributary/cmd/internal/terminal"
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+	"tributary/pipeline/events"
+	"tributary/pipeline/streams"
+)
+
+// Limits of what a page of dead letters reads.
+const (
+	lettersRead   = 10_000  // dead letters, of which the page shows those that are selected
+	letterPreview = 4 << 10 // bytes of a record that are shown
+	letterLoaded  = 8 << 20 // bytes of a record that is loaded
+)
+
+// letterQuery is what a page of dead letters selects, in the words of the query of its address.
+type letterQuery struct {
+	Generation, Agent, Session, Reason, Status, Partition, Record string
+
+	query events.DeadLettersQuery
+}
+
+// letterStatuses are the values of status; the last one selects every dead letter.
+var letterStatuses = []string{string(core.StandingOpen), string(core.StandingSettled), string(core.StandingForgotten), "all"}
+
+// letterQuery reads the selection of the query, or of a form.
+func (r *request) letterQuery(ctx context.Context) (letterQuery, error) {
+	get := r.URL.Query().Get
+	if r.Method == http.MethodPost {
+		get = r.PostForm.Get
+	}
+	q := letterQuery{
+		Generation: get("generation"), Agent: get("agent"), Session: get("session"), Reason: get("reason"), Status: get("status"), Partition: get("partition"), Record: get("record"),
+	}
+	for _, value := range []string{q.Agent, q.Session, q.Reason} {
+		if len(value) > longestValue {
+			return q, invalid("the filter is too long", "write at most 1,024 bytes")
+		}
+	}
+	if q.Status == "" {
+		q.Status = string(core.StandingOpen)
+		if q.Record != "" {
+			q.Status = "all" // a record is meant, whatever became of it
+		}
+	}
+	if !slices.Contains(letterStatuses, q.Status) {
+		return q, invalid("there is no such status", "choose one of "+strings.Join(letterStatuses, ", "))
+	}
+	if q.Generation == "" {
+		var err error
+		if q.Generation, err = r.generation(ctx); err != nil {
+			return q, err
+		}
+	}
+	if envelopes.CheckGeneration(q.Generation) != nil {
+		return q, notFound("there is no such generation", "choose one of the list")
+	}
+	q.query = events.DeadLettersQuery{Source: envelopes.Source(q.Agent), Session: q.Session, Reason: q.Reason, Since: r.filter.From, Until: r.filter.To}
+	if q.Status != "all" {
+		q.query.Standing = core.Standing(q.Status)
+	}
+	if q.Partition != "" {
+		n, err := strconv.Atoi(q.Partition)
+		if err != nil || n < 0 {
+			return q, invalid("the partition is no number", "write a number from 0 on")
+		}
+		q.query.Partitions = []int{n}
+	}
+	if q.Record != "" {
+		n, err := strconv.ParseUint(q.Record, 10, 64)
+		if err != nil || n == 0 {
+			return q, invalid("the record is no sequence", "write a number that the list shows")
+		}
+		q.query.Sequences = []uint64{n}
+	}
+	return q, nil
+}
+
+// letters iterates over the dead letters from a place on, whether they are selected or not. A message that is none is passed to
+// skipped.
+func (r *request) letters(ctx context.Context, q *letterQuery, after streams.Positions, skipped func(error)) iter.Seq2[events.DeadLetter, error] {
+	all := events.DeadLettersQuery{Source: q.query.Source, Session: q.query.Session, Since: q.query.Since, After: after, Through: q.query.Through}
+	return func(yield func(events.DeadLetter, error) bool) {
+		for l, err := range events.DeadLetters(ctx, r.config.JetStream, q.Generation, all) {
+			if errors.Is(err, events.ErrDeadLetter) {
+				skipped(err)
+				continue
+			}
+			if errors.Is(err, jetstream.ErrStreamNotFound) {
+				err = notFound("generation "+q.Generation+" has no events stream", "choose another generation, or start a worker: tributary run")
+			}
+			if !yield(l, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// lettersPage is the data of the list.
+type lettersPage struct {
+	letterQuery
+
+	Generations []string
+	Statuses    []string
+	Rows        []letterRow
+	Groups      []*letters.Count
+	Read        int // dead letters that were looked at
+	Limited     bool
+	Skipped     []string
+	Pager       pager
+	Done        string
+}
+
+// letterRow is a dead letter of the list.
+type letterRow struct {
+	events.DeadLetter
+	Path string
+	At   time.Time
+}
+
+// listLetters answers with a page of dead letters.
+func (r *request) listLetters() error {
+	page, err := r.paging(50, 500)
+	if err != nil {
+		return err
+	}
+	var view lettersPage
+	err = r.permitted(r.Context(), func(ctx context.Context) error {
+		q, err := r.letterQuery(ctx)
+		if err != nil {
+			return err
+		}
+		after, err := parseLetterPlace(page.After)
+		if err != nil {
+			return err
+		}
+		view.letterQuery = q
+		return r.readLetters(ctx, &view, page, after)
+	})
+	if err != nil {
+		return err
+	}
+	view.Statuses, view.Done = letterStatuses, r.done()
+	if list, err := r.generations(r.Context()); err == nil { // without them the field is text
+		for _, g := range list.Rows {
+			view.Generations = append(view.Generations, g.Name)
+		}
+	}
+	return r.page("letters", "Dead letters", view)
+}
+
+// readLetters reads the rows of a page, and counts what is selected among the dead letters that it looks at.
+func (r *request) readLetters(ctx context.Context, view *lettersPage, page paging, after streams.Positions) error {
+	counts := letters.Counts{}
+	end := ""
+	for l, err := range r.letters(ctx, &view.letterQuery, after, func(err error) {
+		if len(view.Skipped) < 5 {
+			view.Skipped = append(view.Skipped, err.Error())
+		}
+	}) {
+		if err != nil {
+			return err
+		}
+		if len(view.Rows) == page.Limit || view.Read == lettersRead {
+			view.Limited = view.Read == lettersRead
+			view.Pager = r.pager(page, end)
+			break
+		}
+		view.Read++
+		end = letterPlace(&l)
+		if !view.query.Matches(&l) {
+			continue
+		}
+		counts.Add(&l)
+		view.Rows = append(view.Rows, letterRow{l, letterPath(&l), l.Stored.In(r.filter.Zone)})
+	}
+	if view.Pager == (pager{}) {
+		view.Pager = r.pager(page, "")
+	}
+	view.Groups = counts.Sorted()
+	return nil
+}
+
+// letterPlace is where a dead letter is: its cell and its position there.
+func letterPlace(l *events.DeadLetter) string { return fmt.Sprintf("%d.%d", l.Cell, l.Position) }
+
+// letterPath is the address of a dead letter.
+func letterPath(l *events.DeadLetter) string {
+	return "/pipeline/letters/" + l.Generation + "/" + letterPlace(l)
+}
+
+// parseLetterPlace returns the positions behind which a list begins that goes on behind a place; none for no place.
+func parseLetterPlace(text string) (streams.Positions, error) {
+	if text == "" {
+		return nil, nil
+	}
+	first, second, ok := strings.Cut(text, ".")
+	cell, err := strconv.ParseUint(first, 10, 8)
+	position, err2 := strconv.ParseUint(second, 10, 64)
+	if !ok || err != nil || err2 != nil {
+		return nil, invalid("this is no place in the list of dead letters", "begin with the first page")
+	}
+	p := streams.Positions(nil).With(int(cell), position) //nolint:gosec // eight bits
+	for c := range p[:cell] {
+		p[c] = 1<<64 - 1 // the cells before are done
+	}
+	return p, nil
+}
+
+// letter returns the dead letter of the address.
+func (r *request) letter(ctx context.Context) (l events.DeadLetter, err error) {
+	generation, err := r.generationName()
+	if err != nil {
+		return l, err
+	}
+	at, err := parseLetterPlace(r.PathValue("place"))
+	if err != nil || at == nil || at[len(at)-1] == 0 {
+		return l, notFound("there is no such dead letter", "choose one of the list")
+	}
+	q := letterQuery{Generation: generation}
+	cell := len(at) - 1
+	q.query.Through = streams.Positions(nil).With(cell, at[cell])
+	at[cell]--
+	var skipped error
+	for l, err := range r.letters(ctx, &q, at, func(err error) { skipped = err }) {
+		return l, err
+	}
+	if skipped != nil {
+		return l, notFound(skipped.Error(), "choose a dead letter of the list")
+	}
+	return l, notFound("there is no such dead letter in generation "+generation, "it was purged, or its generation was dropped: choose one of the list")
+}
+
+// letterPage is the data of the page of a dead letter.
+type letterPage struct {
+	events.DeadLetter
+
+	Path    string
+	Fields  []letters.Field
+	Text    string // the beginning of its bytes
+	More    int64  // bytes that are not shown
+	Gone    bool
+	Large   bool   // it is not loaded
+	Refused string // why it cannot be requeued; empty if it can
+	Done    string
+}
+
+// showLetter answers with the page of a dead letter.
+func (r *request) showLetter() error {
+	var view letterPage
+	err := r.permitted(r.Context(), func(ctx context.Context) error {
+		l, err := r.letter(ctx)
+		if err != nil {
+			return err
+		}
+		view.DeadLetter = l
+		data, err := r.loadLetter(ctx, &l)
+		var large *problem
+		switch {
+		case errors.Is(err, events.ErrRecordGone):
+			view.Gone = true
+		case errors.As(err, &large):
+			view.Large, view.More = true, l.RecordSize()
+		case err != nil:
+			return err
+		}
+		shown := data[:min(len(data), letterPreview)]
+		if len(shown) > 0 {
+			view.Text = terminal.Printable(string(bytes.TrimRight(shown, "\n")))
+			view.More = int64(len(data) - len(shown))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	view.Path, view.Done = letterPath(&view.DeadLetter), r.done()
+	view.Fields = letters.Fields(&view.DeadLetter, view.Gone)
+	view.Refused = refusalOf(&view.DeadLetter)
+	return r.page("letter", "Dead letter "+strconv.FormatUint(view.Sequence, 10), view)
+}
+
+// refusalOf says why a dead letter cannot be requeued; empty if it can, as far as that is known before.
+func refusalOf(l *events.DeadLetter) string {
+	switch is := l.Requeueable(); is {
+	case events.RequeuedNow:
+		return ""
+	case events.RequeuedSettled:
+		return "it is settled: a copy of its record was read since, or is a dead letter itself"
+	default:
+		return is.Cure()
+	}
+}
+
+// loadLetter loads the bytes of a dead letter, unless they are too many: that is a problem.
+func (r *request) loadLetter(ctx context.Context, l *events.DeadLetter) ([]byte, error) {
+	if size := l.RecordSize(); size > letterLoaded {
+		return nil, &problem{
+			Status: http.StatusRequestEntityTooLarge, Text: "the record has " + terminal.Size(size) + ", and the console loads " + terminal.Size(letterLoaded) + " at most",
+			Cure: fmt.Sprintf("tributary dlq show --raw %d writes it", l.Sequence),
+		}
+	}
+	return l.LoadRecord(ctx, r.config.JetStream)
+}
+
+// rawLetter answers with the bytes of a dead letter as a file: no browser shows them as a page.
+func (r *request) rawLetter() error {
+	return r.permitted(r.Context(), func(ctx context.Context) error {
+		l, err := r.letter(ctx)
+		if err != nil {
+			return err
+		}
+		data, err := r.loadLetter(ctx, &l)
+		if errors.Is(err, events.ErrRecordGone) {
+			return notFound(err.Error(), "ship the log again: tributary ship --again")
+		}
+		if err != nil {
+			return err
+		}
+		header := r.w.Header()
+		header.Set("Content-Type", "application/octet-stream")
+		header.Set("Content-Disposition", fmt.Sprintf(`attachment; filename="record-%d.bin"`, l.Sequence))
+		_, _ = r.w.Write(data) // fails when the browser has gone away
+		return nil
+	})
+}
+
+// askRequeue answers with the page that asks whether a dead letter is to be requeued.
+func (r *request) askRequeue() error {
+	var l events.DeadLetter
+	err := r.permitted(r.Context(), func(ctx context.Context) (err error) {
+		l, err = r.letter(ctx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if refused := refusalOf(&l); refused != "" {
+		return conflict("record "+strconv.FormatUint(l.Sequence, 10)+" cannot be requeued", refused)
+	}
+	what := []string{
+		fmt.Sprintf("The record %d (%s, of session %s of %s) is published to the raw stream again.", l.Sequence, terminal.Size(l.RecordSize()), terminal.OneLine(l.Session), terminal.OneLine(string(l.Source))),
+		"A worker appends its events to the session. If the record still cannot be read, it becomes a new dead letter, which names this one.",
+		"It yields its events once, however often it is requeued.",
+	}
+	return r.confirm("Requeue record "+strconv.FormatUint(l.Sequence, 10), confirmation{
+		What: r.readOnly(what), Action: r.URL.Path, Button: "Requeue", Back: letterPath(&l), BackTo: "the dead letter",
+	})
+}
+
+// readOnly adds that nothing will happen where the console only reads.
+func (r *request) readOnly(what []string) []string {
+	if r.config.Write {
+		return what
+	}
+	return append(what, "This console only reads: the form is refused. Start it with --write to change things here.")
+}
+
+// requeue requeues a dead letter.
+func (r *request) requeue() error {
+	var l events.DeadLetter
+	var is events.Requeued
+	err := r.change(func(ctx context.Context) (err error) {
+		if l, err = r.letter(ctx); err != nil {
+			return err
+		}
+		one := func(yield func(events.DeadLetter, error) bool) { yield(l, nil) }
+		return events.Requeue(ctx, r.config.JetStream, one, func(_ events.DeadLetter, outcome events.Requeued) { is = outcome })
+	})
+	switch {
+	case err != nil:
+		return err
+	case is == events.RequeuedSettled:
+		return conflict("record "+strconv.FormatUint(l.Sequence, 10)+" cannot be requeued", refusalOf(&l))
+	case !is.Done():
+		return conflict("record "+strconv.FormatUint(l.Sequence, 10)+" cannot be requeued", is.Cure())
+	}
+	return r.seeOther(letterPath(&l) + "?done=" + string(is))
+}
