@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,14 +14,15 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
+	"golang.org/x/sync/errgroup"
 
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/sessions/titles"
 )
 
 var (
-	writersFlag  = flag.Int("writers", 200, "concurrent writers of TestConcurrentWritersLoseNoUpdate")
-	sessionsFlag = flag.Int("sessions", 20, "sessions that they write to")
+	writersFlag  = flag.Int("writers", 70, "writers of TestConcurrentWritersLoseNoUpdate")
+	sessionsFlag = flag.Int("sessions", 7, "sessions that they write to")
 )
 
 func renamesByTwoProcessesAreSerialized(t *testing.T) {
@@ -245,8 +247,9 @@ func TestLostAcknowledgementsApplyEachCallOnce(t *testing.T) {
 	t.Logf("%d calls, %d cuts", count, cuts)
 }
 
-// Writers of three services rename and pin sessions at once. Each session ends with as many
-// versions as changes were returned, and its changes lead from one to the next.
+// Writers of three services rename and pin sessions at once, twelve at a time. Each session ends with as many
+// versions as changes were returned, and its changes lead from one to the next. A slow disk may hold up an answer for so
+// long that the outcome is unknown: then there is a version, or none.
 func TestConcurrentWritersLoseNoUpdate(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -257,26 +260,34 @@ func TestConcurrentWritersLoseNoUpdate(t *testing.T) {
 	replicas := []*titles.Service{f.Service, newService(t, f.server.JetStream()), newService(t, f.server.JetStream())}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // they wait for each other
 	defer cancel()
-	applied := make([]atomic.Uint64, len(keys))
-	var all sync.WaitGroup
+	applied, unknown := make([]atomic.Uint64, len(keys)), make([]atomic.Uint64, len(keys))
+	count := func(i int, c *titles.Change, err error) {
+		switch {
+		case c != nil:
+			applied[i].Add(1)
+		case err != nil && strings.Contains(err.Error(), "the outcome is unknown"):
+			unknown[i].Add(1)
+		case err != nil:
+			t.Error(err)
+		}
+	}
+	var all errgroup.Group
+	all.SetLimit(12)
 	for w := range *writersFlag {
-		all.Go(func() {
+		all.Go(func() error {
 			i := w % len(keys)
 			s := replicas[w%len(replicas)]
 			c, err := s.SetTitle(ctx, keys[i], fmt.Sprintf("Title of writer %d", w))
-			if err != nil || c == nil {
-				t.Errorf("%+v, %v", c, err)
-				return
+			if c == nil && err == nil {
+				t.Errorf("the title of writer %d changed nothing", w)
 			}
-			applied[i].Add(1)
-			if c, err = s.SetPinned(ctx, keys[i], w%2 == 0); err != nil {
-				t.Error(err)
-			} else if c != nil {
-				applied[i].Add(1)
-			}
+			count(i, c, err)
+			c, err = s.SetPinned(ctx, keys[i], w%2 == 0)
+			count(i, c, err)
+			return nil
 		})
 	}
-	all.Wait()
+	_ = all.Wait() // no function of it fails
 	versions := map[string]uint64{}
 	titled := map[string]uint64{}
 	for _, c := range changes(t, f.js) {
@@ -288,9 +299,9 @@ func TestConcurrentWritersLoseNoUpdate(t *testing.T) {
 		}
 	}
 	for i, k := range keys {
-		r := f.get(t, k)
-		if want := applied[i].Load(); r.MetadataVersion != want || versions[k.SessionID] != want || r.TitleVersion != titled[k.SessionID] {
-			t.Errorf("record %+v, want version %d", r, want)
+		r, n := f.get(t, k), versions[k.SessionID]
+		if least := applied[i].Load(); r.MetadataVersion != n || n < least || n > least+unknown[i].Load() || r.TitleVersion != titled[k.SessionID] {
+			t.Errorf("record %+v, %d changes are stored, %d were returned, and the outcome of %d is unknown", r, n, least, unknown[i].Load())
 		}
 	}
 }
