@@ -24,11 +24,6 @@ type eventFilter struct {
 // sinceAll is the value of --since for all events.
 const sinceAll = "all"
 
-// clockError bounds how far the clock of a machine that writes logs is ahead of the broker's,
-// and the error of a time zone. An event is stored after it happened, so that no event since a
-// time was stored earlier than clockError before that time.
-const clockError = 24 * time.Hour
-
 // addFlags adds the flags to a command.
 func (f *eventFilter) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
@@ -67,23 +62,13 @@ func (f *eventFilter) query(now time.Time) (events.Query, error) {
 	if err := errors.Join(errs[:]...); err != nil {
 		return q, err
 	}
-	if !since.IsZero() && q.Since.Before(since.Add(-clockError)) {
-		q.Since = since.Add(-clockError)
+	if !since.IsZero() && q.Since.Before(since.Add(-events.ClockError)) {
+		q.Since = since.Add(-events.ClockError)
 	}
 	if !since.IsZero() || !until.IsZero() || f.text != nil {
 		q.Match = func(e *events.Event) bool {
-			return during(e, since, until) && (f.text == nil || e.Text != nil && f.text.MatchString(*e.Text))
+			return e.During(since, until) && (f.text == nil || e.Text != nil && f.text.MatchString(*e.Text))
 		}
 	}
 	return q, nil
-}
-
-// during reports whether an event happened in a period, of which a zero time is no bound. An
-// event without a time happened when it was stored.
-func during(e *events.Event, since, until time.Time) bool {
-	at, err := e.Timestamp()
-	if err != nil {
-		at = e.Stored
-	}
-	return (since.IsZero() || !at.Before(since)) && (until.IsZero() || at.Before(until))
 }

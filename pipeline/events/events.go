@@ -41,6 +41,21 @@ type Event struct {
 	Traceparent, Tracestate string
 }
 
+// ClockError bounds how far the clock of a machine that writes logs is ahead of the broker's,
+// and the error of a time zone. An event is stored after it happened, so that no event since a
+// time was stored earlier than ClockError before that time.
+const ClockError = 24 * time.Hour
+
+// During reports whether an event happened in a period, from since on and before until, of which a zero time is no
+// bound. An event without a time happened when it was stored.
+func (e *Event) During(since, until time.Time) bool {
+	at, err := e.Timestamp()
+	if err != nil {
+		at = e.Stored
+	}
+	return (since.IsZero() || !at.Before(since)) && (until.IsZero() || at.Before(until))
+}
+
 // Query selects events of a generation. The zero value of a field selects all.
 type Query struct {
 	Source  envelopes.Source

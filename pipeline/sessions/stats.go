@@ -128,7 +128,7 @@ type filter struct {
 
 // has reports whether the filter selects a value: a repository is named by the end of its name, too.
 func (f *filter) has(value string) bool {
-	return value == f.wanted || f.dimension == ByRepository && endsIn(value, f.wanted)
+	return value == f.wanted || f.dimension == ByRepository && InRepository(value, f.wanted)
 }
 
 // newStats returns the work on a query. It passes its rows to visit.

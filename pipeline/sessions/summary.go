@@ -256,6 +256,12 @@ func (r *Summary) InProject(name string) bool {
 	return r.Project != nil && (*r.Project == name || endsIn(*r.Project, name))
 }
 
+// InRepository reports whether a repository is the one of a name: all of its own name, or the end of that. Every one is that
+// of the empty name.
+func InRepository(repository, name string) bool {
+	return name == "" || repository == name || endsIn(repository, name)
+}
+
 // endsIn reports whether the last names of a path are these.
 func endsIn(path, names string) bool {
 	return strings.HasSuffix(path, "/"+strings.TrimPrefix(names, "/"))

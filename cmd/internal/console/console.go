@@ -20,6 +20,7 @@ import (
 
 	"tributary/cmd/internal/figures"
 	"tributary/cmd/internal/rights"
+	"tributary/pipeline/broker"
 )
 
 // Config is what a [Console] needs. JetStream and Logger are required.
@@ -42,6 +43,8 @@ type Limits struct {
 	Duration  time.Duration // of a request that is no live stream; 30 seconds
 	Requests  int           // at once, without live streams; 64
 	Streams   int           // live streams at once; 64
+	Searches  int           // at once, also those of live streams; 4
+	Search    time.Duration // of a search for a page, which a script or a link goes on with; 1.5 seconds
 	Lifetime  time.Duration // of a live stream, after which the browser opens another; an hour
 	Heartbeat time.Duration // of a live stream; 15 seconds
 	Body      int64         // bytes of a form; 64 KiB
@@ -53,6 +56,8 @@ func (l Limits) withDefaults() Limits {
 		Duration:  orDefault(l.Duration, 30*time.Second),
 		Requests:  orDefault(l.Requests, 64),
 		Streams:   orDefault(l.Streams, 64),
+		Searches:  orDefault(l.Searches, 4),
+		Search:    orDefault(l.Search, 1500*time.Millisecond),
 		Lifetime:  orDefault(l.Lifetime, time.Hour),
 		Heartbeat: orDefault(l.Heartbeat, 15*time.Second),
 		Body:      orDefault(l.Body, 64<<10),
@@ -94,6 +99,7 @@ func routes() []route {
 		{"GET /sessions/{source}/{session}/events/{id}", (*request).event, reads},
 		{"GET /sessions/{source}/{session}/events/{id}/{part}", (*request).eventPart, reads},
 		{"GET /search", (*request).search, reads},
+		{"GET /search/hits", (*request).searchHits, live},
 		{"GET /tools", (*request).tools, reads},
 		{"GET /pipeline", (*request).pipeline, reads},
 		{"GET /pipeline/live", (*request).pipelineLive, live},
@@ -129,6 +135,7 @@ type Console struct {
 	mux       *http.ServeMux
 	requests  chan struct{} // a place for each request that is answered
 	streams   chan struct{} // a place for each live stream
+	searches  broker.Limit  // of those who read all events
 	closed    chan struct{}
 	close     func()
 	state     *state // of the view of the pipeline
@@ -152,7 +159,7 @@ func assemble(cfg Config, routes []route) (*Console, error) {
 	c := &Console{
 		config: cfg, limits: limits, mux: http.NewServeMux(),
 		requests: make(chan struct{}, limits.Requests), streams: make(chan struct{}, limits.Streams),
-		closed: make(chan struct{}), state: newState(),
+		searches: broker.NewLimit(limits.Searches), closed: make(chan struct{}), state: newState(),
 	}
 	c.close = sync.OnceFunc(func() { close(c.closed) })
 	var err error

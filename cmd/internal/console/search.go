@@ -1,4 +1,364 @@
 package console
 
-// search answers with the view of that name.
-func (r *request) search() error { return r.page("search", "Search", nil) }
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"tributary/cmd/internal/console/search"
+	"tributary/envelopes"
+	"tributary/pipeline/events"
+	"tributary/pipeline/sessions/summaries"
+	"tributary/pipeline/streams"
+)
+
+// Bounds of a search. A page that has a script goes on with a live stream.
+const (
+	searchHits   = 50
+	searchLong   = 20 * time.Second       // for a page that was asked to search on
+	searchStream = time.Minute            // for a live stream
+	searchWait   = 5 * time.Second        // for other searches
+	searchReport = 200 * time.Millisecond // between two reports of a live stream
+)
+
+// searchPage is what the view of searches shows.
+type searchPage struct {
+	Text  string
+	Tool  string
+	Types []typeChoice
+
+	Asked  bool
+	Hits   []*searchHit
+	Covers *searchCovers
+	Notice string
+}
+
+// AnyType reports whether types were chosen.
+func (p *searchPage) AnyType() bool {
+	return slices.ContainsFunc(p.Types, func(t typeChoice) bool { return t.Chosen })
+}
+
+// typeChoice is a type of events that can be chosen.
+type typeChoice struct {
+	Name    envelopes.EventType
+	Chosen  bool
+	Default bool // it is searched when no type is chosen
+}
+
+// searchHit is a hit with the title of its session.
+type searchHit struct {
+	*search.Hit
+	Title string // of its session; empty if it has none
+	Key   string // names the event among all hits
+}
+
+// Failed reports whether the hit is of a call that failed.
+func (h *searchHit) Failed() bool { return h.Status == envelopes.StatusError }
+
+// searchCovers is what was searched, and what was not.
+type searchCovers struct {
+	*search.Coverage
+	Running    bool
+	Found      int
+	Generation string
+	More       string // the address of a page that goes on; empty if nothing is left
+	Live       string // the address of the stream that goes on
+	Since      time.Time
+	Left       []searchLeft
+}
+
+// searchLeft is a part of the events stream of a cell that was not searched.
+type searchLeft struct {
+	Cell   int
+	Before uint64
+}
+
+// searching is a search that a request asks for.
+type searching struct {
+	*request
+	search     search.Search
+	text       string
+	generation string
+	stale      bool // it was to go on in another generation
+	titles     titles
+}
+
+// newSearching reads the search of the query: q, type, tool and before.
+func (r *request) newSearching() (*searching, error) {
+	query := r.URL.Query()
+	s := &searching{request: r, text: query.Get("q")}
+	own := url.Values{}
+	for _, name := range []string{"q", "type", "tool"} {
+		if values := slices.DeleteFunc(slices.Clone(query[name]), func(v string) bool { return v == "" }); len(values) > 0 {
+			own[name] = values
+		}
+		if slices.ContainsFunc(query[name], func(v string) bool { return len(v) > longestValue }) {
+			return nil, invalid(name+" is too long", "write at most 1,024 bytes")
+		}
+	}
+	r.filter.own = own
+	s.search = search.Search{
+		Source: envelopes.Source(r.filter.Source), Tool: strings.TrimSpace(query.Get("tool")), Stored: r.filter.storedSince(), Match: r.filter.selects,
+		Hits: searchHits,
+	}
+	for _, name := range own["type"] {
+		t := envelopes.EventType(name)
+		if !slices.Contains(envelopes.EventTypes, t) {
+			return nil, invalid("type names no type of events", "choose some of the list")
+		}
+		s.search.Types = append(s.search.Types, t)
+	}
+	return s, nil
+}
+
+// begin reads the terms and where the search goes on. before is the place, empty for the newest event.
+func (s *searching) begin(ctx context.Context, before string) (err error) {
+	if s.search.Terms, err = search.Parse(s.text); err != nil {
+		return invalid(err.Error(), "")
+	}
+	if s.generation, err = s.request.generation(ctx); err != nil {
+		return err
+	}
+	if before == "" {
+		return nil
+	}
+	positions, generation, ok := parsePlace(before)
+	if !ok {
+		return invalid("before is no place in the stream", "begin the search anew")
+	}
+	if s.stale = generation != s.generation; !s.stale {
+		s.search.Before = positions
+	}
+	return nil
+}
+
+// run searches, once there is a place for another search.
+func (s *searching) run(ctx context.Context, found func(*search.Hit) error, progress func(*search.Coverage) error) (*search.Coverage, error) {
+	leave, err := s.enterSearch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	return s.search.Run(ctx, s.config.JetStream, s.generation, found, progress)
+}
+
+// enterSearch waits a moment for one of the places of those who read all events, and returns what leaves it.
+func (c *Console) enterSearch(ctx context.Context) (leave func(), err error) {
+	waiting, cancel := context.WithTimeoutCause(ctx, searchWait, &problem{
+		Status: http.StatusServiceUnavailable, Text: "as many searches run as may", Cure: "try again in a moment", Retry: 5 * time.Second,
+	})
+	defer cancel()
+	if err := c.searches.Acquire(waiting); err != nil {
+		return nil, err
+	}
+	return c.searches.Release, nil
+}
+
+// search answers with the page of a search.
+func (r *request) search() error {
+	s, err := r.newSearching()
+	if err != nil {
+		return err
+	}
+	p := &searchPage{Text: s.text, Tool: s.search.Tool}
+	for _, t := range envelopes.EventTypes {
+		p.Types = append(p.Types, typeChoice{t, slices.Contains(s.search.Types, t), slices.Contains(search.DefaultTypes, t)})
+	}
+	if strings.TrimSpace(s.text) == "" {
+		return r.page("search", "Search", p)
+	}
+	ctx, query := r.Context(), r.URL.Query()
+	if err := s.begin(ctx, query.Get("before")); err != nil {
+		return err
+	}
+	if s.stale {
+		p.Notice = "Another generation is live now, so the search has begun anew."
+	}
+	s.search.Time = s.limits.Search
+	if query.Has("long") {
+		s.search.Time = searchLong
+	}
+	var hits []*search.Hit
+	coverage, err := s.run(ctx, func(h *search.Hit) error {
+		hits = append(hits, h)
+		return nil
+	}, nil)
+	if err != nil {
+		return err
+	}
+	s.titles.load(ctx, s.request, s.generation, hits)
+	for _, h := range hits {
+		p.Hits = append(p.Hits, s.hit(h))
+	}
+	p.Asked, p.Covers = true, s.covers(coverage, len(hits), false)
+	return r.page("search", "Search", p)
+}
+
+// hit returns a hit as it is shown.
+func (s *searching) hit(h *search.Hit) *searchHit {
+	if h.Time.IsZero() {
+		h.Time = h.Stored
+	}
+	h.Time = h.Time.In(s.filter.Zone)
+	title := s.titles.known[events.SessionID{Source: h.Source, Session: h.Session}]
+	return &searchHit{h, title, strconv.Itoa(h.Cell) + "-" + strconv.FormatUint(h.Position, 10)}
+}
+
+// covers returns what a search has searched as it is shown.
+func (s *searching) covers(c *search.Coverage, found int, running bool) *searchCovers {
+	v := &searchCovers{Coverage: new(*c), Running: running, Found: found, Generation: s.generation, Since: s.search.Stored}
+	if !c.Oldest.IsZero() {
+		v.Oldest, v.Newest = c.Oldest.In(s.filter.Zone), c.Newest.In(s.filter.Zone)
+	}
+	if !v.Since.IsZero() {
+		v.Since = v.Since.In(s.filter.Zone)
+	}
+	if c.Next == nil {
+		return v
+	}
+	for cell := range c.Next {
+		v.Left = append(v.Left, searchLeft{cell, c.Next.In(cell)})
+	}
+	query := s.filter.all()
+	query.Set("before", placeOf(s.generation, c.Next))
+	v.Live = "/search/hits?" + query.Encode()
+	query.Set("long", "1")
+	v.More = "/search?" + query.Encode()
+	return v
+}
+
+// placeOf writes where a search goes on: the generation and the positions.
+func placeOf(generation string, next streams.Positions) string {
+	parts := make([]string, len(next))
+	for cell := range next {
+		parts[cell] = strconv.FormatUint(next.In(cell), 36)
+	}
+	return generation + "." + strings.Join(parts, ".")
+}
+
+// parsePlace is the inverse of [placeOf].
+func parsePlace(text string) (next streams.Positions, generation string, ok bool) {
+	generation, rest, ok := strings.Cut(text, ".")
+	if !ok || len(text) > longestValue {
+		return nil, "", false
+	}
+	for cell, part := range strings.Split(rest, ".") {
+		position, err := strconv.ParseUint(part, 36, 64)
+		if err != nil {
+			return nil, "", false
+		}
+		next = next.With(cell, position)
+	}
+	return next, generation, true
+}
+
+// searchHits answers with a live stream of the hits of a search, and of what is searched meanwhile.
+func (r *request) searchHits() error {
+	s, err := r.newSearching()
+	if err != nil {
+		return err
+	}
+	return r.live(func(ctx context.Context, out *stream) error {
+		before := out.Last
+		if before == "" {
+			before = r.URL.Query().Get("before")
+		}
+		if err := s.begin(ctx, before); err != nil {
+			return err
+		}
+		return s.stream(ctx, out)
+	})
+}
+
+// stream sends the hits. The browser goes on behind the last report when the stream was cut, and knows the hits that it has.
+func (s *searching) stream(ctx context.Context, out *stream) error {
+	found, reported := 0, time.Now()
+	s.search.Time = searchStream
+	report := func(name string, c *search.Coverage, running bool) error {
+		v := s.covers(c, found, running)
+		html, err := s.fragment("search", "covers", v)
+		if err != nil {
+			return err
+		}
+		id := ""
+		if running && c.Next != nil {
+			id = placeOf(s.generation, c.Next)
+		}
+		reported = time.Now()
+		return out.send(name, id, map[string]any{"html": html, "live": v.Live, "stop": c.Stop})
+	}
+	coverage, err := s.run(ctx, func(h *search.Hit) error {
+		found++
+		s.titles.load(ctx, s.request, s.generation, []*search.Hit{h})
+		html, err := s.fragment("search", "hit", s.hit(h))
+		if err != nil {
+			return err
+		}
+		return out.send("hit", "", map[string]string{"html": html})
+	}, func(c *search.Coverage) error {
+		if time.Since(reported) < searchReport {
+			return nil
+		}
+		return report("progress", c, true)
+	})
+	if err != nil {
+		return err
+	}
+	if err := report("end", coverage, false); err != nil {
+		return nil //nolint:nilerr // the browser has gone away
+	}
+	<-ctx.Done() // the browser ends the stream, which it would open again
+	return nil
+}
+
+// titles are the titles of the sessions of hits, each read once.
+type titles struct {
+	view  *summaries.View // nil if it cannot be opened
+	known map[events.SessionID]string
+}
+
+// titlesAtOnce is how many titles are read at the same time.
+const titlesAtOnce = 4
+
+// load reads the titles of hits that are not known. A session without one, and one of which none can be read, is shown by
+// its id.
+func (t *titles) load(ctx context.Context, r *request, generation string, hits []*search.Hit) {
+	if t.known == nil {
+		t.known = map[events.SessionID]string{}
+		// A title does not depend on an event that cannot be read.
+		t.view, _ = summaries.Open(ctx, r.config.JetStream, generation, func(error) {})
+	}
+	if t.view == nil {
+		return
+	}
+	wanted := map[events.SessionID]bool{}
+	for _, h := range hits {
+		id := events.SessionID{Source: h.Source, Session: h.Session}
+		if _, known := t.known[id]; !known {
+			wanted[id] = true
+		}
+	}
+	var mu sync.Mutex
+	var reading errgroup.Group
+	reading.SetLimit(titlesAtOnce)
+	for id := range wanted {
+		reading.Go(func() error {
+			title := ""
+			if fold, err := t.view.Session(ctx, id); err == nil {
+				title = fold.Summary(r.now).Title
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			t.known[id] = title
+			return nil
+		})
+	}
+	_ = reading.Wait() // never fails
+}

@@ -102,8 +102,7 @@ func (s *Search) Run(ctx context.Context, js jetstream.JetStream, generation str
 	if err != nil {
 		return nil, err
 	}
-	m.settle()
-	return &m.coverage, nil
+	return m.settled(), nil
 }
 
 // query returns what the broker selects. Of several types it sends all, because a filter for each of them is slower.
@@ -188,7 +187,7 @@ func (m *merge) run(ctx context.Context, found func(*Hit) error, progress func(*
 			return nil
 		}
 		if progress != nil {
-			if err := progress(&m.coverage); err != nil {
+			if err := progress(m.settled()); err != nil {
 				return err
 			}
 		}
@@ -231,24 +230,26 @@ func (m *merge) flush(found func(*Hit) error, all bool) error {
 	return nil
 }
 
-// settle states what was not searched.
-func (m *merge) settle() {
+// settled returns the coverage with what was not searched.
+func (m *merge) settled() *Coverage {
+	all := m.coverage
 	for _, c := range m.cells {
 		next := c.searched
-		if len(c.hits) > 0 { // beyond the last hit that was passed on
+		switch {
+		case len(c.hits) > 0: // beyond the last hit that was passed on
 			next = c.hits[0].Position + 1
-		}
-		if c.ended && len(c.hits) == 0 {
+		case c.ended:
 			next = 1
 		}
-		m.coverage.Next = m.coverage.Next.With(c.span.Cell, max(next, 1))
+		all.Next = all.Next.With(c.span.Cell, max(next, 1))
 		if first := max(c.span.First, 1); next > first {
-			m.coverage.Left += next - first
+			all.Left += next - first
 		}
 	}
-	if m.coverage.Left == 0 {
-		m.coverage.Stop, m.coverage.Next = "", nil
+	if all.Left == 0 {
+		all.Stop, all.Next = "", nil
 	}
+	return &all
 }
 
 // add adds the coverage of a piece.

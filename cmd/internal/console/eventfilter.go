@@ -1,0 +1,41 @@
+package console
+
+import (
+	"time"
+
+	"tributary/pipeline/events"
+	"tributary/pipeline/sessions"
+)
+
+// selects reports whether an event is one that the page is about. It needs no native JSON of the event.
+func (f *filter) selects(e *events.Event) bool {
+	if f.Source != "" && f.Source != string(e.Source) || !e.During(f.From, f.To) {
+		return false
+	}
+	project := sessions.Summary{Project: e.ProjectRoot, ProjectHash: e.ProjectHash}
+	if !project.InProject(f.Project) {
+		return false
+	}
+	var repository, branch, host, user, model string
+	if v := e.VCS; v != nil {
+		repository, branch = v.Repository, v.Branch
+	}
+	if d := e.Edge; d != nil {
+		host, user = d.Host, d.User
+	}
+	if e.Model != nil {
+		model = *e.Model
+	} else if e.Metadata != nil && e.Metadata.Model != nil {
+		model = *e.Metadata.Model
+	}
+	is := func(value, wanted string) bool { return wanted == "" || value == wanted }
+	return sessions.InRepository(repository, f.Repo) && is(branch, f.Branch) && is(host, f.Host) && is(user, f.User) && is(model, f.Model)
+}
+
+// storedSince returns a time before which no event of the range was stored, zero for none.
+func (f *filter) storedSince() (stored time.Time) {
+	if !f.From.IsZero() {
+		stored = f.From.Add(-events.ClockError)
+	}
+	return stored
+}
