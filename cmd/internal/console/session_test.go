@@ -556,7 +556,7 @@ func TestPagesStay(t *testing.T) {
 			}
 		}
 		early := rapid.Uint64Range(0, last).Draw(t, "early") // the end, where turns began since
-		if starts := pageStarts(turns, early); len(starts) > len(turns)*4+1 || !slices.IsSorted(starts) {
+		if starts := pageStarts(turns, early); len(starts) > int(last/pageEvents)+len(turns)+1 || !slices.IsSorted(starts) {
 			t.Fatalf("%v of %d events", starts, early)
 		}
 		grown := pageStarts(turns, last+rapid.Uint64Range(1, 5*pageEvents).Draw(t, "more"))
