@@ -48,6 +48,7 @@ type Limits struct {
 	Lifetime  time.Duration // of a live stream, after which the browser opens another; an hour
 	Heartbeat time.Duration // of a live stream; 15 seconds
 	Body      int64         // bytes of a form; 64 KiB
+	Unasked   uint64        // events of which the overview shows all where an address names no range; 500,000
 }
 
 // withDefaults returns the limits with the default of each field that is not set.
@@ -61,6 +62,7 @@ func (l Limits) withDefaults() Limits {
 		Lifetime:  orDefault(l.Lifetime, time.Hour),
 		Heartbeat: orDefault(l.Heartbeat, 15*time.Second),
 		Body:      orDefault(l.Body, 64<<10),
+		Unasked:   orDefault(l.Unasked, 500_000),
 	}
 }
 

@@ -41,6 +41,9 @@ var filterFields = []struct {
 	{"model", "Model", "", func(f *filter) *string { return &f.Model }},
 }
 
+// allTime as the beginning of a range selects everything, where a view shows less unless somebody asks.
+const allTime = "all"
+
 // longestValue bounds a value of the query.
 const longestValue = 1024
 
@@ -62,8 +65,10 @@ func parseFilter(query url.Values, now time.Time, zone *time.Location) (filter, 
 			return f, invalid("tz names no time zone", "write Local, UTC or a name such as Europe/Berlin")
 		}
 	}
-	if f.From, err = moment.Parse(f.Since, now, f.Zone); err != nil {
-		return f, invalid("since "+err.Error(), "")
+	if f.Since != allTime {
+		if f.From, err = moment.Parse(f.Since, now, f.Zone); err != nil {
+			return f, invalid("since "+err.Error(), "")
+		}
 	}
 	if f.To, err = moment.Parse(f.Until, now, f.Zone); err != nil {
 		return f, invalid("until "+err.Error(), "")
@@ -116,7 +121,7 @@ func queryOf(query url.Values) string {
 // Any reports whether the filter leaves anything out.
 func (f filter) Any() bool {
 	for _, field := range filterFields {
-		if field.name != "tz" && *field.of(&f) != "" {
+		if value := *field.of(&f); field.name != "tz" && value != "" && (field.name != "since" || value != allTime) {
 			return true
 		}
 	}
@@ -172,10 +177,10 @@ type period struct {
 // Periods returns the ranges of time that are links.
 func (f filter) Periods() []period {
 	var list []period
-	for _, p := range []struct{ name, since string }{{"24 h", "24h"}, {"7 days", "7d"}, {"28 days", "28d"}, {"90 days", "90d"}, {"all", ""}} {
+	for _, p := range []struct{ name, since string }{{"24 h", "24h"}, {"7 days", "7d"}, {"28 days", "28d"}, {"90 days", "90d"}, {"all", allTime}} {
 		other := f
 		other.Since, other.Until = p.since, ""
-		list = append(list, period{p.name, cmp.Or(queryOf(other.all()), "?"), f.Since == p.since && f.Until == ""})
+		list = append(list, period{p.name, cmp.Or(queryOf(other.all()), "?"), cmp.Or(f.Since, allTime) == p.since && f.Until == ""})
 	}
 	return list
 }

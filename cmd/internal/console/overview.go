@@ -2,6 +2,7 @@ package console
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net/url"
 	"slices"
@@ -12,8 +13,10 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"tributary/cmd/internal/figures"
+	"tributary/cmd/internal/moment"
 	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
+	"tributary/pipeline/events"
 	"tributary/pipeline/sessions"
 	"tributary/pipeline/sessions/summaries"
 )
@@ -25,14 +28,21 @@ const (
 	maxValues  = 50  // rows of a dimension
 )
 
+// unaskedSince is the beginning of the range of a long stream where an address names none: see [Limits.Unasked].
+const unaskedSince = "28d"
+
 // overview answers with the figures of the events that the filter selects. Each is one that stats prints.
 func (r *request) overview() error {
 	ctx := r.Context()
-	choice, err := r.overviewChoice()
+	generation, err := r.generation(ctx)
 	if err != nil {
 		return err
 	}
-	generation, err := r.generation(ctx)
+	stored, err := r.suitableRange(ctx, generation)
+	if err != nil {
+		return err
+	}
+	choice, err := r.overviewChoice()
 	if err != nil {
 		return err
 	}
@@ -48,7 +58,7 @@ func (r *request) overview() error {
 	if err := figures.Read(ctx, view, d.total, d.byValue, d.byPeriod, d.byBoth); err != nil {
 		return err
 	}
-	d.Unreadable = unreadable
+	d.Unreadable, d.Stored = unreadable, stored
 	r.filter.own = url.Values{}
 	for _, name := range []string{"figure", "per", "by"} {
 		if value := r.URL.Query().Get(name); value != "" {
@@ -56,6 +66,21 @@ func (r *request) overview() error {
 		}
 	}
 	return r.page("overview", "Overview", d)
+}
+
+// suitableRange sets the range of an address that names none, if the stream is long, and returns then how many events it has.
+func (r *request) suitableRange(ctx context.Context, generation string) (stored uint64, err error) {
+	f := &r.filter
+	if f.Since != "" || f.Until != "" {
+		return 0, nil
+	}
+	stored, err = events.Count(ctx, r.config.JetStream, generation, nil)
+	if err != nil || stored <= r.limits.Unasked {
+		return 0, err
+	}
+	f.Since = unaskedSince
+	f.From, err = moment.Parse(f.Since, r.now, f.Zone)
+	return stored, err
 }
 
 // overviewChoice is what of the overview a person chooses beside the filter.
@@ -156,7 +181,8 @@ func (r *request) suitablePeriod() sessions.Dimension {
 // overview is the view for its template.
 type overview struct {
 	Choice     overviewChoice
-	Unreadable int // events
+	Unreadable int    // events
+	Stored     uint64 // events of the stream, of which the page shows the latest without being asked; 0 if it shows what was asked for
 
 	request  *request
 	previous *sessions.StatsQuery // nil without a range to compare with
@@ -259,6 +285,14 @@ type tile struct {
 	Parts     []tile // figures that belong to it
 }
 
+// Moved is the change of a part, empty if there is none in percent.
+func (t tile) Moved() string {
+	if strings.HasSuffix(t.Change, "%") {
+		return t.Change
+	}
+	return ""
+}
+
 // Tiles returns the figures of everything.
 func (d *overview) Tiles() []tile {
 	cost := d.tile("Cost", "cost_usd", "")
@@ -339,6 +373,9 @@ type option struct {
 	Current     bool
 }
 
+// Everything is the address of the same view without a range.
+func (d *overview) Everything() string { return d.request.filter.With("since", allTime) }
+
 // Own returns what belongs to the view in the query, for the form of the filter.
 func (d *overview) Own() url.Values { return d.request.filter.own }
 
@@ -372,8 +409,11 @@ func (d *overview) Dimensions() []option {
 // FigureLabel names the figure of the bars.
 func (d *overview) FigureLabel() string { return chartFigures[d.Choice.figure()].label }
 
-// ByLabel names what the bars are divided by.
+// ByLabel names what the bars are divided by, as the head of a column.
 func (d *overview) ByLabel() string { return chartDimensions[d.Choice.dimension()].label }
+
+// ByWord is the same within a sentence.
+func (d *overview) ByWord() string { return strings.ToLower(d.ByLabel()) }
 
 // Unit is that of the bars: usd, seconds or empty.
 func (d *overview) Unit() string {

@@ -89,6 +89,22 @@ func TestOverviewShowsTheModelsThatHaveMost(t *testing.T) {
 	}
 }
 
+func TestOverviewOfALongStreamIsOfTheLastWeeks(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t, func(cfg *Config) { cfg.Limits.Unasked = 2 })
+	n := 0
+	answers(t, c.config.JetStream, func(e *envelopes.AgentEventV1) bool {
+		n++
+		e.TS = time.Now().AddDate(0, 0, -n*20).UTC().Format(time.RFC3339)
+		used(e, "opus", 1)
+		return n <= 3
+	})
+	const one, three = `data-figure="events" data-value="1"`, `data-figure="events" data-value="3"`
+	requireStatus(t, get(t, c, "/?by=repo"), http.StatusOK, one, "The stream has 3 events", `href="?by=repo&amp;since=all"`, "against the range before")
+	requireStatus(t, get(t, c, "/?since=all"), http.StatusOK, three, `aria-current="true">all</a>`)
+	requireStatus(t, get(t, c, "/?until="+time.Now().Add(time.Hour).UTC().Format("2006-01-02T15:04:05Z")), http.StatusOK, three)
+}
+
 func TestOverviewRefusesUnknownChoices(t *testing.T) {
 	t.Parallel()
 	c := newConsole(t)
