@@ -2,62 +2,18 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/micro"
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/metadata"
 	"tributary/cmd/internal/terminal"
-	"tributary/envelopes"
 	"tributary/pipeline/events"
 	"tributary/pipeline/sessions"
 	"tributary/pipeline/sessions/titles"
 )
-
-// The commands over titles and pins ask the service of the workers
-// (pipeline/sessions/titles/README.md, Requests).
-
-// metadataTimeout bounds the wait for the answer to one request.
-const metadataTimeout = 10 * time.Second
-
-// errNoService: no worker answers requests about titles and pins.
-var errNoService = errors.New("no worker answers: start one (tributary run)")
-
-// metadataRequest is a request about one session; members that an endpoint does not have are
-// left out.
-type metadataRequest struct {
-	Source    envelopes.Source `json:"source"`
-	SessionID string           `json:"session_id"`
-	Title     *string          `json:"title,omitzero"`
-	Pinned    *bool            `json:"pinned,omitzero"`
-}
-
-// askMetadata asks an endpoint of the service.
-func askMetadata(ctx context.Context, nc *nats.Conn, endpoint string, request, answer any) error {
-	body, err := json.Marshal(request)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
-	defer cancel()
-	m, err := nc.RequestWithContext(ctx, "tributary.sessions."+endpoint, body)
-	switch {
-	case errors.Is(err, nats.ErrNoResponders):
-		return errNoService
-	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("the workers have not answered %s within %v: see their logs, and the rights of this client", endpoint, metadataTimeout)
-	case err != nil:
-		return err
-	case m.Header.Get(micro.ErrorHeader) != "":
-		return errors.New(terminal.OneLine(m.Header.Get(micro.ErrorHeader)))
-	}
-	return json.Unmarshal(m.Data, answer)
-}
 
 // sessionTitles reads the titles and pins that were set. If the service does not answer, it leaves
 // them out, and prints that once.
@@ -67,12 +23,12 @@ type sessionTitles struct {
 	silent bool // the service does not answer
 }
 
-// ask is [askMetadata], until the service does not answer.
+// ask is [metadata.Ask], until the service does not answer.
 func (l *sessionTitles) ask(ctx context.Context, endpoint string, request, answer any) {
 	if l.silent {
 		return
 	}
-	if err := askMetadata(ctx, l.nc, endpoint, request, answer); err != nil && ctx.Err() == nil {
+	if err := metadata.Ask(ctx, l.nc, endpoint, request, answer); err != nil && ctx.Err() == nil {
 		l.silent = true
 		fmt.Fprintf(l.stderr, "titles and pins that were set are left out: %v\n", err)
 	}
@@ -101,7 +57,7 @@ func (l *sessionTitles) pinned(ctx context.Context) map[titles.Key]bool {
 // view returns a session with the title and the pin that were set.
 func (l *sessionTitles) view(ctx context.Context, s sessions.Summary) sessionView {
 	var set titles.Session
-	l.ask(ctx, "get", metadataRequest{Source: s.Source, SessionID: s.Session}, &set)
+	l.ask(ctx, "get", metadata.Request{Source: s.Source, SessionID: s.Session}, &set)
 	v := sessionView{Summary: s}
 	v.set(&set)
 	return v
@@ -127,11 +83,8 @@ beginning of its id is enough if no other session has the same. A worker
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return changeSession(cmd.Context(), a, source, args[0], func(ctx context.Context, nc *nats.Conn, k titles.Key) (string, error) {
-				var answer struct {
-					Applied bool   `json:"applied"`
-					Title   string `json:"title"`
-				}
-				err := askMetadata(ctx, nc, "set_title", metadataRequest{Source: k.Source, SessionID: k.SessionID, Title: &args[1]}, &answer)
+				var answer metadata.Answer
+				err := metadata.Ask(ctx, nc, "set_title", metadata.Request{Source: k.Source, SessionID: k.SessionID, Title: &args[1]}, &answer)
 				if err != nil || !answer.Applied {
 					return "has this title already", err
 				}
@@ -157,10 +110,8 @@ other session has the same. A worker (tributary run) stores the pin.`,
 		Args: oneArg("session"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return changeSession(cmd.Context(), a, source, args[0], func(ctx context.Context, nc *nats.Conn, k titles.Key) (string, error) {
-				var answer struct {
-					Applied bool `json:"applied"`
-				}
-				err := askMetadata(ctx, nc, "set_pinned", metadataRequest{Source: k.Source, SessionID: k.SessionID, Pinned: new(!off)}, &answer)
+				var answer metadata.Answer
+				err := metadata.Ask(ctx, nc, "set_pinned", metadata.Request{Source: k.Source, SessionID: k.SessionID, Pinned: new(!off)}, &answer)
 				is := "pinned"
 				if off {
 					is = "not pinned"

@@ -18,6 +18,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tributary/cmd/internal/console/index"
 	"tributary/cmd/internal/figures"
 	"tributary/cmd/internal/rights"
 	"tributary/pipeline/broker"
@@ -95,6 +96,10 @@ func routes() []route {
 	return []route{
 		{"GET /{$}", (*request).overview, reads},
 		{"GET /sessions", (*request).sessions, reads},
+		{"GET /sessions/live", (*request).followSessions, live},
+		{"GET /sessions/{source}/{session}/title", (*request).askTitle, reads},
+		{"POST /sessions/{source}/{session}/title", (*request).setTitle, writes},
+		{"POST /sessions/{source}/{session}/pin", (*request).setPin, writes},
 		{"GET /sessions/{source}/{session}", (*request).session, reads},
 		{"GET /sessions/{source}/{session}/timeline", (*request).outline, reads},
 		{"GET /sessions/{source}/{session}/live", (*request).sessionLive, live},
@@ -138,6 +143,7 @@ type Console struct {
 	requests  chan struct{} // a place for each request that is answered
 	streams   chan struct{} // a place for each live stream
 	searches  broker.Limit  // of those who read all events
+	index     *index.Index  // of the sessions, while somebody looks at them
 	closed    chan struct{}
 	close     func()
 	state     *state // of the view of the pipeline
@@ -163,7 +169,11 @@ func assemble(cfg Config, routes []route) (*Console, error) {
 		requests: make(chan struct{}, limits.Requests), streams: make(chan struct{}, limits.Streams),
 		searches: broker.NewLimit(limits.Searches), closed: make(chan struct{}), state: newState(),
 	}
-	c.close = sync.OnceFunc(func() { close(c.closed) })
+	c.index = index.New(cfg.JetStream, index.Config{Generation: cfg.Generation, Pricing: cfg.Pricing, Logger: cfg.Logger})
+	c.close = sync.OnceFunc(func() {
+		close(c.closed)
+		c.index.Close()
+	})
 	var err error
 	if c.guard, err = newGuard(cfg.Guard); err != nil {
 		return nil, err
@@ -184,7 +194,7 @@ func assemble(cfg Config, routes []route) (*Console, error) {
 	return c, nil
 }
 
-// Close ends the live streams. Other requests are answered as before.
+// Close ends the live streams and drops the index of the sessions. Other requests are answered as before.
 func (c *Console) Close() { c.close() }
 
 // ServeHTTP implements [http.Handler].
@@ -235,13 +245,18 @@ func (c *Console) answer(w http.ResponseWriter, r *http.Request, route route) {
 // perform makes the answer of a route.
 func (c *Console) perform(w http.ResponseWriter, r *http.Request, route route) error {
 	if route.kind == writes && !c.config.Write {
-		return &problem{Status: http.StatusForbidden, Text: "this console only reads", Cure: "start it with --write to change things here"}
+		return errReadOnly()
 	}
 	request, err := c.newRequest(w, r)
 	if err != nil {
 		return err
 	}
 	return route.answer(request)
+}
+
+// errReadOnly is the problem of a change where the console only reads.
+func errReadOnly() error {
+	return &problem{Status: http.StatusForbidden, Text: "this console only reads", Cure: "start it with --write to change things here"}
 }
 
 // unknown is the error of an address that has no route.

@@ -52,6 +52,8 @@ func (c Config) withDefaults() Config {
 type Index struct {
 	js     jetstream.JetStream
 	config Config
+	ctx    context.Context // of what runs, which outlives the request that asks first
+	stop   context.CancelFunc
 	epochs atomic.Uint64 // of tables so far
 
 	mu     sync.Mutex
@@ -62,7 +64,9 @@ type Index struct {
 
 // New returns an index. It reads nothing and starts nothing.
 func New(js jetstream.JetStream, cfg Config) *Index {
-	return &Index{js: js, config: cfg.withDefaults()}
+	x := &Index{js: js, config: cfg.withDefaults()}
+	x.ctx, x.stop = context.WithCancel(context.Background())
+	return x
 }
 
 // ErrClosed is the error of a question after [Index.Close].
@@ -74,13 +78,13 @@ func (x *Index) Close() {
 	m := x.memory
 	x.memory, x.closed = nil, true
 	x.mu.Unlock()
+	x.stop()
 	if m != nil {
-		m.cancel()
 		<-m.done
 	}
 }
 
-// ask returns the memory, which it begins to fill when there is none. It outlives the request that asks first.
+// ask returns the memory, which it begins to fill when there is none.
 func (x *Index) ask() (*memory, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -89,13 +93,12 @@ func (x *Index) ask() (*memory, error) {
 	}
 	x.asked = time.Now()
 	if x.memory == nil {
-		ctx, cancel := context.WithCancel(context.Background())
-		m := &memory{Index: x, cancel: cancel, done: make(chan struct{}), filled: make(chan struct{}), titled: make(chan struct{})}
+		m := &memory{Index: x, done: make(chan struct{}), filled: make(chan struct{}), titled: make(chan struct{})}
 		m.sets.limit = x.config.Limit
 		x.memory = m
 		go func() {
 			defer close(m.done)
-			m.run(ctx)
+			m.run(x.ctx)
 		}()
 	}
 	return x.memory, nil
@@ -126,7 +129,6 @@ func (x *Index) lastAsked() time.Time {
 type memory struct {
 	*Index
 
-	cancel context.CancelFunc
 	done   chan struct{} // closed when nothing runs any more
 	filled chan struct{} // closed when the list is complete for the first time
 	titled chan struct{} // closed when titles and pins are complete for the first time, or cannot be read
@@ -144,7 +146,7 @@ type memory struct {
 // Status is what an index is.
 type Status struct {
 	Generation string    // of the sessions; empty before it is known
-	Sessions   int       // in memory
+	Count      int       // sessions in memory
 	Bytes      int64     // that they take, about
 	Left       int       // older sessions beyond the limit, about
 	Filling    bool      // not all sessions are in it yet
@@ -171,7 +173,7 @@ func (x *Index) Status() (Status, error) {
 func (m *memory) status() Status {
 	s := Status{Filling: true, Epoch: m.epoch, Change: m.changes, Problem: m.problem, Untitled: m.untold, Dropped: m.sets.dropped}
 	if t := m.table; t != nil {
-		s.Generation, s.Sessions, s.Bytes, s.Left, s.Stored = t.generation, len(t.rows), t.bytes+m.sets.bytes, t.left, t.stored
+		s.Generation, s.Count, s.Bytes, s.Left, s.Stored = t.generation, len(t.rows), t.bytes+m.sets.bytes, t.left, t.stored
 		s.Filling, s.Again = t.complete.IsZero(), m.next != nil
 	}
 	return s
@@ -179,7 +181,7 @@ func (m *memory) status() Status {
 
 // Await waits until the list is complete for the first time, or as long as ctx lasts. It counts as a question.
 func (x *Index) Await(ctx context.Context) {
-	m, err := x.ask() //nolint:contextcheck // the list outlives the request that asks first
+	m, err := x.ask()
 	if err != nil {
 		return
 	}

@@ -2,9 +2,11 @@ package index
 
 import (
 	"cmp"
+	"hash/fnv"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -24,7 +26,8 @@ type Filter struct {
 	State    string // see [sessions.Activity.Is]
 	Title    string // a part of it, in small or capital letters
 
-	Repository, Branch, Host, User string // exactly
+	Repository         string // its name, or the end of it
+	Branch, Host, User string // exactly
 }
 
 // Query selects and orders sessions.
@@ -112,11 +115,11 @@ func (f *Filter) matcher(now time.Time) func(*row) bool {
 	from, to := nanoseconds(f.From), nanoseconds(f.To)
 	title := strings.ToLower(f.Title)
 	ofProject := memo(func(p project) bool {
-		return p.hash == f.Project || p.rooted && (p.name == f.Project || strings.HasSuffix(p.name, "/"+strings.TrimPrefix(f.Project, "/")))
+		return p.hash == f.Project || p.rooted && endsIn(p.name, f.Project)
 	})
 	ofOrigin := memo(func(o origin) bool {
 		is := func(wanted, value string) bool { return wanted == "" || wanted == value }
-		return is(f.Repository, o.repository) && is(f.Host, o.host) && is(f.User, o.user)
+		return (f.Repository == "" || endsIn(o.repository, f.Repository)) && is(f.Host, o.host) && is(f.User, o.user)
 	})
 	ofModels := memo(func(m models) bool { return strings.Contains(m.all, f.Model) })
 	anywhere := f.Repository == "" && f.Host == "" && f.User == ""
@@ -135,6 +138,11 @@ func (f *Filter) matcher(now time.Time) func(*row) bool {
 		}
 		return title == "" || strings.Contains(strings.ToLower(r.shownTitle()), title)
 	}
+}
+
+// endsIn reports whether a path is a name, or its last names are.
+func endsIn(path, names string) bool {
+	return path == names || strings.HasSuffix(path, "/"+strings.TrimPrefix(names, "/"))
 }
 
 // memo returns a function of values that many rows have in common, which asks once for each.
@@ -331,6 +339,39 @@ func least(list []entry, n int, compare func(a, b entry) int) {
 			list, n = list[i:], n-i
 		}
 	}
+}
+
+// Key names a session in an address of a few bytes: two sessions of one list have the same by chance once in a billion lists.
+func Key(id events.SessionID) string {
+	h := fnv.New64a()
+	h.Write([]byte(id.Source))
+	h.Write([]byte{0})
+	h.Write([]byte(id.Session))
+	return strconv.FormatUint(h.Sum64(), 36)
+}
+
+// Find returns the sessions of keys that are in the index.
+func (x *Index) Find(keys []string) ([]events.SessionID, error) {
+	m, err := x.ask()
+	if err != nil {
+		return nil, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if m.table == nil {
+		return nil, nil
+	}
+	wanted := map[string]bool{}
+	for _, key := range keys {
+		wanted[key] = true
+	}
+	var found []events.SessionID
+	for i := range m.table.rows {
+		if id := m.table.rows[i].id; wanted[Key(id)] {
+			found = append(found, id)
+		}
+	}
+	return found, nil
 }
 
 // Changed returns those of some sessions that are in the index, as they are at a time, and how many others have changed since

@@ -2,9 +2,9 @@ package index
 
 import (
 	"cmp"
-	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
 
 	"tributary/pipeline/events"
@@ -20,7 +20,7 @@ func TestPages(t *testing.T) {
 	for _, n := range []int{0, 1, 100, 5000} {
 		all := make([]entry, n)
 		for i := range all {
-			all[i] = entry{number: int64(random.IntN(n/3 + 1)), row: &row{id: events.SessionID{Session: fmt.Sprint(random.Uint64())}}}
+			all[i] = entry{number: int64(random.IntN(n/3 + 1)), row: &row{id: events.SessionID{Session: strconv.FormatUint(random.Uint64(), 16)}}}
 		}
 		sorted := slices.SortedFunc(slices.Values(all), compare)
 		for _, skip := range []int{0, 1, 50, 99, 100, 999, 1000, 2500, 4990, 4999, 5000, 6000} {
