@@ -79,13 +79,23 @@ func TestConsoleOfABroker(t *testing.T) {
 	if contains(t, text, "<title>Sessions", "read-only"); response.StatusCode != http.StatusOK {
 		t.Errorf("status %d", response.StatusCode)
 	}
-	response, _ = page(t, client, http.MethodGet, u.String(), func(r *http.Request) { r.Host = "evil.example" })
-	if response.StatusCode != http.StatusMisdirectedRequest {
-		t.Errorf("a foreign host: status %d", response.StatusCode)
-	}
-	response, _ = page(t, client, http.MethodPost, u.String()+"sessions", func(r *http.Request) { r.Header.Set("Origin", "http://evil.example") })
-	if response.StatusCode != http.StatusForbidden {
-		t.Errorf("a form of another site: status %d", response.StatusCode)
+	const promote = "pipeline/generations/v1/promote"
+	origin := func(name string) func(*http.Request) { return func(r *http.Request) { r.Header.Set("Origin", name) } }
+	for name, refused := range map[string]struct {
+		method, path string
+		change       func(*http.Request)
+		status       int
+		text         string
+	}{
+		"a foreign host":         {http.MethodGet, "", func(r *http.Request) { r.Host = "evil.example" }, http.StatusMisdirectedRequest, "is not asked at this name"},
+		"a form of another site": {http.MethodPost, promote, origin("http://evil.example"), http.StatusForbidden, "a page of another site"},
+		"a write":                {http.MethodPost, promote, origin("http://" + u.Host), http.StatusForbidden, "start it with --write"},
+		"a path outside":         {http.MethodGet, "static/0/%2e%2e%5cconsole.go", origin(""), http.StatusNotFound, "there is no such file"},
+		"a session of any bytes": {http.MethodGet, "sessions/codex/%00%ff%1b%5B31m%2F..", origin(""), http.StatusNotFound, "session"},
+	} {
+		if response, text := page(t, client, refused.method, u.String()+refused.path, refused.change); response.StatusCode != refused.status || !strings.Contains(text, refused.text) {
+			t.Errorf("%s: status %d: %s", name, response.StatusCode, text)
+		}
 	}
 	if code := p.signal(syscall.SIGTERM); code != 0 {
 		t.Errorf("exit code %d\n%s", code, &p.stderr)

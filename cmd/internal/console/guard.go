@@ -164,7 +164,7 @@ func equal(given, secret string) bool {
 func (g *guard) setCookie(w http.ResponseWriter, r *http.Request) {
 	http.SetCookie(w, &http.Cookie{
 		Name: g.cookie, Value: g.credential, Path: "/", MaxAge: 30 * 24 * 60 * 60,
-		HttpOnly: true, Secure: g.TLS || r.TLS != nil,
+		HttpOnly: true, Secure: g.TLS || r.Header.Get("X-Forwarded-Proto") == "https", // nobody gains by a header that is not true
 		SameSite: http.SameSiteLaxMode, // a link in a message opens a page; a form of another site is refused
 	})
 }
