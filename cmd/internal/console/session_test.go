@@ -379,6 +379,32 @@ func quoted(text string) string {
 	return string(data)
 }
 
+// TestSessionsOfAnyIDOpen has ids that a browser, a proxy or a router could take for something else.
+func TestSessionsOfAnyIDOpen(t *testing.T) {
+	t.Parallel()
+	ids := []string{".", "..", "...", "/", "a/../b", "a//b", "%2e%2e", "%", "?x=1#y", "a b", "a\\b", "\x00\n\u2028", "é\u202e", "~Lg", strings.Repeat("long/", 200), "timeline", "live"}
+	var records []core.Record
+	for _, id := range ids {
+		records = append(records, claude(id, "user", 1, prompt("Session "+quoted(id))))
+	}
+	c, js, _ := normalized(t, records...)
+	for _, id := range ids {
+		list := sessionsOf(t, js)[events.SessionID{Source: envelopes.ClaudeCode, Session: id}]
+		if len(list) == 0 {
+			t.Fatalf("%q has no events", id)
+		}
+		address := sessionPath(envelopes.ClaudeCode, id)
+		for _, page := range []string{address, address + "/timeline", eventPath(envelopes.ClaudeCode, id, list[0].EventID)} {
+			w := get(t, c, page)
+			requireStatus(t, w, http.StatusOK)
+			requirePage(t, w.Body.String())
+			if page == address && len(id) < 100 && !strings.Contains(w.Body.String(), "<code>"+html.EscapeString(terminal.OneLine(id))+"</code>") {
+				t.Errorf("%q is not on its page", id)
+			}
+		}
+	}
+}
+
 // TestConversationHasItsParts has a turn with a thought, a command that fails, an edit and a subagent.
 func TestConversationHasItsParts(t *testing.T) {
 	t.Parallel()
