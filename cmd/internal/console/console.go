@@ -116,6 +116,8 @@ func routes() []route {
 		{"GET /pipeline/diff", (*request).diff, reads},
 		{"GET /pipeline/diff/live", (*request).diffLive, live},
 		{"GET /pipeline/letters", (*request).listLetters, reads},
+		{"GET /pipeline/letters/requeue", (*request).askRequeueAll, reads},
+		{"POST /pipeline/letters/requeue", (*request).requeueAll, writes},
 		{"GET /pipeline/letters/{generation}/{place}", (*request).showLetter, reads},
 		{"GET /pipeline/letters/{generation}/{place}/raw", (*request).rawLetter, reads},
 		{"GET /pipeline/letters/{generation}/{place}/requeue", (*request).askRequeue, reads},

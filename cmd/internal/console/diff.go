@@ -169,7 +169,8 @@ type diffPage struct {
 	Generations []string
 	AllFields   []string
 	Result      *comparison
-	Limit       time.Duration
+	Limit       time.Duration // of a comparison
+	Plain       time.Duration // of one without a script
 }
 
 // diff answers with the page of a comparison, and with its result where the address asks for that.
@@ -182,7 +183,7 @@ func (r *request) diff() error {
 	if err != nil {
 		return err
 	}
-	view := diffPage{diffQuery: q, AllFields: replay.DiffFields(), Limit: comparisonLimit}
+	view := diffPage{diffQuery: q, AllFields: replay.DiffFields(), Limit: comparisonLimit, Plain: r.limits.Duration}
 	for _, g := range list.Rows {
 		view.Generations = append(view.Generations, g.Name)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,12 +40,9 @@ type letterQuery struct {
 // letterStatuses are the values of status; the last one selects every dead letter.
 var letterStatuses = []string{string(core.StandingOpen), string(core.StandingSettled), string(core.StandingForgotten), "all"}
 
-// letterQuery reads the selection of the query, or of a form.
-func (r *request) letterQuery(ctx context.Context) (letterQuery, error) {
-	get := r.URL.Query().Get
-	if r.Method == http.MethodPost {
-		get = r.PostForm.Get
-	}
+// letterQuery reads the selection of a query, or of a form.
+func (r *request) letterQuery(ctx context.Context, values url.Values) (letterQuery, error) {
+	get := values.Get
 	q := letterQuery{
 		Generation: get("generation"), Agent: get("agent"), Session: get("session"), Reason: get("reason"), Status: get("status"), Partition: get("partition"), Record: get("record"),
 	}
@@ -71,7 +69,11 @@ func (r *request) letterQuery(ctx context.Context) (letterQuery, error) {
 	if envelopes.CheckGeneration(q.Generation) != nil {
 		return q, notFound("there is no such generation", "choose one of the list")
 	}
-	q.query = events.DeadLettersQuery{Source: envelopes.Source(q.Agent), Session: q.Session, Reason: q.Reason, Since: r.filter.From, Until: r.filter.To}
+	f, err := parseFilter(values, r.now, r.config.Zone)
+	if err != nil {
+		return q, err
+	}
+	q.query = events.DeadLettersQuery{Source: envelopes.Source(q.Agent), Session: q.Session, Reason: q.Reason, Since: f.From, Until: f.To}
 	if q.Status != "all" {
 		q.query.Standing = core.Standing(q.Status)
 	}
@@ -90,6 +92,20 @@ func (r *request) letterQuery(ctx context.Context) (letterQuery, error) {
 		q.query.Sequences = []uint64{n}
 	}
 	return q, nil
+}
+
+// values returns the selection as a query or a form.
+func (q *letterQuery) values(since, until string) url.Values {
+	values := url.Values{}
+	for name, value := range map[string]string{
+		"generation": q.Generation, "agent": q.Agent, "session": q.Session, "reason": q.Reason, "status": q.Status, "partition": q.Partition, "record": q.Record,
+		"since": since, "until": until,
+	} {
+		if value != "" {
+			values.Set(name, value)
+		}
+	}
+	return values
 }
 
 // letters iterates over the dead letters from a place on, whether they are selected or not. A message that is none is passed to
@@ -124,6 +140,7 @@ type lettersPage struct {
 	Limited     bool
 	Skipped     []string
 	Pager       pager
+	Requeue     string // the address that asks to requeue what is selected; empty where nothing can be
 	Done        string
 }
 
@@ -142,7 +159,7 @@ func (r *request) listLetters() error {
 	}
 	var view lettersPage
 	err = r.permitted(r.Context(), func(ctx context.Context) error {
-		q, err := r.letterQuery(ctx)
+		q, err := r.letterQuery(ctx, r.URL.Query())
 		if err != nil {
 			return err
 		}
@@ -157,6 +174,9 @@ func (r *request) listLetters() error {
 		return err
 	}
 	view.Statuses, view.Done = letterStatuses, r.done()
+	if slices.ContainsFunc(view.Rows, func(l letterRow) bool { return l.Requeueable() == events.RequeuedNow }) {
+		view.Requeue = "/pipeline/letters/requeue" + queryOf(view.values(r.filter.Since, r.filter.Until))
+	}
 	if list, err := r.generations(r.Context()); err == nil { // without them the field is text
 		for _, g := range list.Rows {
 			view.Generations = append(view.Generations, g.Name)
@@ -392,4 +412,114 @@ func (r *request) requeue() error {
 		return conflict("record "+strconv.FormatUint(l.Sequence, 10)+" cannot be requeued", is.Cure())
 	}
 	return r.seeOther(letterPath(&l) + "?done=" + string(is))
+}
+
+// requeueable iterates over the selected dead letters that can be requeued, among as many as a page reads. more is set where
+// there are others behind them.
+func (r *request) requeueable(ctx context.Context, q *letterQuery, more *bool) iter.Seq2[events.DeadLetter, error] {
+	return func(yield func(events.DeadLetter, error) bool) {
+		read := 0
+		for l, err := range r.letters(ctx, q, nil, func(error) {}) {
+			if read++; err == nil && read > lettersRead {
+				*more = true
+				return
+			}
+			if err == nil && (!q.query.Matches(&l) || l.Requeueable() != events.RequeuedNow) {
+				continue
+			}
+			if !yield(l, err) {
+				return
+			}
+		}
+	}
+}
+
+// askRequeueAll answers with the page that asks whether all dead letters that are selected are to be requeued.
+func (r *request) askRequeueAll() error {
+	var q letterQuery
+	counts, n, more := letters.Counts{}, 0, false
+	var last streams.Positions
+	err := r.permitted(r.Context(), func(ctx context.Context) (err error) {
+		if q, err = r.letterQuery(ctx, r.URL.Query()); err != nil {
+			return err
+		}
+		for l, err := range r.requeueable(ctx, &q, &more) {
+			if err != nil {
+				return err
+			}
+			n++
+			counts.Add(&l)
+			last = last.With(l.Cell, l.Position)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return conflict("no dead letter that is selected can be requeued", "choose others")
+	}
+	what := []string{fmt.Sprintf("The records of %s of generation %s are published to the raw stream again.", terminal.Plural(n, "dead letter"), q.Generation)}
+	for _, c := range counts.Sorted() {
+		what = append(what, fmt.Sprintf("%s of %s: %s, %s.", terminal.OneLine(c.Reason), terminal.OneLine(string(c.Source)), terminal.Plural(c.Records, "record"), terminal.Size(c.Bytes)))
+	}
+	if more {
+		what = append(what, "There are more, which you can requeue afterwards.")
+	}
+	what = append(what, "Workers append their events to their sessions. A record that still cannot be read becomes a new dead letter, which names the one before.")
+	fields := map[string]string{"through": strings.ReplaceAll(last.String(), " ", "_")}
+	for name, values := range q.values(formTime(q.query.Since), formTime(q.query.Until)) {
+		fields[name] = values[0]
+	}
+	return r.confirm("Requeue "+terminal.Plural(n, "dead letter"), confirmation{
+		What: r.readOnly(what), Action: r.URL.Path, Fields: fields, Button: "Requeue " + terminal.Plural(n, "record"), Back: "/pipeline/letters" + queryOf(r.URL.Query()), BackTo: "the dead letters",
+	})
+}
+
+// formTime writes a time of the filter so that a form has the same one later; empty for none.
+func formTime(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339Nano)
+}
+
+// outcomeRow is how many dead letters have an outcome.
+type outcomeRow struct {
+	Outcome events.Requeued
+	Count   int
+	Cure    string
+}
+
+// requeueAll requeues all dead letters that a form selects, up to those that its page counted.
+func (r *request) requeueAll() error {
+	if err := r.form(); err != nil {
+		return err
+	}
+	var rows []outcomeRow
+	err := r.change(func(ctx context.Context) error {
+		q, err := r.letterQuery(ctx, r.PostForm)
+		if err != nil {
+			return err
+		}
+		for text := range strings.SplitSeq(r.PostForm.Get("through"), "_") {
+			position, err := strconv.ParseUint(text, 10, 64)
+			if err != nil || len(q.query.Through) > 1<<8 {
+				return invalid("the form does not say up to which dead letter", "ask from the list of dead letters")
+			}
+			q.query.Through = append(q.query.Through, position)
+		}
+		more := false
+		return events.Requeue(ctx, r.config.JetStream, r.requeueable(ctx, &q, &more), func(_ events.DeadLetter, is events.Requeued) {
+			i := slices.IndexFunc(rows, func(o outcomeRow) bool { return o.Outcome == is })
+			if i < 0 {
+				i, rows = len(rows), append(rows, outcomeRow{Outcome: is, Cure: is.Cure()})
+			}
+			rows[i].Count++
+		})
+	})
+	if err != nil {
+		return err
+	}
+	return r.page("requeued", "Requeued dead letters", rows)
 }

@@ -199,8 +199,8 @@ type examined struct {
 	Now     time.Time
 	Waits   uint64 // records that are not done
 	Oldest  time.Time
-	Rows    []partitionRow
-	Others  int // partitions that are not among the rows
+	Rows    []partitionRow // that wait or have stopped
+	Others  []partitionRow // that have done every record
 	People  []workerRow
 	Machine []edgeRow
 	Readers []readerRow
@@ -235,9 +235,6 @@ type readerRow struct {
 	Oldest                  time.Time
 }
 
-// shownPartitions is how many partitions have a row where they have nothing to do.
-const shownPartitions = 64
-
 // examinedOf prepares a diagnosis for the page.
 func (r *request) examinedOf(d *doctor.Diagnosis) *examined {
 	in := func(t time.Time) time.Time {
@@ -253,15 +250,15 @@ func (r *request) examinedOf(d *doctor.Diagnosis) *examined {
 		x.Oldest = in(*oldest)
 	}
 	for _, p := range d.Partitions {
-		if len(d.Partitions) > shownPartitions && p.Lag == 0 && p.Fault == "" {
-			x.Others++
-			continue
-		}
 		row := partitionRow{PartitionStatus: p}
 		if p.Oldest != nil {
 			row.Oldest = in(*p.Oldest)
 		}
-		x.Rows = append(x.Rows, row)
+		if p.Lag == 0 && p.Fault == "" {
+			x.Others = append(x.Others, row)
+		} else {
+			x.Rows = append(x.Rows, row)
+		}
 	}
 	r.addWorkers(x, in)
 	for _, e := range d.Edges {

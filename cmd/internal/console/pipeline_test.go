@@ -5,10 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"html"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -374,6 +377,45 @@ func TestDeadLetterIsRequeuedOnce(t *testing.T) {
 	requireStatus(t, get(t, c, "/pipeline/letters?status=settled"), http.StatusOK, `href="`+first+`"`)
 	requireStatus(t, post(t, c, "/pipeline/letters/v1/0.999/requeue", ""), http.StatusNotFound)
 }
+
+// TestSelectedDeadLettersAreRequeuedTogether: those that the page has counted, and no other.
+func TestSelectedDeadLettersAreRequeuedTogether(t *testing.T) {
+	t.Parallel()
+	c, js, top := normalized(t, malformed("one", "{no"), malformed("one", "{no"), malformed("two", "{no"), core.Record{Source: "mystery", Session: "four", Data: []byte("?")})
+	writable(c)
+	w := get(t, c, "/pipeline/letters?session=one&since=1h")
+	_, after, _ := strings.Cut(w.Body.String(), `href="/pipeline/letters/requeue?`)
+	query, _, found := strings.Cut(after, `"`)
+	if !found {
+		t.Fatalf("no link to requeue all: %s", w.Body)
+	}
+	asked := get(t, c, "/pipeline/letters/requeue?"+html.UnescapeString(query))
+	requireStatus(t, asked, http.StatusOK, "The records of 2 dead letters of generation v1 are published", "malformed of codex: 2 records", "Requeue 2 records")
+	form := url.Values{}
+	for _, field := range hidden.FindAllStringSubmatch(asked.Body.String(), -1) {
+		form.Set(field[1], html.UnescapeString(field[2]))
+	}
+	publish(t, js, top, malformed("one", "{later")) // which nobody has confirmed
+	requireStatus(t, post(t, c, "/pipeline/letters/requeue", form.Encode()), http.StatusOK, `<th scope="row">requeued</th><td class="num">2</td>`)
+	ctx, cancel := context.WithTimeout(t.Context(), enough)
+	defer cancel()
+	if err := replay.CatchUp(ctx, js, top); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(listed(t, js, events.DeadLettersQuery{Session: "one", Standing: core.StandingSettled})); n != 2 {
+		t.Errorf("%d are settled, want 2", n)
+	}
+	requireStatus(t, post(t, c, "/pipeline/letters/requeue", form.Encode()), http.StatusOK, "settled or purged meanwhile")
+	for _, query := range []string{"agent=mystery&status=settled", "session=nosuch"} {
+		requireStatus(t, get(t, c, "/pipeline/letters/requeue?"+query), http.StatusConflict, "no dead letter that is selected can be requeued")
+	}
+	requireStatus(t, post(t, c, "/pipeline/letters/requeue", "generation=v1&through=x"), http.StatusBadRequest, "up to which dead letter")
+	c.config.Write = false
+	requireStatus(t, post(t, c, "/pipeline/letters/requeue", form.Encode()), http.StatusForbidden, "this console only reads")
+}
+
+// hidden matches a field of a confirmation.
+var hidden = regexp.MustCompile(`<input type="hidden" name="([a-z]+)" value="([^"]*)">`)
 
 // TestGenerationsAreCompared by a page without a script, and by one with a script, which shows how far it is.
 func TestGenerationsAreCompared(t *testing.T) {

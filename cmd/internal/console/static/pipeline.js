@@ -6,12 +6,16 @@ if (sections) {
   live(sections.dataset.pipeline, {section: ({name, html}) => update(sections.querySelector(`[data-section="${name}"]`), html)});
 }
 
-// update replaces what a section has. The focus stays on the same link, and a section with a selection waits.
+// update replaces what a section has. What is unfolded stays so, the focus stays on the same link, and a section with a
+// selection waits.
 function update(section, html) {
   const selected = document.getSelection();
   if (!section || !selected.isCollapsed && section.contains(selected.anchorNode)) return;
   const link = section.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+  const folded = [...section.querySelectorAll("details")].map((d) => d.open), summary = section.contains(document.activeElement) && document.activeElement.localName === "summary";
   section.innerHTML = html;
+  section.querySelectorAll("details").forEach((d, i) => { d.open = folded[i] ?? d.open; });
+  if (summary) section.querySelector("summary")?.focus();
   if (link) [...section.querySelectorAll("a")].find((a) => a.getAttribute("href") === link)?.focus();
 }
 
