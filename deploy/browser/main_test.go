@@ -21,14 +21,6 @@ import (
 // patience limits the wait for an event that must happen.
 const patience = 60 * time.Second
 
-// chromium is the one browser of all tests, each of which has a tab with cookies and a cache of its own.
-var chromium struct {
-	once sync.Once
-	ctx  context.Context //nolint:containedctx // it is the browser
-	stop func()
-	err  error
-}
-
 // errNoBrowser says that this machine has no Chromium.
 var errNoBrowser = errors.New("no Chromium on this machine: install it (apt-get install chromium), or name it by CHROME")
 
@@ -45,11 +37,12 @@ func findChromium() (string, error) {
 	return "", errNoBrowser
 }
 
-// startChromium starts the browser, which knows no host but this machine.
-func startChromium() (context.Context, func(), error) {
+// chromium is the one browser of all tests, each of which has a tab with cookies and a cache of its own. It knows no host but
+// this machine.
+var chromium = sync.OnceValues(func() (context.Context, error) {
 	path, err := findChromium()
 	if err != nil {
-		return nil, func() {}, err
+		return nil, err
 	}
 	options := []chromedp.ExecAllocatorOption{
 		chromedp.ExecPath(path), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck,
@@ -70,29 +63,27 @@ func startChromium() (context.Context, func(), error) {
 	}
 	if err := chromedp.Do(ctx); err != nil {
 		stop()
-		return nil, func() {}, fmt.Errorf("start %s: %w", path, err)
+		return nil, fmt.Errorf("start %s: %w", path, err)
 	}
-	return ctx, stop, nil
-}
+	atEnd(stop)
+	return ctx, nil
+})
 
 // browserOf returns the browser, and skips the test where there is none.
 func browserOf(t *testing.T) context.Context {
 	t.Helper()
-	chromium.once.Do(func() { chromium.ctx, chromium.stop, chromium.err = startChromium() })
-	if errors.Is(chromium.err, errNoBrowser) {
-		t.Skip(chromium.err)
+	ctx, err := chromium()
+	if errors.Is(err, errNoBrowser) {
+		t.Skip(err)
 	}
-	if chromium.err != nil {
-		t.Fatal(chromium.err)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return chromium.ctx
+	return ctx
 }
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if chromium.stop != nil {
-		chromium.stop()
-	}
 	for _, do := range endings.list {
 		do()
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -40,7 +41,6 @@ type tab struct {
 
 	mu       sync.Mutex
 	problems []string
-	requests []string
 	expected map[int64]bool // statuses of 400 or above
 }
 
@@ -109,7 +109,6 @@ func (p *tab) note(event any) {
 		}
 		bad("issue of the browser: %s %s", e.Issue.Code, details)
 	case *network.EventRequestWillBeSent:
-		p.requests = append(p.requests, e.Request.URL)
 		if !p.ours(e.Request.URL) {
 			bad("a request to another host: %.200s", e.Request.URL)
 		}
@@ -145,14 +144,6 @@ func (p *tab) expectStatus(status int64, allowed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.expected[status] = allowed
-}
-
-// requested returns the addresses that were requested, and forgets them.
-func (p *tab) requested() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	defer func() { p.requests = nil }()
-	return p.requests
 }
 
 // run runs an action that needs an end.
@@ -331,7 +322,7 @@ func (p *tab) look(theme string, width int64) {
 	}})
 	p.do("set the width", chromedp.EmulateViewport(width, 900))
 	// Colours may change by a transition.
-	p.until("innerWidth === " + fmt.Sprint(width) + " && document.getAnimations().every((a) => a.playState !== 'running' || a.effect.getComputedTiming().endTime === Infinity)")
+	p.until("innerWidth === " + strconv.FormatInt(width, 10) + " && document.getAnimations().every((a) => a.playState !== 'running' || a.effect.getComputedTiming().endTime === Infinity)")
 }
 
 // picture stores a picture of the page, where SCREENSHOTS names a folder.
@@ -341,9 +332,8 @@ func (p *tab) picture(name string) {
 	if folder == "" {
 		return
 	}
-	const highest = 3000
 	var size struct{ Width, Height float64 }
-	p.eval("({width: innerWidth, height: Math.min("+fmt.Sprint(highest)+", Math.max(innerHeight, document.documentElement.scrollHeight))})", &size)
+	p.eval("({width: innerWidth, height: Math.min(3000, Math.max(innerHeight, document.documentElement.scrollHeight))})", &size)
 	whole := true
 	shot := call(p, page.CaptureScreenshot, page.CaptureScreenshotParams{
 		Clip: &page.Viewport{Width: size.Width, Height: size.Height, Scale: 1}, CaptureBeyondViewport: &whole,
@@ -391,6 +381,13 @@ func (p *tab) accessible(name string) {
 	for _, problem := range p.unreachable() {
 		p.t.Errorf("%s: %s", p.where(), problem)
 	}
+	p.looks(name)
+}
+
+// looks checks the page in light and dark, wide and narrow.
+func (p *tab) looks(name string) {
+	p.t.Helper()
+	p.eval("scrollTo(0, 0)", nil)
 	for _, theme := range []string{"dark", "light"} {
 		for _, width := range []int64{400, 1280} {
 			p.look(theme, width)
@@ -429,11 +426,7 @@ func (p *tab) unnamed() []string {
 func (p *tab) describe(id cdp.BackendNodeID) string {
 	p.t.Helper()
 	node := call(p, dom.DescribeNode, dom.DescribeNodeParams{BackendNodeID: id}).Node
-	text := "<" + node.LocalName
-	for i := 0; i+1 < len(node.Attributes); i += 2 {
-		text += fmt.Sprintf(" %s=%q", node.Attributes[i], node.Attributes[i+1])
-	}
-	return text + ">"
+	return fmt.Sprintf("<%s %q>", node.LocalName, node.Attributes)
 }
 
 // unreachable walks through the page by the Tab key, from its begin, and returns the controls that the key does not reach or on

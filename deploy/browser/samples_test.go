@@ -29,7 +29,7 @@ func TestAnAddressOfNothingIsAPage(t *testing.T) {
 	t.Parallel()
 	p := openSamples(t)
 	p.expectStatus(http.StatusNotFound, true)
-	for _, path := range []string{"/nothing", "/static/0/app.css"} {
+	for _, path := range []string{"/nothing", "/sessions/claude_code/nothing", "/sessions/claude_code/nothing/events/none", ledgerSession + "/events/none", "/static/0/app.css"} {
 		p.visit(path)
 		p.shows("Not Found")
 		p.require("structure")

@@ -3,7 +3,6 @@ package browser
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -28,7 +27,7 @@ var program = sync.OnceValues(func() (string, error) {
 	}
 	atEnd(func() { _ = os.RemoveAll(dir) }) // a folder for temporary files
 	path := filepath.Join(dir, "tributary")
-	cmd := exec.Command("go", "build", "-o", path, "./cmd/tributary") //nolint:noctx // all tests need it
+	cmd := exec.Command("go", "build", "-o", path, "./cmd/tributary")
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the program: %w\n%s", err, out)
@@ -103,6 +102,10 @@ func startServer(stdout *os.File, environment []string, args ...string) (*server
 	}
 	ctx, kill := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, path, args...)
+	if shell, err := exec.LookPath("sh"); err == nil {
+		// A program that takes too much memory ends with the stacks of what it does, and the machine goes on.
+		cmd = exec.CommandContext(ctx, shell, append([]string{"-c", `ulimit -v 6000000; exec "$0" "$@"`, path}, args...)...)
+	}
 	cmd.Env = append([]string{"HOME=" + dir, "TMPDIR=" + dir, "TZ=UTC", "TERM=xterm", "TRIBUTARY_IDENTITY=off", "TRIBUTARY_CONSOLE_LISTEN=127.0.0.1:0"}, environment...)
 	cmd.Stderr = s.stderr
 	if stdout != nil {
@@ -112,9 +115,16 @@ func startServer(stdout *os.File, environment []string, args ...string) (*server
 		kill()
 		return nil, err
 	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
 	atEnd(func() {
-		kill()
-		_ = cmd.Wait() // it was killed
+		select {
+		case err := <-ended:
+			fmt.Printf("the program has ended: %v\n%.20000s\n", err, s.stderr)
+		default:
+			kill()
+			<-ended //nolint:errcheck // it was killed
+		}
 		_ = os.RemoveAll(dir)
 	})
 	address := regexp.MustCompile(`console at (http://\S+)`)
@@ -179,6 +189,3 @@ func atEnd(do func()) {
 	defer endings.mu.Unlock()
 	endings.list = append(endings.list, do)
 }
-
-// errNoTerminal says that this system has none of the kind.
-var errNoTerminal = errors.New("this system opens no terminal for a test")
