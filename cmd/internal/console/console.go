@@ -144,6 +144,7 @@ type Console struct {
 	mux       *http.ServeMux
 	requests  chan struct{} // a place for each request that is answered
 	streams   chan struct{} // a place for each live stream
+	overviews chan struct{} // a place for each overview that is summed up
 	searches  broker.Limit  // of those who read all events
 	index     *index.Index  // of the sessions, while somebody looks at them
 	closed    chan struct{}
@@ -168,7 +169,7 @@ func assemble(cfg Config, routes []route) (*Console, error) {
 	limits := cfg.Limits.withDefaults()
 	c := &Console{
 		config: cfg, limits: limits, mux: http.NewServeMux(),
-		requests: make(chan struct{}, limits.Requests), streams: make(chan struct{}, limits.Streams),
+		requests: make(chan struct{}, limits.Requests), streams: make(chan struct{}, limits.Streams), overviews: make(chan struct{}, maxOverviews),
 		searches: broker.NewLimit(limits.Searches), closed: make(chan struct{}), state: newState(),
 	}
 	c.index = index.New(cfg.JetStream, index.Config{Generation: cfg.Generation, Pricing: cfg.Pricing, Logger: cfg.Logger})

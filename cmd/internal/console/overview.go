@@ -26,6 +26,9 @@ const (
 	maxPeriods = 130 // bars, the latest
 	maxSeries  = 8   // parts of a bar; the last one is of all others where there are more values
 	maxValues  = 50  // rows of a dimension
+
+	overviewMemory = 128 << 20 // bytes in which events are summed up; what does not fit goes to temporary files
+	maxOverviews   = 2         // that are summed up at once; others wait
 )
 
 // unaskedSince is the beginning of the range of a long stream where an address names none: see [Limits.Unasked].
@@ -55,7 +58,13 @@ func (r *request) overview() error {
 	if err != nil {
 		return err
 	}
-	if err := figures.Read(ctx, view, d.total, d.byValue, d.byPeriod, d.byBoth); err != nil {
+	select {
+	case r.overviews <- struct{}{}:
+		defer func() { <-r.overviews }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if err := figures.Read(ctx, view, sessions.Memory{Bytes: overviewMemory}, d.total, d.byValue, d.byPeriod, d.byBoth); err != nil {
 		return err
 	}
 	d.Unreadable, d.Stored = unreadable, stored

@@ -161,7 +161,7 @@ func TestVendoredFilesAreThoseOfTheirRelease(t *testing.T) {
 //	go test ./cmd/internal/console -run '^$' -bench Overview -benchtime 3x
 func BenchmarkOverview(b *testing.B) {
 	const events, fleet = 100_000, 1000
-	c := newConsole(b)
+	c := newConsole(b, func(cfg *Config) { cfg.Limits.Duration = time.Hour })
 	n := 0
 	answers(b, c.config.JetStream, func(e *envelopes.AgentEventV1) bool {
 		if n++; n > events {
@@ -170,6 +170,7 @@ func BenchmarkOverview(b *testing.B) {
 		e.SessionID, e.Sequence = fmt.Sprint("session-", n%fleet), uint64(n/fleet+1)
 		e.TS = time.Date(2026, 3, 1, 0, n/3, 0, 0, time.UTC).Format(time.RFC3339)
 		used(e, fmt.Sprint("model-", n%fleet%20), 100)
+		e.Usage.Key = fmt.Sprintf("msg_of_20_bytes_or_more_%d", n)
 		e.VCS = &envelopes.VCS{Repository: fmt.Sprint("github.com/acme/", n%fleet%50), Branch: "main"}
 		return true
 	})

@@ -99,11 +99,14 @@ func New(q Query, pricing *Pricing) (*List, error) {
 func (l *List) Compared() bool { return l.query.Before != nil }
 
 // Read reads the events that the query selects and ends the list: see [Read].
-func (l *List) Read(ctx context.Context, view *summaries.View) error { return Read(ctx, view, l) }
+func (l *List) Read(ctx context.Context, view *summaries.View) error {
+	return Read(ctx, view, sessions.Memory{}, l)
+}
 
-// Read reads events once and ends several lists, which select the same source and session. With limits of time or a project
-// it reads those from the first event of the sessions in question on.
-func Read(ctx context.Context, view *summaries.View, lists ...*List) error {
+// Read reads events once and ends several lists, one at least, which select the same source and session. With limits of time
+// or a project it reads those from the first event of the sessions in question on. The memory is that of all lists together,
+// beside their rows.
+func Read(ctx context.Context, view *summaries.View, m sessions.Memory, lists ...*List) error {
 	var queries []sessions.StatsQuery
 	var add []func(*sessions.Row)
 	var of []int // the list of each query
@@ -127,7 +130,7 @@ func Read(ctx context.Context, view *summaries.View, lists ...*List) error {
 	}
 	finished := 0
 	// The rows of a period come after those of the period before, and those of a list after those of the lists before.
-	copies, err := sessions.StatsOfAll(steps, queries, sessions.Memory{}, func(i int, r *sessions.Row) error {
+	copies, err := sessions.StatsOfAll(steps, queries, m, func(i int, r *sessions.Row) error {
 		for ; finished < of[i]; finished++ {
 			lists[finished].Finish()
 		}
