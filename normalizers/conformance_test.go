@@ -86,6 +86,11 @@ func TestLawsCatch(t *testing.T) {
 					}
 				}
 			}
+			sound := normalizerstest.Folded(s, normalizers.Normalize, records)
+			held := make(map[string]error) // by the sound normalizer, law by law
+			for _, l := range normalizerstest.Laws {
+				held[l.Name] = l.Check(sound)
+			}
 			for _, b := range normalizerstest.Breakages {
 				if s.Tokenless && (b.Law == "sums" || b.Law == "parts_of_usage") {
 					continue
@@ -98,7 +103,7 @@ func TestLawsCatch(t *testing.T) {
 						if l.Name != b.Law {
 							continue
 						}
-						if err := l.Check(normalizerstest.Folded(s, normalizers.Normalize, records)); err != nil {
+						if err := held[l.Name]; err != nil {
 							t.Fatalf("the sound normalizer: %v", err)
 						}
 						if err := l.Check(normalizerstest.Folded(s, b.Make(), records)); err == nil {

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -78,7 +79,8 @@ func startBroker(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) > 0 {
 		ts.Fatalf("usage: broker")
 	}
-	server, err := embedded.Start(embedded.Config{StoreDir: ts.MkAbs("broker"), Listen: "127.0.0.1:0"})
+	// Scripts end processes and no machines, so they do not depend on the speed of a disk.
+	server, err := embedded.Start(embedded.Config{StoreDir: ts.MkAbs("broker"), Listen: "127.0.0.1:0", SyncInterval: time.Minute})
 	ts.Check(err)
 	ts.Defer(func() {
 		server.Shutdown()
