@@ -31,6 +31,9 @@ type Expectation struct {
 	Crashed []uint64
 	// Departed are records that were done and that the raw stream has no more; nil for none.
 	Departed *Departed
+	// Killed states that a server was killed: one that dies between a message and its rollup keeps the state that the
+	// message has replaced.
+	Killed bool
 }
 
 // Report is the result of a comparison.

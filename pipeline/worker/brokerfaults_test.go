@@ -104,7 +104,7 @@ func (r *faultRun) rollNodeBack() {
 	r.producer.grant(60)
 	r.moment(2 * time.Second)
 	r.cluster.Settle(r.js)
-	n.Kill()
+	r.killServers(n)
 	r.producer.grant(40)
 	r.moment(time.Second)
 	saved.PutBack()

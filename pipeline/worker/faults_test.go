@@ -215,6 +215,7 @@ type faultRun struct {
 	edges    *edges
 	departed pipelinetest.Departed
 	gaps     bool             // records of logs are lost for good
+	killed   bool             // servers were killed
 	expired  int              // records that were not read
 	arrived  atomic.Int64     // events that workers have sent, stored or not
 	workers  []*workerProcess // the first one is connected through the proxy
@@ -356,7 +357,7 @@ func (r *faultRun) catchUp() {
 
 // expectation returns what the generation should hold.
 func (r *faultRun) expectation() pipelinetest.Expectation {
-	return pipelinetest.Expectation{Topology: r.top, Departed: &r.departed}
+	return pipelinetest.Expectation{Topology: r.top, Departed: &r.departed, Killed: r.killed}
 }
 
 // compare waits until every granted record is done, and compares.

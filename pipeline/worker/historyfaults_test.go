@@ -296,7 +296,7 @@ func (r *faultRun) requireExpired() {
 func (r *faultRun) goBack(streams []string) {
 	r.t.Helper()
 	infos := r.infos(streams)
-	r.killAll()
+	r.killServers(r.cluster.Nodes...)
 	var saved []*pipelinetest.NodeCopy
 	for _, n := range r.cluster.Nodes {
 		saved = append(saved, n.CopyStreams(infos...))
@@ -307,19 +307,11 @@ func (r *faultRun) goBack(streams []string) {
 		r.t.Fatal(err)
 	}
 	r.moment(2 * time.Second)
-	r.killAll()
+	r.killServers(r.cluster.Nodes...)
 	for _, c := range saved {
 		c.PutBack()
 	}
 	r.startAll()
-}
-
-// killAll kills all servers.
-func (r *faultRun) killAll() {
-	r.t.Helper()
-	for _, n := range r.cluster.Nodes {
-		n.Kill()
-	}
 }
 
 // goBackTogether puts raw and events streams back to one moment. Producers send again what they still have.

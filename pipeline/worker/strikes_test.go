@@ -32,7 +32,7 @@ func (r *faultRun) strike(kind string) bool {
 		}
 	case serverKilled:
 		n := r.node()
-		n.Kill()
+		r.killServers(n)
 		r.cluster.Start(n)
 		r.cluster.Settle(r.js)
 	case serversRolled:
@@ -44,9 +44,7 @@ func (r *faultRun) strike(kind string) bool {
 	case majorityKilled:
 		left := r.node()
 		killed := slices.DeleteFunc(slices.Clone(r.cluster.Nodes), func(n *pipelinetest.Node) bool { return n == left })
-		for _, n := range killed {
-			n.Kill()
-		}
+		r.killServers(killed...)
 		r.producer.grant(20)
 		r.moment(2 * time.Second)
 		r.cluster.Start(killed...)
@@ -97,6 +95,15 @@ func (r *faultRun) strike(kind string) bool {
 		r.t.Fatalf("no fault %q", kind)
 	}
 	return true
+}
+
+// killServers kills servers.
+func (r *faultRun) killServers(nodes ...*pipelinetest.Node) {
+	r.t.Helper()
+	r.killed = true
+	for _, n := range nodes {
+		n.Kill()
+	}
 }
 
 // node returns a random node.
