@@ -54,7 +54,7 @@ func PublishBatch(ctx context.Context, nc *nats.Conn, msgs []*nats.Msg) (uint64,
 // PublishSized is [PublishBatch] for messages of a known size, in bytes.
 func PublishSized(ctx context.Context, nc *nats.Conn, msgs []*nats.Msg, size int) (uint64, error) {
 	if len(msgs) == 0 || len(msgs) > MaxBatch {
-		return 0, fmt.Errorf("publish batch: %d messages are not in 1 to %d", len(msgs), MaxBatch)
+		return 0, fmt.Errorf("publish batch: it has %d messages, and may have 1 to %d", len(msgs), MaxBatch)
 	}
 	ctx, stop := context.WithTimeout(ctx, RequestTimeout+time.Duration(size)*time.Second/slowUplink)
 	defer stop()

@@ -13,7 +13,7 @@ import (
 // reportTimeout bounds one heartbeat.
 const reportTimeout = 5 * time.Second
 
-// heart reports the state of a Ship to the broker, for those who look after many. Nothing
+// heart reports the state of a Ship to the broker, for the operator of many. Nothing
 // depends on it: a heartbeat that fails is logged, and the logs are shipped.
 type heart struct {
 	*Ship
@@ -77,7 +77,7 @@ func (h *heart) beat(ctx context.Context) {
 	case err == nil:
 		return
 	case errors.Is(ctx.Err(), context.Canceled):
-		return // the Ship ends, and reports once more
+		return // the Ship ends, and reports a last time
 	}
 	h.refused = errors.Is(err, streams.ErrEdgesForbidden)
 	h.config.Logger.WarnContext(ctx, "heartbeats cannot be written: tributary doctor does not see this edge; logs are shipped", "error", err)

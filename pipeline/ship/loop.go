@@ -270,7 +270,7 @@ func (w *watcher) fail(ctx context.Context, err error) {
 	case errors.Is(err, syscall.EMFILE):
 		err = fmt.Errorf("too much is watched on this machine: raise the sysctl fs.inotify.max_user_instances, or the limit of open files: %w", err)
 	}
-	w.logger.WarnContext(ctx, "not all changes of logs are notified: the next search finds them", "error", err)
+	w.logger.WarnContext(ctx, "some folders cannot be watched: the next search finds what changes in them", "error", err)
 }
 
 // close ends the notifications.

@@ -63,7 +63,7 @@ type Config struct {
 	Offsets string // path of the offsets file, which keeps how far each log is shipped; empty to keep that in memory
 	Inherit string // path of the offsets file of an earlier version, which is taken over when Offsets lacks the stream; may be missing
 	Broker  string // what the user calls the broker, such as its URL; distinguishes a new stream from another broker
-	Again   bool   // ships everything once more
+	Again   bool   // ships everything again
 
 	Idle   time.Duration // time without a write after which the sessions of a file end; default 5 minutes
 	Rescan time.Duration // time between two searches for changes that were not notified; default 5 seconds
@@ -71,7 +71,7 @@ type Config struct {
 	Redactor *redact.Redactor // of all records before they are sent; nil for none
 	Redacted func(Redaction)  // called for each secret that a record had, maybe more than once; must not block; nil for none
 
-	Edge *envelopes.Edge // who sends the records, which state it; nil if they state nothing
+	Edge *envelopes.Edge // sender that the records state; nil for none
 
 	Host      string        // name of this machine in its heartbeats; empty for no heartbeats
 	Version   string        // of the program, in its heartbeats

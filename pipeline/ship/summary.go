@@ -27,7 +27,7 @@ type Summary struct {
 	Refusals   []Refusal      // the first 100 of them
 	Redacted   map[string]int // number of secrets, or texts, that are replaced, by rule
 	Losses     []Loss         // what the raw stream had acknowledged and no longer has
-	Revived    int            // messages, ends included, that the broker took for duplicates of such that are gone; they are stored
+	Revived    int            // messages, ends included, that the broker took for duplicates of messages that are gone; they are stored
 	Stalls     int            // how often the broker stopped taking records
 	Stalled    error          // why the broker takes no records at the moment; nil when it does
 	Backfill   Backfill       // progress of the first pass

@@ -34,7 +34,7 @@ type outbox struct {
 	mu         sync.Mutex
 	checkpoint streams.Checkpoint // the newest one
 	sequence   uint64             // of the checkpoint in the events stream
-	building   *chunk             // accepts records; who holds between may read the field without the lock
+	building   *chunk             // accepts records; the holder of between may read the field without the lock
 	sealed     *chunk             // is being stored; nil when none is
 	stored     uint64             // number of the last chunk that is stored in full
 	advanced   bool               // a chunk with records is stored in full

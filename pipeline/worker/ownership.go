@@ -73,15 +73,14 @@ func (o *ownership) end() int {
 	return o.outbox.end()
 }
 
-// held is what a goroutine occupies, for those who leave it behind.
+// held is what a goroutine occupies and has to release, also when it is left behind.
 type held struct {
 	mu       sync.Mutex
 	releases []func()
 }
 
-// hold notes how to release something that the goroutine that works occupies, in case that it
-// is left behind. The caller calls released in its place; several are released in the reverse
-// order of their calls of hold.
+// hold notes how to release something that the goroutine occupies, in case it is left behind.
+// The caller calls released instead of release, in the reverse order of the calls of hold.
 func (h *held) hold(release func()) (released func()) {
 	once := sync.OnceFunc(release)
 	h.mu.Lock()

@@ -10,7 +10,7 @@ import (
 // How the replays of a worker divide its time with the live stage.
 const (
 	paceSlice = 2 * time.Millisecond   // of normalizing, between two rests
-	paceRest  = 5                      // while the live stage is active, a replay rests so many times as long as it works
+	paceRest  = 5                      // while the live stage is active, a replay rests this many times as long as it works
 	paceLimit = 500 * time.Millisecond // of one rest
 	paceIdle  = 500 * time.Millisecond // a live stage that had no record for so long is not active
 	paceAhead = 32                     // records that a replay reads ahead, see ReadAhead

@@ -102,7 +102,7 @@ func (p *partition) run(ctx context.Context) error {
 			p.log.Error("partition stopped", slog.Any("error", err))
 			return err
 		case draining, errors.Is(err, errOvertaken):
-			return nil // drained before: else it is acquired once more, to take back an attempt that this process survived
+			return nil // drained before: else it is acquired again, to take back an attempt that this process survived
 		case errors.Is(err, streams.ErrRawLost):
 			p.awaitRaw(ctx, err, backoff)
 			backoff = min(2*backoff, lostBackoff)

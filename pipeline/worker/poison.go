@@ -149,7 +149,7 @@ const (
 	maxTimeouts          = 3
 	drainTimeout         = 2 * time.Second // of a record in progress, when its partition is drained or the stage ends
 
-	// A record has to be in progress at so many looks in a row. They share the time evenly. A
+	// A record has to be in progress at this many checks in a row. They share the time evenly. A
 	// process that is paused looks only once when it goes on, so the pause does not count.
 	watchLooks = 10
 )
@@ -164,7 +164,7 @@ type slowRecord struct {
 }
 
 // calls numbers the calls of the normalizer of an ownership: a number is odd while one is in
-// progress. Either its end or the one who leaves it behind adds one to an odd number.
+// progress. Its end adds one to an odd number, or else the goroutine that leaves it behind.
 type calls struct {
 	number   atomic.Uint64
 	sequence atomic.Uint64 // of the record of the last call

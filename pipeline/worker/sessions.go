@@ -93,7 +93,7 @@ func (c *sessionCache) load(ctx context.Context, keys []records.SessionKey, chec
 		if err != nil || s.Source() != k.Source || s.ID() != k.ID {
 			c.add(k, normalizers.NewSession(k.Source, k.ID))
 			if c.live[k].cause = err; err == nil {
-				c.live[k].cause = errors.New("it is that of another session")
+				c.live[k].cause = errors.New("the state belongs to another session")
 			}
 			c.live[k].damaged = fmt.Errorf("%w: message %d of stream %s: %s", core.ErrSession, stored.Sequence, streams.EventsStream(c.generation), streams.CureReplay)
 			continue

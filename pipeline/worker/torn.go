@@ -95,7 +95,7 @@ func (a *acquisition) mend(ctx context.Context) error {
 	return nil
 }
 
-// checkWhole guards against a batch that has its checkpoint and not all of its messages. Nothing tells which are
+// checkWhole guards against a batch that has its checkpoint and not all of its messages. Nothing states which are
 // missing once the states have gone on, so the partition does not.
 func (a *acquisition) checkWhole(ctx context.Context) error {
 	p, checkpoint := a.p, a.stored
@@ -103,7 +103,7 @@ func (a *acquisition) checkWhole(ctx context.Context) error {
 	if err != nil || header.Get(broker.BatchIDHeader) == "" {
 		return nil //nolint:nilerr // it has none: it was stored alone
 	}
-	// The messages of a batch have sequences in a row. The first that is still there tells whether some are missing behind it.
+	// The messages of a batch have sequences in a row. The first that is still there shows whether some behind it are missing.
 	before := checkpoint.Sequence - min(batchPlace(header), checkpoint.Sequence)
 	stream := streams.EventsStream(p.cell.name)
 	first, err := broker.NextStored(ctx, p.stage.js, stream, ">", before+1)
