@@ -8,11 +8,13 @@ import (
 	"strconv"
 	"time"
 
+	"tributary/cmd/internal/metadata"
 	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
 	"tributary/pipeline/events"
 	"tributary/pipeline/sessions"
 	"tributary/pipeline/sessions/summaries"
+	set "tributary/pipeline/sessions/titles"
 	"tributary/pipeline/sessions/transcript"
 )
 
@@ -55,6 +57,10 @@ type sessionHeading struct {
 	Path string
 	Cost string // empty if no token has a price
 	Now  time.Time
+
+	Pinned   bool
+	Untitled string // why title and pin that were set are not known; empty if they are
+	Write    bool   // whether they can be set here
 
 	id events.SessionID
 }
@@ -214,6 +220,8 @@ func (r *request) heading(ctx context.Context, generation string, id events.Sess
 		return nil, notFound("there is no such session in generation "+generation, "choose one in the list of sessions")
 	}
 	h.FirstSeen, h.LastSeen = h.FirstSeen.In(r.filter.Zone), h.LastSeen.In(r.filter.Zone)
+	h.Write = r.config.Write
+	h.setTitle(ctx, r)
 	h.Name = cmp.Or(terminal.OneLine(h.Title), terminal.OneLine(id.Session))
 	models := map[string]*sessions.Billed{}
 	for _, m := range h.Models {
@@ -221,6 +229,25 @@ func (r *request) heading(ctx context.Context, generation string, id events.Sess
 	}
 	h.Cost = r.costOf(models)
 	return h, nil
+}
+
+// titleWait bounds the wait for the worker that knows titles and pins: the page does without.
+const titleWait = time.Second
+
+// setTitle takes over the title and the pin that were set.
+func (h *sessionHeading) setTitle(ctx context.Context, r *request) {
+	ctx, cancel := context.WithTimeout(ctx, titleWait)
+	defer cancel()
+	var stored set.Session
+	err := metadata.Ask(ctx, r.config.JetStream.Conn(), "get", metadata.Request{Source: h.id.Source, SessionID: h.id.Session}, &stored)
+	if err != nil {
+		h.Untitled = err.Error()
+		return
+	}
+	h.Pinned = stored.Pinned
+	if stored.Title != "" {
+		h.Title, h.TitleSource = stored.Title, sessions.TitleSource(stored.TitleSource)
+	}
 }
 
 // costOf returns what tokens cost, empty if none of them has a price.

@@ -33,6 +33,7 @@ import (
 	"tributary/pipeline/events"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/replay"
+	set "tributary/pipeline/sessions/titles"
 	"tributary/pipeline/sessions/transcript"
 	"tributary/pipeline/streams"
 	"tributary/pipeline/worker"
@@ -682,4 +683,46 @@ func (b *lockedBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.b.String()
+}
+
+// TestTitleThatWasSetIsTheHeading sets a title and a pin through the service of the workers, which the page also does without.
+func TestTitleThatWasSetIsTheHeading(t *testing.T) {
+	t.Parallel()
+	c, js, _ := normalized(t, claude("one", "user", 1, prompt("Begin.")))
+	address := "/sessions/claude_code/one"
+	requireStatus(t, get(t, c, address), http.StatusOK, "<h1>Begin</h1>", "Title and pin that were set are left out: no worker answers")
+	service, err := set.New(js, set.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := set.Key{Source: envelopes.ClaudeCode, SessionID: "one"}
+	if _, err := service.SetTitle(t.Context(), key, `<b>Fix "it"</b>`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := service.SetPinned(t.Context(), key, true); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	served := make(chan error, 1)
+	go func() { served <- service.Serve(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-served; err != nil && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+	poll, end := time.NewTicker(10*time.Millisecond), time.After(time.Minute)
+	defer poll.Stop()
+	for {
+		w := get(t, c, address)
+		requirePage(t, w.Body.String())
+		if strings.Contains(w.Body.String(), "&lt;b&gt;Fix &#34;it&#34;&lt;/b&gt;</h1>") && strings.Contains(w.Body.String(), `title="pinned"`) {
+			return
+		}
+		select {
+		case <-poll.C:
+		case <-end:
+			t.Fatalf("the page has neither title nor pin: %.3000s", w.Body)
+		}
+	}
 }

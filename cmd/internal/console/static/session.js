@@ -67,9 +67,14 @@ async function more() {
     notice("What is new could not be loaded: " + e.message + ". Load the page again.", "warn");
   }
   busy = false;
+  if (turns.querySelector("a[rel=next]")) { // the page is full
+    end();
+    notice("The session goes on on the next page.");
+  }
 }
+let end = () => {};
 if (turns.dataset.live) {
-  live(turns.dataset.live, {
+  end = live(turns.dataset.live, {
     more,
     other: () => notice("Another generation is live now: load the page again.", "warn"),
   });
