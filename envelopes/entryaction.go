@@ -110,6 +110,16 @@ func (in toolInput) path() string {
 	return in.show(path)
 }
 
+// Command returns the command that the call of a shell runs, of its call or of a result with tool_input; false for any other
+// event.
+func (e *AgentEventV1) Command() (string, bool) {
+	var u toolUse
+	if e.Channel == nil || *e.Channel != ChannelTerminal || !inputOf(e).command(&u) {
+		return "", false
+	}
+	return *u.action.Command, true
+}
+
 // command makes u a command_run. It reports false for a tool that has arguments but no command:
 // such a tool reads from a shell, or ends one.
 func (in toolInput) command(u *toolUse) bool {

@@ -28,7 +28,7 @@ func TestReportOfAHostileLogStaysSmall(t *testing.T) {
 		p.count(s, r, result)
 	}
 	d := p.Drift[envelopes.ClaudeCode]
-	d.settle()
+	d.Settle()
 	total := 0
 	for _, u := range d.Unknown {
 		total += u.Count

@@ -63,7 +63,7 @@ func TestOverviewHasTheFiguresOfStatsOfCorpus(t *testing.T) {
 	compareOverview(t, fleet)
 }
 
-// compareOverview compares every figure of the overview with stats, for filters by what the events have most of.
+// compareOverview compares every figure of the overview and of the tools with stats, for filters by what the events have most of.
 func compareOverview(t *testing.T, fleet *fleet) {
 	t.Helper()
 	page, err := console.New(console.Config{JetStream: fleet.js, Zone: time.UTC, Logger: slog.New(slog.DiscardHandler)})
@@ -85,13 +85,14 @@ func compareOverview(t *testing.T, fleet *fleet) {
 			}
 		}
 	}
-	compared := 0
+	compared, tools := 0, 0
 	for _, query := range queries {
 		compared += compareOverviewOf(t, fleet, page, query)
+		tools += compareToolsOf(t, fleet, page, query)
 	}
-	t.Logf("%d figures of %d pages are those of stats", compared, len(queries))
-	if compared < 40*len(queries) {
-		t.Errorf("%d figures were compared", compared)
+	t.Logf("%d figures of %d pages are those of stats, and %d of tools", compared, len(queries), tools)
+	if compared < 40*len(queries) || tools < 10*len(queries) {
+		t.Errorf("%d figures were compared, and %d of tools", compared, tools)
 	}
 }
 

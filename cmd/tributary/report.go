@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"tributary/cmd/internal/drift"
 	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
 	"tributary/normalizers"
@@ -17,14 +18,14 @@ import (
 // RecordsWithEvents, all of Skipped, and DeadLetters: a record is in exactly one of them, and
 // moves from Skipped to RecordsWithEvents when its event is emitted later.
 type report struct {
-	Records           int                         `json:"records"`
-	RecordsWithEvents int                         `json:"records_with_events"`
-	Events            int                         `json:"events"`
-	Skipped           map[core.SkipReason]int     `json:"skipped"`
-	DeadLetters       []deadLetter                `json:"dead_letters"`
-	Drift             map[envelopes.Source]*drift `json:"drift"` // of each agent of the log
+	Records           int                               `json:"records"`
+	RecordsWithEvents int                               `json:"records_with_events"`
+	Events            int                               `json:"events"`
+	Skipped           map[core.SkipReason]int           `json:"skipped"`
+	DeadLetters       []deadLetter                      `json:"dead_letters"`
+	Drift             map[envelopes.Source]*drift.Agent `json:"drift"` // of each agent of the log
 
-	labels normalizers.DriftLabels
+	drift *drift.Counter // of Drift
 
 	waiting map[uint64]core.SkipReason // skipped records whose events may still be emitted
 	oldest  []uint64                   // keys of waiting, oldest first
@@ -41,10 +42,12 @@ type deadLetter struct {
 const maxWaiting = 1 << 16
 
 func newReport() *report {
+	counter := drift.NewCounter()
 	return &report{
 		Skipped:     map[core.SkipReason]int{},
 		DeadLetters: []deadLetter{},
-		Drift:       map[envelopes.Source]*drift{},
+		Drift:       counter.Agents,
+		drift:       counter,
 		waiting:     map[uint64]core.SkipReason{},
 	}
 }
@@ -63,7 +66,7 @@ func (p *report) deadLetter(line int, err error) error {
 
 // count counts a record of a session, and the earlier records whose events were emitted with it.
 func (p *report) count(s *core.Session, r core.Record, result core.Result) {
-	p.countDrift(s, result.Unknown)
+	p.drift.Count(s.Source(), normalizers.VersionOf(s), result.Unknown)
 	p.Events += len(result.Events)
 	own := false
 	for i := range result.Events {
@@ -129,7 +132,7 @@ type fileReports []fileReport
 func (f fileReports) write(w io.WriteCloser, list bool) error {
 	for _, p := range f {
 		for _, d := range p.Drift {
-			d.settle()
+			d.Settle()
 		}
 	}
 	var value any = struct {

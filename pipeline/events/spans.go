@@ -17,6 +17,54 @@ type Span struct {
 	First, Last uint64
 }
 
+// Sizes of the parts of a span.
+const (
+	firstPart = 512     // positions
+	maxPart   = 1 << 20 // positions
+	partBytes = 32 << 20
+)
+
+// Parts cuts a span into parts, of which the last one comes first. It is small, so that something is known at once, and
+// those before it get larger, up to about 32 MB.
+type Parts struct {
+	left Span
+	size uint64
+}
+
+// NewParts returns the parts of a span.
+func NewParts(s Span) *Parts {
+	s.First = max(s.First, 1)
+	return &Parts{s, firstPart}
+}
+
+// Next returns the part before the one that it returned last, of which so many bytes were read. It reports false if none is left.
+func (p *Parts) Next(read int64) (Span, bool) {
+	if p.left.First > p.left.Last {
+		return Span{}, false
+	}
+	if read > 0 {
+		p.resize(read)
+	}
+	part := p.left
+	if part.Last-part.First >= p.size {
+		part.First = part.Last - p.size + 1
+	}
+	p.left.Last = part.First - 1
+	return part, true
+}
+
+// resize changes the size of the parts, of which one had so many bytes.
+func (p *Parts) resize(read int64) {
+	for range 2 {
+		if read < partBytes/2 && p.size < maxPart {
+			p.size, read = 2*p.size, 2*read
+		}
+	}
+	if read > partBytes && p.size > firstPart {
+		p.size /= 2
+	}
+}
+
 // Message is an event as its stream holds it, before it is decoded.
 type Message struct {
 	broker.Message

@@ -3,6 +3,8 @@ package console
 import (
 	"time"
 
+	"tributary/cmd/internal/figures"
+	"tributary/envelopes"
 	"tributary/pipeline/events"
 	"tributary/pipeline/sessions"
 )
@@ -38,4 +40,12 @@ func (f *filter) storedSince() (stored time.Time) {
 		stored = f.From.Add(-events.ClockError)
 	}
 	return stored
+}
+
+// query returns the query of the figures of the filter.
+func (f *filter) query(by ...sessions.Dimension) figures.Query {
+	return figures.Query{Source: envelopes.Source(f.Source), Stats: sessions.StatsQuery{
+		By: by, Zone: f.Zone, Since: f.From, Until: f.To,
+		Project: f.Project, Repository: f.Repo, Branch: f.Branch, Host: f.Host, User: f.User, Model: f.Model,
+	}}
 }

@@ -15,7 +15,6 @@ import (
 	"tributary/cmd/internal/figures"
 	"tributary/cmd/internal/moment"
 	"tributary/cmd/internal/terminal"
-	"tributary/envelopes"
 	"tributary/pipeline/events"
 	"tributary/pipeline/sessions"
 	"tributary/pipeline/sessions/summaries"
@@ -209,21 +208,15 @@ const others = "\x00"
 func (r *request) newOverview(choice overviewChoice) (*overview, error) {
 	f := &r.filter
 	d := &overview{Choice: choice, request: r}
-	query := func(by ...sessions.Dimension) figures.Query {
-		return figures.Query{Source: envelopes.Source(f.Source), Stats: sessions.StatsQuery{
-			By: by, Zone: f.Zone, Since: f.From, Until: f.To,
-			Project: f.Project, Repository: f.Repo, Branch: f.Branch, Host: f.Host, User: f.User, Model: f.Model,
-		}}
-	}
-	all := query()
+	all := f.query()
 	if before, ok := figures.Before(all.Stats, r.now); ok {
 		d.previous, all.Before = &before, &before
 	}
-	values := query(choice.By)
+	values := f.query(choice.By)
 	values.Sort, values.Limit = choice.Figure, maxValues
-	periods := query(choice.Per)
+	periods := f.query(choice.Per)
 	periods.Sort, periods.Limit = string(choice.Per)+":desc", maxPeriods
-	both := query(choice.Per, choice.By)
+	both := f.query(choice.Per, choice.By)
 	both.Group = d.group
 	for _, l := range []struct {
 		list  **figures.List

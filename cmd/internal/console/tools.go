@@ -1,4 +1,196 @@
 package console
 
-// tools answers with the view of that name.
-func (r *request) tools() error { return r.page("tools", "Tools", nil) }
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"tributary/cmd/internal/console/calls"
+	"tributary/cmd/internal/drift"
+	"tributary/cmd/internal/figures"
+	"tributary/cmd/internal/terminal"
+	"tributary/envelopes"
+	"tributary/pipeline/sessions"
+	"tributary/pipeline/sessions/summaries"
+)
+
+// Bounds of the view of tools. What calls did is read from the newest events on.
+const (
+	maxTools     = 200
+	mostOfCalls  = 25               // of each list
+	callsAtFirst = 2 * time.Second  // of reading
+	callsLonger  = 20 * time.Second // if a person asks for it
+)
+
+// toolFigures are the figures of a tool, with their heads.
+var toolFigures = []struct{ name, label string }{
+	{"calls", "Calls"},
+	{"failures", "Failed"},
+	{"error_rate", "Failure rate"},
+	{"latency_p50_ms", "p50"},
+	{"latency_p95_ms", "p95"},
+	{"measured_p50_ms", "Measured p50"},
+	{"measured_p95_ms", "Measured p95"},
+	{"sessions", "Sessions"},
+}
+
+// toolsPage is what the view of tools shows.
+type toolsPage struct {
+	list       *figures.List
+	did        *calls.Result
+	filter     *filter
+	Unreadable int
+	Stored     uint64 // events of the stream, of which the page shows the latest without being asked; 0 if it shows what was asked for
+	Longer     string // the address that reads on; empty if all was read
+}
+
+// tools answers with the figures of tools, which are those of stats, and with what their calls did.
+func (r *request) tools() error {
+	ctx, query := r.Context(), r.URL.Query()
+	generation, err := r.generation(ctx)
+	if err != nil {
+		return err
+	}
+	p := &toolsPage{filter: &r.filter}
+	if p.Stored, err = r.suitableRange(ctx, generation); err != nil {
+		return err
+	}
+	view, err := summaries.Open(ctx, r.config.JetStream, generation, func(error) { p.Unreadable++ })
+	if err != nil {
+		return err
+	}
+	q := r.filter.query(sessions.ByTool)
+	q.Sort, q.Limit = "calls", maxTools
+	if p.list, err = figures.New(q, r.config.Pricing); err != nil {
+		return err
+	}
+	leave, err := r.enterSearch(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if err := p.list.Read(ctx, view); err != nil {
+		return err
+	}
+	did := calls.Query{
+		Source: envelopes.Source(r.filter.Source), Stored: r.filter.storedSince(), Match: r.filter.selects, Time: callsAtFirst, Most: mostOfCalls,
+	}
+	if query.Has("longer") {
+		did.Time = callsLonger
+	}
+	if p.did, err = did.Run(ctx, r.config.JetStream, generation); err != nil {
+		return err
+	}
+	p.did.In(r.filter.Zone)
+	if !p.did.Complete && !query.Has("longer") {
+		p.Longer = r.filter.With("longer", "1")
+	}
+	return r.page("tools", "Tools", p)
+}
+
+// Everything is the address of the same view without a range.
+func (p *toolsPage) Everything() string { return p.filter.With("since", allTime) }
+
+// toolRow is a tool with its figures.
+type toolRow struct {
+	Tool   string
+	Search string // the address of its calls
+	Cells  []valueCell
+}
+
+// Heads returns the heads of the figures of a tool.
+func (p *toolsPage) Heads() []string {
+	var list []string
+	for _, f := range toolFigures {
+		list = append(list, f.label)
+	}
+	return list
+}
+
+// Tools returns the tools, the one with most calls first, without what is no call.
+func (p *toolsPage) Tools() []toolRow {
+	var list []toolRow
+	for i := range p.list.Rows {
+		if row := &p.list.Rows[i]; row.Values[0] != "" {
+			list = append(list, toolRow{row.Values[0], p.results(row.Values[0]), toolCells(row)})
+		}
+	}
+	return list
+}
+
+// results returns the address of a search in the results of a tool, to which a text is added.
+func (p *toolsPage) results(tool string) string {
+	query := p.filter.values()
+	query.Set("tool", tool)
+	query.Set("type", string(envelopes.ToolResult))
+	return "/search?" + query.Encode()
+}
+
+// All returns the sums of all tools.
+func (p *toolsPage) All() []valueCell {
+	cells := toolCells(&p.list.Total)
+	for i := range cells {
+		if cells[i].Figure == "sessions" { // a session can use several tools
+			cells[i].Text, cells[i].Raw = "", ""
+		}
+	}
+	return cells
+}
+
+// Left is how many tools are not shown.
+func (p *toolsPage) Left() int { return p.list.Left }
+
+func toolCells(row *figures.Row) []valueCell {
+	var cells []valueCell
+	for _, f := range toolFigures {
+		value := figures.FigureOf(f.name).Of(row)
+		text := figureText(f.name, row)
+		if ms, ok := value.(int64); ok && strings.HasSuffix(f.name, "_ms") {
+			text = terminal.Millis(&ms)
+		}
+		cells = append(cells, valueCell{f.label, f.name, text, figureJSON(value)})
+	}
+	return cells
+}
+
+// Did returns what calls did.
+func (p *toolsPage) Did() *calls.Result { return p.did }
+
+// Covered returns when the oldest event was stored of which it is known what its call did.
+func (p *toolsPage) Covered() time.Time { return p.did.Oldest }
+
+// SearchOf returns the address of a search for a command among calls of tools.
+func (p *toolsPage) SearchOf(command string) string {
+	query := p.filter.values()
+	text := strings.Join(strings.Fields(strings.ReplaceAll(command, `"`, " ")), " ")
+	if len(text) > 200 {
+		text = strings.ToValidUTF8(text[:200], "")
+	}
+	query.Set("q", `"`+text+`"`)
+	query.Set("type", string(envelopes.ToolCall))
+	return "/search?" + query.Encode()
+}
+
+// PathOf returns a file below its project, where it is in it.
+func (p *toolsPage) PathOf(f calls.File) string {
+	if rest, ok := strings.CutPrefix(f.Path, strings.TrimSuffix(f.Project, "/")+"/"); ok && f.Project != "" {
+		return rest
+	}
+	return f.Path
+}
+
+// driftRow is the drift of an agent.
+type driftRow struct {
+	Source envelopes.Source
+	*drift.Agent
+}
+
+// Drift returns the drift of the agents that have one.
+func (p *toolsPage) Drift() []driftRow {
+	var list []driftRow
+	for _, source := range slices.Sorted(maps.Keys(p.did.Drift.Agents)) {
+		list = append(list, driftRow{source, p.did.Drift.Agents[source]})
+	}
+	return list
+}

@@ -10,13 +10,6 @@ import (
 	"tributary/pipeline/events"
 )
 
-// Sizes of the pieces in which a stream is read. The first one is small, so that the first hits come at once.
-const (
-	firstPiece = 512      // positions
-	maxPiece   = 1 << 20  // positions
-	pieceBytes = 32 << 20 // about
-)
-
 // maxReading is how many cells are read at the same time.
 const maxReading = 4
 
@@ -44,7 +37,7 @@ type piece struct {
 	part     events.Span
 	hits     []*Hit // in their order, the last ones
 	coverage Coverage
-	read     int64 // bytes
+	read     int64 // bytes, at least 1
 	last     bool  // all before it is too old
 	err      error
 }
@@ -70,12 +63,12 @@ func (c *cell) isLater(o *cell) bool {
 // read reads the pieces of the cell, from the last one on, until ctx ends.
 func (c *cell) read(ctx context.Context) {
 	defer close(c.pieces)
-	size := uint64(firstPiece)
+	parts, size := events.NewParts(c.span), int64(0)
 	var memory scratch
-	for end := c.span.Last; end >= max(c.span.First, 1); {
-		part := events.Span{Cell: c.span.Cell, First: max(c.span.First, 1), Last: end}
-		if end-part.First >= size {
-			part.First = end - size + 1
+	for {
+		part, more := parts.Next(size)
+		if !more {
+			return
 		}
 		select {
 		case c.places <- struct{}{}:
@@ -95,27 +88,13 @@ func (c *cell) read(ctx context.Context) {
 		if p.err != nil || p.last {
 			return
 		}
-		end = part.First - 1
-		size = nextSize(size, p.read)
+		size = p.read
 	}
-}
-
-// nextSize returns the size of the piece before one that had so many bytes.
-func nextSize(size uint64, read int64) uint64 {
-	for range 2 {
-		if read < pieceBytes/2 && size < maxPiece {
-			size, read = 2*size, 2*read
-		}
-	}
-	if read > pieceBytes && size > firstPiece {
-		size /= 2
-	}
-	return size
 }
 
 // readPart searches a part of the stream.
 func (c *cell) readPart(ctx context.Context, part events.Span, memory *scratch) *piece {
-	p := &piece{part: part}
+	p := &piece{part: part, read: 1}
 	old := false
 	for m, err := range c.spans.Read(ctx, part) {
 		if m == nil {

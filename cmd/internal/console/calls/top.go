@@ -1,0 +1,95 @@
+package calls
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxKeys is how many different commands, files and errors are counted each.
+const maxKeys = 20_000
+
+// maxText is where a command or an error is cut, in bytes.
+const maxText = 300
+
+// counts counts by keys, of which there are at most maxKeys.
+type counts[K comparable, V any] struct {
+	values map[K]*V
+	beyond int64 // times of keys that are not counted
+}
+
+// of returns what is counted of a key; nil for one beyond the limit.
+func (c *counts[K, V]) of(key K) *V {
+	v := c.values[key]
+	if v != nil {
+		return v
+	}
+	if len(c.values) >= maxKeys {
+		c.beyond++
+		return nil
+	}
+	if c.values == nil {
+		c.values = map[K]*V{}
+	}
+	v = new(V)
+	c.values[key] = v
+	return v
+}
+
+// Top is the begin of a list, and what is not in it.
+type Top[V any] struct {
+	List   []V
+	Left   int   // that are behind the list
+	Beyond int64 // calls or errors that were not counted, because there were too many different ones
+}
+
+// topOf returns the first ones of what is counted and wanted, nil for all.
+func topOf[K comparable, V any](c *counts[K, V], most int, wanted func(*V) bool, order func(a, b *V) int) Top[V] {
+	top := Top[V]{Beyond: c.beyond}
+	var all []*V
+	for _, v := range c.values {
+		if wanted == nil || wanted(v) {
+			all = append(all, v)
+		}
+	}
+	slices.SortFunc(all, order)
+	top.Left = max(0, len(all)-most)
+	for _, v := range all[:min(len(all), most)] {
+		top.List = append(top.List, *v)
+	}
+	return top
+}
+
+func moreFailures(a, b *Command) int {
+	return cmp.Or(cmp.Compare(b.Failures, a.Failures), cmp.Compare(b.Calls, a.Calls), strings.Compare(a.Text, b.Text))
+}
+
+func moreEdits(a, b *File) int {
+	return cmp.Or(cmp.Compare(b.Edits, a.Edits), strings.Compare(a.Path, b.Path), strings.Compare(a.Project, b.Project))
+}
+
+func moreErrors(a, b *Error) int {
+	return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(string(a.Source), string(b.Source)), strings.Compare(a.Code, b.Code))
+}
+
+// firstLine returns the first line of a text that is not empty.
+func firstLine(text string) string {
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" {
+			return line
+		}
+	}
+	return ""
+}
+
+// cut returns the begin of a text, in memory of its own.
+func cut(text string, most int) string {
+	if len(text) > most {
+		for most > 0 && !utf8.RuneStart(text[most]) {
+			most--
+		}
+		text = text[:most]
+	}
+	return strings.Clone(text)
+}
