@@ -250,6 +250,12 @@ func (c *Console) perform(w http.ResponseWriter, r *http.Request, route route) e
 	if route.kind == writes && !c.config.Write {
 		return errReadOnly()
 	}
+	if !c.config.JetStream.Conn().IsConnected() { // a view would wait for an answer
+		return &problem{
+			Status: http.StatusServiceUnavailable, Text: "the connection to the broker is lost",
+			Cure: "look whether it runs, and load the page again", Retry: 5 * time.Second,
+		}
+	}
 	request, err := c.newRequest(w, r)
 	if err != nil {
 		return err

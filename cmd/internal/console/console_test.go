@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 
 	"tributary/pipeline/pipelinetest"
@@ -251,4 +252,28 @@ func body(tb testing.TB, response *http.Response) string {
 		tb.Fatal(err)
 	}
 	return string(data)
+}
+
+// TestBrokerIsAway: every view says that the broker is away, and when to try again.
+func TestBrokerIsAway(t *testing.T) {
+	t.Parallel()
+	server := pipelinetest.NewServer(t)
+	c, err := New(Config{JetStream: server.Provision(streams.DefaultTopology()), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	away := c.config.JetStream.Conn().StatusChanged(nats.RECONNECTING)
+	server.Stop()
+	select {
+	case <-away:
+	case <-time.After(end):
+		t.Fatal("the connection is not lost")
+	}
+	for _, path := range []string{"/", "/sessions/codex/one", "/search?q=x", "/tools", "/pipeline"} {
+		w := get(t, c, path)
+		if requireStatus(t, w, http.StatusServiceUnavailable, "the connection to the broker is lost"); w.Header().Get("Retry-After") == "" {
+			t.Errorf("%s: no Retry-After", path)
+		}
+	}
 }
