@@ -5,14 +5,18 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tributary/cmd/internal/console"
 	"tributary/cmd/internal/console/index"
 	"tributary/cmd/internal/figures"
 	"tributary/envelopes"
@@ -73,6 +77,38 @@ func BenchmarkSessions100000(b *testing.B) {
 		"repo": {Repository: "github.com/example/repository-7"}, "source": {Source: envelopes.ClaudeCode}, "from": {From: time.Now().Add(-24 * time.Hour)},
 	} {
 		page("filter="+name, index.Query{Filter: f})
+	}
+	x.Close()
+	benchmarkPages(b, js)
+}
+
+// benchmarkPages measures whole pages of the console: the list as HTML, and what a page that is open asks every second.
+func benchmarkPages(b *testing.B, js jetstream.JetStream) {
+	b.Helper()
+	c, err := console.New(console.Config{JetStream: js, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	get := func(query string) string {
+		w := httptest.NewRecorder()
+		c.ServeHTTP(w, httptest.NewRequestWithContext(b.Context(), http.MethodGet, "http://localhost/sessions"+query, http.NoBody))
+		if w.Code != http.StatusOK {
+			b.Fatalf("status %d: %s", w.Code, w.Body)
+		}
+		return w.Body.String()
+	}
+	first := time.Now()
+	get("")
+	b.Logf("the page that begins the list came after %v", time.Since(first))
+	for strings.Contains(get(""), "The list is being made") {
+	}
+	for _, query := range []string{"", "?sort=title", "?sort=repo&reverse=1", "?sort=title&after=50000", "?title=parser+99", "?state=waiting&sort=cost", "?limit=200"} {
+		b.Run("page="+query, func(b *testing.B) {
+			for b.Loop() {
+				get(query)
+			}
+		})
 	}
 }
 
