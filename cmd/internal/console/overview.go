@@ -475,10 +475,15 @@ func (d *overview) cell(r *figures.Row) cell {
 	return cell{figureText(d.Choice.Figure, r), figureJSON(figures.FigureOf(d.Choice.Figure).Of(r))}
 }
 
-// seriesValues returns the values of the parts of a bar, with the others at the end where there are some.
+// seriesValues returns the values of the parts of a bar, with the others at the end where they have any of the figure.
 func (d *overview) seriesValues() []string {
+	figure := figures.FigureOf(d.Choice.Figure)
+	counts := func(r figures.Row) bool {
+		n, _ := figures.Number(figure.Of(&r))
+		return r.Values[1] == others && n > 0
+	}
 	values := slices.Clone(d.series)
-	if slices.ContainsFunc(d.byBoth.Rows, func(r figures.Row) bool { return r.Values[1] == others }) {
+	if slices.ContainsFunc(d.byBoth.Rows, counts) {
 		values = append(values, others)
 	}
 	return values
@@ -499,26 +504,38 @@ func (d *overview) Series() []string {
 }
 
 // Older is how many periods before the first bar have events.
-func (d *overview) Older() int { return d.byPeriod.Left }
+func (d *overview) Older() int {
+	older := d.byPeriod.Left
+	bars := d.Bars()
+	for i := range d.byPeriod.Rows {
+		if d.byPeriod.Rows[i].Values[0] < bars[0].Period {
+			older++
+		}
+	}
+	return older
+}
 
 // withEmpty returns periods in their order with those between that are missing, at most the last maxPeriods. What is no period
 // stays where it is.
 func withEmpty(per sessions.Dimension, periods []string) []string {
-	var list []string
-	for _, period := range periods {
-		if len(list) > 0 {
-			at, ok := periodTime(per, list[len(list)-1])
-			for range maxPeriods {
-				var next string
-				if at, next = nextPeriod(per, at); !ok || next >= period {
-					break
-				}
-				list = append(list, next)
-			}
+	var list []string // the latest first
+	for i := len(periods) - 1; i >= 0 && len(list) < maxPeriods; i-- {
+		list = append(list, periods[i])
+		if i == 0 {
+			break
 		}
-		list = append(list, period)
+		at, ok := periodTime(per, periods[i])
+		_, before := periodTime(per, periods[i-1])
+		for ok && before && len(list) < maxPeriods {
+			var name string
+			if at, name = periodBefore(per, at); name <= periods[i-1] {
+				break
+			}
+			list = append(list, name)
+		}
 	}
-	return list[max(0, len(list)-maxPeriods):]
+	slices.Reverse(list)
+	return list
 }
 
 // periodTime returns the beginning of a period, as if it was in UTC.
@@ -535,21 +552,21 @@ func periodTime(per sessions.Dimension, period string) (time.Time, bool) {
 	return t, err == nil
 }
 
-// nextPeriod returns the beginning of the next period, and its name.
-func nextPeriod(per sessions.Dimension, t time.Time) (time.Time, string) {
+// periodBefore returns the beginning of the period before, and its name.
+func periodBefore(per sessions.Dimension, t time.Time) (time.Time, string) {
 	switch per {
 	case sessions.ByHour:
-		t = t.Add(time.Hour)
+		t = t.Add(-time.Hour)
 		return t, t.Format("2006-01-02 15:00")
 	case sessions.ByWeek:
-		t = t.AddDate(0, 0, 7)
+		t = t.AddDate(0, 0, -7)
 		year, week := t.ISOWeek()
 		return t, fmt.Sprintf("%04d-W%02d", year, week)
 	case sessions.ByMonth:
-		t = t.AddDate(0, 1, 0)
+		t = t.AddDate(0, -1, 0)
 		return t, t.Format("2006-01")
 	default:
-		t = t.AddDate(0, 0, 1)
+		t = t.AddDate(0, 0, -1)
 		return t, t.Format(time.DateOnly)
 	}
 }

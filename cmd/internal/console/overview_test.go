@@ -102,6 +102,7 @@ func TestOverviewOfALongStreamIsOfTheLastWeeks(t *testing.T) {
 	const one, three = `data-figure="events" data-value="1"`, `data-figure="events" data-value="3"`
 	requireStatus(t, get(t, c, "/?by=repo"), http.StatusOK, one, "The stream has 3 events", `href="?by=repo&amp;since=all"`, "against the range before")
 	requireStatus(t, get(t, c, "/?since=all"), http.StatusOK, three, `aria-current="true">all</a>`)
+	requireStatus(t, get(t, c, "/?since=all&per=hour"), http.StatusOK, three, "2 earlier periods with events are not shown")
 	requireStatus(t, get(t, c, "/?until="+time.Now().Add(time.Hour).UTC().Format("2006-01-02T15:04:05Z")), http.StatusOK, three)
 }
 
@@ -128,7 +129,7 @@ func TestPeriodsWithoutEventsAreBetweenOthers(t *testing.T) {
 		}
 	}
 	long := withEmpty(sessions.ByDay, []string{"1970-01-01", "2026-03-01", "2026-03-02"})
-	if len(long) > maxPeriods || !slices.Equal(long[len(long)-2:], []string{"2026-03-01", "2026-03-02"}) {
+	if len(long) != maxPeriods || !slices.Equal(long[len(long)-3:], []string{"2026-02-28", "2026-03-01", "2026-03-02"}) {
 		t.Errorf("%d periods: %v", len(long), long)
 	}
 }
