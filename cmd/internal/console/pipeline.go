@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -205,6 +206,16 @@ type examined struct {
 	Machine []edgeRow
 	Readers []readerRow
 	Judged  []checkRow
+}
+
+// Unseen returns the check of rights where the broker denied something: what was not read is not known, and no problem is
+// found in it. It is nil where everything was read.
+func (x *examined) Unseen() *doctor.Check {
+	i := slices.IndexFunc(x.Checks, func(c doctor.Check) bool { return c.Name == "rights" && c.Verdict == doctor.Unknown })
+	if i < 0 {
+		return nil
+	}
+	return &x.Checks[i]
 }
 
 type checkRow struct {
