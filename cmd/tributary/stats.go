@@ -69,6 +69,7 @@ tokens_output are the old names of input and output, and end with the next relea
   tributary stats --by week,model --since 28d
   tributary stats --by repo,branch --sort cost_usd --limit 10
   tributary stats --by model --since 7d --compare previous
+  tributary stats --by branch --repo acme/shop --user ada
   tributary stats --by tool -o json | jq -r 'select(.error_rate > 0.1) | .tool'
   tributary stats --by project --prices model_prices_and_context_window.json`,
 		Args: noArgs,
