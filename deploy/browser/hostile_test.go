@@ -144,3 +144,47 @@ func TestHostileSessionsAreText(t *testing.T) {
 		harmless(p)
 	}
 }
+
+// TestSessionIDOfAnyBytes follows the links to a session whose id tries to be an address, a tag and a path.
+func TestSessionIDOfAnyBytes(t *testing.T) {
+	t.Parallel()
+	p, s := openLogs(t)
+	log := s.newLog(t, "any-bytes")
+	log.session = `../../x?y=1&z#f%2e%2f;a b'"<b>` + "\u202e\t:\\~"
+	log.write(log.prompt("find me by an id of any bytes"), log.answer("found"))
+	p.awaitPage("/sessions", "find me by an id of any bytes")
+	harmless(p)
+	p.choose("table.sessions th a", "find me by an id of any bytes")
+	p.until("location.pathname.startsWith('/sessions/claude_code/~')")
+	p.shows("found")
+	harmless(p)
+	p.withoutScript() // the link leads to a page of its own then
+	p.follow("#turns article a[href*='/events/']")
+	p.shows("Raw record")
+	harmless(p)
+}
+
+// TestALineOf10MBIsCut has a prompt and an output of a command of that size.
+func TestALineOf10MBIsCut(t *testing.T) {
+	t.Parallel()
+	p, s := openLogs(t)
+	log := s.newLog(t, "large-1")
+	large := "the begin " + strings.Repeat("<b>0123456789\u202e</b>", 500_000) + " the end"
+	log.write(log.prompt(large), log.call("cat large", large, false), log.prompt("behind the large line"))
+	p.awaitPage(log.page(), "behind the large line")
+	p.shows("the begin <b>0123456789")
+	p.bounded()
+	harmless(p)
+	p.looks("large")
+	for _, page := range []string{"/", "/sessions", "/search?q=0123456789", "/tools"} {
+		p.visit(page)
+		p.bounded()
+		harmless(p)
+	}
+	p.visit(log.page())
+	p.withoutScript()
+	p.follow("#turns article a[href*='/events/']")
+	p.shows("the begin <b>0123456789")
+	p.bounded()
+	harmless(p)
+}

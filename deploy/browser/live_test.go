@@ -25,11 +25,27 @@ func TestWhatIsShippedAppearsInOpenPages(t *testing.T) {
 	session.awaitPage(log.page(), "it has begun")
 	session.stay()
 
+	list := open(t, s.site)
+	list.awaitPage("/sessions", "begin the live session")
+	list.until("document.readyState === 'complete'")
+	list.stay()
+	const failures = "[...document.querySelectorAll('table.sessions tbody tr')].find((r) => r.innerText.includes('begin the live session')).querySelector('[data-label=Failed]').innerText"
+	list.until(failures + " === '0'")
+
 	log.write(log.call("make live-build", "live-build is done", false), log.answer("a second **live** answer"))
 	session.shows("make live-build", "a second live answer")
 	session.stays()
 
+	log.write(log.call("make live-failure", "it has failed", true))
+	list.until(failures + " === '1'")
+	other := s.newLog(t, "live-2")
+	other.write(other.prompt("another live session"))
+	list.until("document.getElementById('changed').checkVisibility()")
+	list.stays()
+	list.follow("#changed a")
+	list.shows("another live session")
 	harmless(session)
+	harmless(list)
 	session.accessible("live-session")
 }
 

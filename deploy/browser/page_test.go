@@ -296,10 +296,16 @@ func (p *tab) click(selector string) {
 	p.do("click on "+selector, chromedp.Click(chromedp.CSS(selector), chromedp.NodeVisible))
 }
 
-// follow clicks on a link, and returns when the page behind it is loaded.
+// follow clicks on a link or a button, and returns when the page behind it is loaded.
 func (p *tab) follow(selector string) {
 	p.t.Helper()
-	run(p, "follow "+selector, chromedp.WaitEvent(page.LoadEventFired, nil, chromedp.Click(chromedp.CSS(selector), chromedp.NodeVisible)))
+	p.leave("follow "+selector, chromedp.Click(chromedp.CSS(selector), chromedp.NodeVisible))
+}
+
+// leave does what loads another page, and returns when that is loaded.
+func (p *tab) leave(what string, a chromedp.Action[chromedp.Void]) {
+	p.t.Helper()
+	run(p, what, chromedp.WaitEvent(page.LoadEventFired, nil, a))
 }
 
 // press presses keys on what has the focus.
