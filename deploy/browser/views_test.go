@@ -31,12 +31,13 @@ func TestOverviewOfSamples(t *testing.T) {
 		if !script {
 			p.withoutScript()
 		}
-		p.visit("/?since=2026-03-01&tz=UTC")
-		p.shows("Cost by day", "claude-opus-4-5-20251101", "$0.35+")
+		p.visit("/?since=2026-03-01&until=2026-03-15&tz=UTC")
+		p.until("document.getElementById('bars').innerText.startsWith('Cost by ')")
+		p.shows("claude-opus-4-5-20251101", "$0.35+")
 		p.until("(document.querySelector('#chart canvas') !== null) === " + strconv.FormatBool(script))
 		p.until("document.getElementById('chart-table').checkVisibility() === " + strconv.FormatBool(!script))
 		p.choose("nav[aria-label=Figure] a", "Tokens")
-		p.shows("Tokens by day")
+		p.until("document.getElementById('bars').innerText.startsWith('Tokens by ')")
 		p.choose("nav[aria-label='Divided by'] a", "Agent")
 		p.shows("By Agent", "codex")
 		p.choose("#values-table tbody a", "codex")
