@@ -39,7 +39,7 @@ func TestOverviewOfSamples(t *testing.T) {
 		p.choose("nav[aria-label=Figure] a", "Tokens")
 		p.until("document.getElementById('bars').innerText.startsWith('Tokens by ')")
 		p.choose("nav[aria-label='Divided by'] a", "Agent")
-		p.shows("By Agent", "codex")
+		p.until("document.getElementById('values').innerText.toLowerCase() === 'by agent'")
 		p.choose("#values-table tbody a", "codex")
 		p.until("new URL(location).searchParams.get('source') === 'codex' && new URL(location).searchParams.get('since') === '2026-03-01'")
 		p.until("document.querySelectorAll('#values-table tbody tr').length === 1 && document.querySelector('.chips').innerText.includes('codex')")
