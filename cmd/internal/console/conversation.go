@@ -81,6 +81,7 @@ type conversationPage struct {
 	calls   map[string][]place // the events of calls, by the ids of the calls
 	shown   map[uint64]bool    // sequences of the events that have a place
 	all     []*conversationItem
+	goesOn  bool // the session has events behind the page
 }
 
 // anchorOf is the anchor of the event of a sequence in the page.
@@ -182,6 +183,9 @@ func notesOf(i *transcript.Item) []string {
 // call completes an item that is a call.
 func (p *conversationPage) call(v *conversationItem, c *transcript.Call) {
 	call := &conversationCall{Tool: c.Tool, Status: c.Status, Facts: conversation.CallFacts(c)}
+	if result := func(e place) bool { return e.kind == envelopes.ToolResult }; p.goesOn && !slices.ContainsFunc(p.calls[c.ID], result) {
+		call.Facts = strings.Replace(call.Facts, "no result", "no result on this page", 1)
+	}
 	v.Call, v.Label = call, c.Tool
 	switch {
 	case c.Status == envelopes.StatusError, c.ExitCode != nil && *c.ExitCode != 0:

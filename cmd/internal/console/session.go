@@ -314,7 +314,7 @@ func (r *request) readPage(ctx context.Context, p *sessionPage, generation strin
 func (r *request) fillPage(p *sessionPage, w *window, t *transcript.Transcript, turns []turnStart) error {
 	before := turnsBefore(turns, p.From)
 	traces := w.traces(turns)
-	c := &conversationPage{session: p.id, zone: r.filter.Zone, left: shownTogether, calls: w.byCall, shown: map[uint64]bool{}}
+	c := &conversationPage{session: p.id, zone: r.filter.Zone, left: shownTogether, calls: w.byCall, shown: map[uint64]bool{}, goesOn: w.last < p.Sequence}
 	for _, turn := range t.Turns() {
 		part := &turnPart{Number: before + turn.Number, Facts: factsOf(&turn.Section)}
 		begin, end := uint64(1), p.Sequence+1 // sequences of the turn

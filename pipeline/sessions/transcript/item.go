@@ -2,6 +2,7 @@ package transcript
 
 import (
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -99,10 +100,13 @@ func (i *Item) takeCall(e *envelopes.AgentEventV1, tool *envelopes.EntryTool) {
 	if c.Path == "" {
 		c.Path = value(e.FilePath)
 	}
-	c.Diff = ""
+	var diffs []string
 	for _, change := range a.Changes {
-		c.Diff += change.UnifiedDiff
+		if change.UnifiedDiff != "" {
+			diffs = append(diffs, strings.TrimSuffix(change.UnifiedDiff, "\n"))
+		}
 	}
+	c.Diff = strings.Join(diffs, "\n")
 	if e.EventType == envelopes.ToolCall {
 		c.Arguments = value(e.Text)
 		return

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -244,6 +245,32 @@ func TestReadEndsWithTheErrorOfTheEvents(t *testing.T) {
 	tr, err := transcript.Read(func(func(*envelopes.AgentEventV1, error) bool) {}, "")
 	if err != nil || len(tr.Turns()) > 0 {
 		t.Errorf("no events: %v, %v", tr, err)
+	}
+}
+
+// TestDiffsOfSeveralFilesStandApart has a patch of two files.
+func TestDiffsOfSeveralFilesStandApart(t *testing.T) {
+	t.Parallel()
+	e := &envelopes.AgentEventV1{
+		Source: envelopes.Codex, EventType: envelopes.ToolCall, EventID: "e", TS: "2026-03-09T09:00:00Z", Sequence: 1,
+		ToolName: new("apply_patch"), ToolCallID: new("call"), FilePath: new("a.go"), FileOp: new(envelopes.OpModify),
+		Text: new("*** Begin Patch\n*** Update File: a.go\n@@\n-x\n+y\n*** Add File: b.go\n+z\n*** End Patch"),
+	}
+	tr, err := transcript.Read(func(yield func(*envelopes.AgentEventV1, error) bool) { yield(e, nil) }, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.Close()
+	for i, err := range tr.Items(0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(i.Call.Diff, "\n")
+		for _, line := range []string{"--- a/a.go", "-x", "+y", "+++ b/b.go", "+z"} {
+			if !slices.Contains(lines, line) {
+				t.Errorf("no line %q in\n%s", line, i.Call.Diff)
+			}
+		}
 	}
 }
 
