@@ -413,7 +413,8 @@ func TestListIsBounded(t *testing.T) {
 	}
 	x := b.index(index.Config{Limit: 32})
 	l := await(t, "the newest sessions", x, index.Query{}, complete)
-	if l.Matches+l.Left != len(all.Sessions) || l.Matches != 32 || l.Sessions[0].SessionID != oldest.SessionID || l.Bytes <= 0 || l.Bytes >= all.Bytes {
+	// A session that goes on meanwhile may be counted twice among those that are left out.
+	if l.Matches+l.Left < len(all.Sessions) || l.Matches != 32 || l.Sessions[0].SessionID != oldest.SessionID || l.Bytes <= 0 || l.Bytes >= all.Bytes {
 		t.Errorf("%d sessions: %+v", l.Matches, l.Status)
 	}
 	for _, s := range l.Sessions[1:] {
