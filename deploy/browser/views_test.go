@@ -142,3 +142,24 @@ func TestPipelineFollows(t *testing.T) {
 	p.follow("form.confirm button")
 	p.shows("requeued")
 }
+
+// TestToolsOfSamples follows a tool to the search and a failing command to its event.
+func TestToolsOfSamples(t *testing.T) {
+	t.Parallel()
+	for _, script := range []bool{true, false} {
+		p := openSamples(t)
+		if !script {
+			p.withoutScript()
+		}
+		p.visit("/tools")
+		p.until("+document.querySelector('#tools tr[data-row=Bash] td').innerText > 0")
+		p.until("document.querySelector('[aria-labelledby=commands]').innerText.includes('go test ./...')")
+		p.until("document.querySelector('[aria-labelledby=files]').innerText.includes('ledger.go')")
+		p.follow("[aria-labelledby=commands] td a")
+		p.shows("Raw record")
+		p.visit("/tools?source=codex")
+		p.until("document.querySelector('#tools tr[data-row=Bash]') === null && document.querySelectorAll('#tools tbody tr').length > 0")
+		p.follow("#tools tbody a")
+		p.until("location.pathname === '/search' && new URL(location).searchParams.get('source') === 'codex'")
+	}
+}
