@@ -8,14 +8,18 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"tributary/cmd/internal/console/index"
 	"tributary/cmd/internal/console/search"
+	"tributary/cmd/internal/metadata"
 	"tributary/envelopes"
 	"tributary/pipeline/events"
 	"tributary/pipeline/sessions/summaries"
+	set "tributary/pipeline/sessions/titles"
 	"tributary/pipeline/streams"
 )
 
@@ -35,6 +39,7 @@ type searchPage struct {
 	Types []typeChoice
 
 	Asked  bool
+	Titles *titleHits // nil where titles are not searched
 	Hits   []*searchHit
 	Covers *searchCovers
 	Notice string
@@ -181,6 +186,9 @@ func (r *request) search() error {
 	if s.stale {
 		p.Notice = "Another generation is live now, so the search has begun anew."
 	}
+	if query.Get("before") == "" && len(s.search.Types) == 0 && s.search.Tool == "" {
+		p.Titles = s.titled(ctx)
+	}
 	s.search.Time = s.limits.Search
 	if query.Has("long") {
 		s.search.Time = searchLong
@@ -199,6 +207,58 @@ func (r *request) search() error {
 	}
 	p.Asked, p.Covers = true, s.covers(coverage, len(hits), false)
 	return r.page("search", "Search", p)
+}
+
+// titleHits are sessions whose titles match, whoever has set them.
+type titleHits struct {
+	Sessions []titleHit
+	More     int
+	Filling  bool   // not all titles are known yet
+	Problem  string // why none can be searched
+}
+
+// titleHit is a session whose title matches.
+type titleHit struct {
+	events.SessionID
+	Title string
+	Last  time.Time
+}
+
+// Limits of the titles that match: those that are looked at, and those that are shown.
+const (
+	titlesLooked = 10_000
+	titlesShown  = 5
+)
+
+// titled returns the sessions whose titles match, the latest first.
+func (s *searching) titled(ctx context.Context) *titleHits {
+	waiting, cancel := context.WithTimeout(ctx, firstPaint)
+	defer cancel()
+	s.index.Await(waiting)
+	f := &s.filter
+	q := index.Query{Limit: titlesLooked, Filter: index.Filter{
+		From: f.From, To: f.To, Source: envelopes.Source(f.Source), Project: f.Project, Repository: f.Repo, Branch: f.Branch, Host: f.Host, User: f.User,
+		Model: f.Model, Title: s.search.Terms.Longest(),
+	}}
+	list, err := s.index.List(q, s.now)
+	if err != nil {
+		return &titleHits{Problem: err.Error()}
+	}
+	hits := &titleHits{Filling: list.Filling}
+	if list.Problem != nil {
+		hits.Problem = list.Problem.Error()
+	}
+	for i := range list.Sessions {
+		found := &list.Sessions[i]
+		switch {
+		case !s.search.Terms.In(found.Title):
+		case len(hits.Sessions) < titlesShown:
+			hits.Sessions = append(hits.Sessions, titleHit{found.SessionID, found.Title, found.Last.In(s.filter.Zone)})
+		default:
+			hits.More++
+		}
+	}
+	return hits
 }
 
 // hit returns a hit as it is shown.
@@ -320,8 +380,9 @@ func (s *searching) stream(ctx context.Context, out *stream) error {
 
 // titles are the titles of the sessions of hits, each read once.
 type titles struct {
-	view  *summaries.View // nil if it cannot be opened
-	known map[events.SessionID]string
+	view   *summaries.View // nil if it cannot be opened
+	known  map[events.SessionID]string
+	silent atomic.Bool // nobody answers who knows the titles that were set
 }
 
 // titlesAtOnce is how many titles are read at the same time.
@@ -350,9 +411,11 @@ func (t *titles) load(ctx context.Context, r *request, generation string, hits [
 	reading.SetLimit(titlesAtOnce)
 	for id := range wanted {
 		reading.Go(func() error {
-			title := ""
-			if fold, err := t.view.Session(ctx, id); err == nil {
-				title = fold.Summary(r.now).Title
+			title := t.set(ctx, r, id)
+			if title == "" {
+				if fold, err := t.view.Session(ctx, id); err == nil {
+					title = fold.Summary(r.now).Title
+				}
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -361,4 +424,18 @@ func (t *titles) load(ctx context.Context, r *request, generation string, hits [
 		})
 	}
 	_ = reading.Wait() // never fails
+}
+
+// set returns the title of a session that was set, empty for none.
+func (t *titles) set(ctx context.Context, r *request, id events.SessionID) string {
+	if t.silent.Load() {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, titleWait)
+	defer cancel()
+	var stored set.Session
+	if err := metadata.Ask(ctx, r.config.JetStream.Conn(), "get", metadata.Request{Source: id.Source, SessionID: id.Session}, &stored); err != nil {
+		t.silent.Store(true)
+	}
+	return stored.Title
 }

@@ -45,9 +45,13 @@ func TestSearchShowsHitsAndWhatIsLeft(t *testing.T) {
 			t.Errorf("no %q in the page", text)
 		}
 	}
+	c.index.Await(t.Context())
+	page = get(t, c, "/search?q=why+needle").Body.String()
+	requireIn(t, "titles", page, `Sessions with this title`, `<li><a href="/sessions/claude_code/out">why does &lt;script&gt;`)
 	if strings.Contains(page, "<script>alert") || strings.Contains(page, "\x1b") || strings.Contains(page, "\u202e") {
 		t.Error("the page has markup of the log")
 	}
+	page = get(t, c, "/search?q=needle").Body.String()
 	if strings.Index(page, "/u0\"") < strings.Index(page, "/u2\"") {
 		t.Error("the older hit is before the newer one")
 	}

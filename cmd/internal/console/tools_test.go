@@ -24,7 +24,7 @@ func someCalls() []core.Record {
 	list = append(list, call(2, "Bash", map[string]any{"command": "go test ./<b>"}, "ok", false)...)
 	list = append(list, call(3, "Bash", map[string]any{"command": "go build"}, "ok", false)...)
 	list = append(list, call(4, "Edit", map[string]any{"file_path": "/src/shop/till.go", "old_string": "a", "new_string": "b"}, "done", false)...)
-	list = append(list, call(5, "Edit", map[string]any{"file_path": "/src/shop/till.go", "old_string": "b", "new_string": "c"}, "done", false)...)
+	list = append(list, call(5, "Edit", map[string]any{"file_path": "till.go", "old_string": "b", "new_string": "c"}, "done", false)...)
 	list = append(list, call(6, "Write", map[string]any{"file_path": "/src/shop/tax.go", "content": "c"}, "no", true)...)
 	list = append(list, claude("calls", "assistant", 20, map[string]any{
 		"id": "msg_e", "role": "assistant", "model": "<synthetic>", "content": []map[string]any{{"type": "text", "text": "API Error: overloaded"}},

@@ -10,6 +10,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"path"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -289,9 +290,16 @@ func (r *reading) called(c *call, outcome envelopes.ToolStatus, last Place) {
 	if failed {
 		return
 	}
-	for _, path := range c.edited {
-		if is := r.files.of(c.project + "\x00" + path); is != nil {
-			is.Path, is.Project = path, c.project
+	for _, file := range c.edited {
+		if !path.IsAbs(file) && path.IsAbs(c.project) {
+			file = path.Join(c.project, file)
+		}
+		key := file
+		if !path.IsAbs(file) { // of a project that is not known, or on Windows
+			key = c.project + "\x00" + file
+		}
+		if is := r.files.of(key); is != nil {
+			is.Path, is.Project = file, cmp.Or(is.Project, c.project)
 			is.Edits++
 			is.Last = newer(is.Last, last)
 		}

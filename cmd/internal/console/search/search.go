@@ -281,16 +281,23 @@ func (s *Search) hitOf(e *events.Event, data []byte, memory *scratch) *Hit {
 	missing := slices.Clone(s.Terms.list)
 	for place, text := range textsOf(&e.AgentEventV1, data) {
 		lower := memory.lowered([]byte(text))
+		var found [][]int
 		missing = slices.DeleteFunc(missing, func(t term) bool {
 			at := t.find(text, lower)
-			if at == nil {
-				return false
+			if at != nil {
+				found = append(found, at)
 			}
-			if len(h.Snippets) < maxSnippets && !h.shows(place, &t) {
-				h.Snippets = append(h.Snippets, s.Terms.snippet(place, text, at))
-			}
-			return true
+			return at != nil
 		})
+		slices.SortFunc(found, slices.Compare)
+		shown := 0 // of the text
+		for _, at := range found {
+			if at[0] >= shown && len(h.Snippets) < maxSnippets {
+				var snippet Snippet
+				snippet, shown = s.Terms.snippet(place, text, at)
+				h.Snippets = append(h.Snippets, snippet)
+			}
+		}
 		if len(missing) == 0 {
 			break
 		}
@@ -308,11 +315,4 @@ func (s *Search) hitOf(e *events.Event, data []byte, memory *scratch) *Hit {
 		h.Status = *e.ToolStatus
 	}
 	return h
-}
-
-// shows reports whether a snippet of a place has a term marked already.
-func (h *Hit) shows(place Place, t *term) bool {
-	return slices.ContainsFunc(h.Snippets, func(s Snippet) bool {
-		return s.Place == place && slices.ContainsFunc(s.Parts, func(p Part) bool { return p.Marked && t.match.MatchString(p.Text) })
-	})
 }

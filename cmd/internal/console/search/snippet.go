@@ -29,18 +29,10 @@ type Part struct {
 	Marked bool // it matches
 }
 
-// String returns the text of the snippet.
-func (s Snippet) String() string {
-	var b strings.Builder
-	for _, p := range s.Parts {
-		b.WriteString(p.Text)
-	}
-	return b.String()
-}
-
-// snippet returns the part of a text around the first match of a term, with all matches in it marked.
-func (t *Terms) snippet(place Place, text string, first []int) Snippet {
-	s := Snippet{Place: place}
+// snippet returns the part of a text around the first match of a term, with all matches in it marked, and where the last of
+// these ends.
+func (t *Terms) snippet(place Place, text string, first []int) (s Snippet, shown int) {
+	s.Place = place
 	left := snippetWidth
 	add := func(text string, marked bool) {
 		if text != "" {
@@ -51,11 +43,12 @@ func (t *Terms) snippet(place Place, text string, first []int) Snippet {
 	add(lastWords(text[:first[0]], beforeWidth), false)
 	for match := first; ; {
 		matched := text[match[0]:match[1]]
-		shown := terminal.Cut(oneLine(clip(matched, maxMatch)), maxMatch)
-		if len(matched) > 4*maxMatch && !strings.HasSuffix(shown, "…") {
-			shown += "…"
+		line := terminal.Cut(oneLine(clip(matched, maxMatch)), maxMatch)
+		if len(matched) > 4*maxMatch && !strings.HasSuffix(line, "…") {
+			line += "…"
 		}
-		add(shown, true)
+		add(line, true)
+		shown = match[1]
 		rest := clip(text[match[1]:], left)
 		if left <= 0 {
 			break
@@ -72,7 +65,7 @@ func (t *Terms) snippet(place Place, text string, first []int) Snippet {
 		add(oneLine(rest[:next[0]]), false)
 		match = []int{match[1] + next[0], match[1] + next[1]}
 	}
-	return s
+	return s, shown
 }
 
 // clip returns the begin of a text that has at least a width, if the text has it: a character takes up to four bytes.

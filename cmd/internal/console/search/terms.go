@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -32,6 +33,7 @@ type Terms struct {
 
 // term is a word or a phrase.
 type term struct {
+	text    string
 	match   *regexp.Regexp
 	needles []needle
 	plain   bool // its only needle is all of it
@@ -63,6 +65,16 @@ func Parse(text string) (Terms, error) {
 	return newTerms(list)
 }
 
+// In reports whether each term is in a text.
+func (t *Terms) In(text string) bool {
+	return !slices.ContainsFunc(t.list, func(one term) bool { return !one.match.MatchString(text) })
+}
+
+// Longest returns the longest term, as it was written.
+func (t *Terms) Longest() string {
+	return slices.MaxFunc(t.list, func(a, b term) int { return len(a.text) - len(b.text) }).text
+}
+
 // newTerms returns the terms of words and phrases.
 func newTerms(list []string) (Terms, error) {
 	var t Terms
@@ -74,7 +86,7 @@ func newTerms(list []string) (Terms, error) {
 			return t, ErrTooLong
 		}
 		needles := needlesOf(text)
-		t.list = append(t.list, term{match, needles, len(needles) == 1 && len(needles[0].lower) == len(text)})
+		t.list = append(t.list, term{text, match, needles, len(needles) == 1 && len(needles[0].lower) == len(text)})
 		all = append(all, expression)
 	}
 	var err error

@@ -199,7 +199,8 @@ func TestSnippetsShowTheMatch(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got strings.Builder
-		for _, p := range terms.snippet(InText, c.text, terms.any.FindStringIndex(c.text)).Parts {
+		snippet, _ := terms.snippet(InText, c.text, terms.any.FindStringIndex(c.text))
+		for _, p := range snippet.Parts {
 			if p.Marked {
 				got.WriteString("[" + p.Text + "]")
 			} else {
