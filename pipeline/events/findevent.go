@@ -17,7 +17,7 @@ import (
 var ErrNoEvent = errors.New("no such event")
 
 // EventAt returns the first event of a session whose sequence is not before a number. It reads few events, however many the
-// session has. The error is [ErrNoEvent] if there is none.
+// session has, and passes over those that cannot be read. The error is [ErrNoEvent] if there is none.
 func EventAt(ctx context.Context, js jetstream.JetStream, generation string, id SessionID, sequence uint64) (Event, error) {
 	e, err := eventAt(ctx, js, generation, id, sequence)
 	if err != nil {
@@ -47,8 +47,11 @@ func (r *eventsReader) at(ctx context.Context, sequence uint64) (Event, error) {
 	for first <= last {
 		middle := first + (last-first)/2
 		e, err := r.next(ctx, middle)
+		for err != nil && e.Position > 0 && e.Position <= last { // it cannot be read: the next one says on which side it is
+			e, err = r.next(ctx, e.Position+1)
+		}
 		switch {
-		case err != nil && !errors.Is(err, jetstream.ErrMsgNotFound):
+		case err != nil && e.Position == 0 && !errors.Is(err, jetstream.ErrMsgNotFound):
 			return Event{}, err
 		case err != nil || e.Position > last:
 			last = middle - 1
@@ -62,7 +65,7 @@ func (r *eventsReader) at(ctx context.Context, sequence uint64) (Event, error) {
 	return found, none
 }
 
-// next reads the first event of the query from a position on.
+// next reads the first event of the query from a position on. One that cannot be read has its Position.
 func (r *eventsReader) next(ctx context.Context, from uint64) (Event, error) {
 	stream := streams.EventsStream(r.name)
 	m, err := broker.NextStored(ctx, r.js, stream, r.filters[0], from)

@@ -726,3 +726,20 @@ func TestTitleThatWasSetIsTheHeading(t *testing.T) {
 		}
 	}
 }
+
+// TestEventsThatCannotBeReadAreCounted has an event that is no JSON, behind one that is.
+func TestEventsThatCannotBeReadAreCounted(t *testing.T) {
+	t.Parallel()
+	c, js, _ := normalized(t, claude("one", "user", 1, prompt("Begin.")))
+	subject := envelopes.EventSubject("v1", &envelopes.AgentEventV1{Source: envelopes.ClaudeCode, SessionID: "one", EventType: envelopes.AssistantMessage})
+	if _, err := js.Publish(t.Context(), subject, []byte("{secret")); err != nil {
+		t.Fatal(err)
+	}
+	requireStatus(t, get(t, c, "/sessions/claude_code/one"), http.StatusOK, "1 event of this page cannot be read.", "Begin.")
+	requireStatus(t, get(t, c, "/sessions/claude_code/one/timeline"), http.StatusOK, "1 event of the session cannot be read.")
+	for _, page := range []string{"/sessions/claude_code/one/events/u1", "/sessions/claude_code/one/events/another"} {
+		if w := get(t, c, page); strings.Contains(w.Body.String(), "secret") || w.Code >= http.StatusInternalServerError {
+			t.Errorf("%s: status %d: %.300s", page, w.Code, w.Body)
+		}
+	}
+}

@@ -29,6 +29,7 @@ type outlinePage struct {
 	Changes   marks // edits
 	Timeline  []timelineRow
 	Read      int  // events
+	Unread    int  // events that cannot be read
 	Cut       bool // there are more events than are read
 }
 
@@ -95,6 +96,7 @@ func (r *request) outline() error {
 	o := &outliner{outlinePage: &outlinePage{sessionHeading: heading}, zone: r.filter.Zone, open: map[string]*outlineTurn{}}
 	for e, err := range events.Outlines(ctx, r.config.JetStream, generation, events.Query{Source: id.Source, Session: id.Session}) {
 		if err != nil && e.Position > 0 {
+			o.Unread++
 			continue
 		}
 		if err != nil {
