@@ -94,6 +94,11 @@ func (r *request) letterQuery(ctx context.Context, values url.Values) (letterQue
 	return q, nil
 }
 
+// More reports whether the selection has one of the fields that are folded.
+func (q letterQuery) More() bool {
+	return q.Agent != "" || q.Session != "" || q.Partition != "" || q.Record != "" || !q.query.Since.IsZero() || !q.query.Until.IsZero()
+}
+
 // values returns the selection as a query or a form.
 func (q *letterQuery) values(since, until string) url.Values {
 	values := url.Values{}
