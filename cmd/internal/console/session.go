@@ -241,7 +241,9 @@ func (h *sessionHeading) setTitle(ctx context.Context, r *request) {
 	var stored set.Session
 	err := metadata.Ask(ctx, r.config.JetStream.Conn(), "get", metadata.Request{Source: h.id.Source, SessionID: h.id.Session}, &stored)
 	if err != nil {
-		h.Untitled = err.Error()
+		if h.Untitled = err.Error(); errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			h.Untitled = "no worker has answered within " + titleWait.String() + ": load the page again"
+		}
 		return
 	}
 	h.Pinned = stored.Pinned

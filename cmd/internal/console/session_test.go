@@ -690,7 +690,7 @@ func TestTitleThatWasSetIsTheHeading(t *testing.T) {
 	t.Parallel()
 	c, js, _ := normalized(t, claude("one", "user", 1, prompt("Begin.")))
 	address := "/sessions/claude_code/one"
-	requireStatus(t, get(t, c, address), http.StatusOK, "<h1>Begin</h1>", "Title and pin that were set are left out: no worker answers")
+	requireStatus(t, get(t, c, address), http.StatusOK, "<h1>Begin</h1>", "Title and pin that were set are left out: no worker ")
 	service, err := set.New(js, set.Config{})
 	if err != nil {
 		t.Fatal(err)
