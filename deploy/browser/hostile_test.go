@@ -83,6 +83,11 @@ func harmless(p *tab) {
 func TestHostileSessionsAreText(t *testing.T) {
 	t.Parallel()
 	p, s := openLogs(t)
+	for i, h := range hostile { // lists and figures name folders, branches and models
+		place := s.newLog(t, fmt.Sprintf("place-%d", i))
+		place.folder, place.branch, place.model = "/home/"+h, h, h
+		place.write(place.prompt(h), place.call(h, h, true))
+	}
 	log := s.newLog(t, "hostile-1")
 	prompts, words := marked("prompt")
 	for _, text := range prompts {
@@ -139,8 +144,9 @@ func TestHostileSessionsAreText(t *testing.T) {
 		}
 	}
 	p.picture("session")
-	for _, path := range []string{"/", "/sessions", "/tools", "/pipeline", "/search?q=" + url.QueryEscape("window.pwned"), "/search?q=" + url.QueryEscape(hostile[0])} {
+	for _, path := range []string{"/", "/?by=project", "/?by=branch", "/sessions", "/tools", "/pipeline", "/pipeline/letters", "/search?q=" + url.QueryEscape("window.pwned"), "/search?q=" + url.QueryEscape(hostile[0])} {
 		p.visit(path)
+		p.unfold()
 		harmless(p)
 	}
 }

@@ -15,6 +15,8 @@ type agentLog struct {
 	session string
 	path    string
 	lines   int
+
+	folder, branch, model string // of the next records
 }
 
 // newLog begins the log of a session.
@@ -24,7 +26,10 @@ func (s *server) newLog(t *testing.T, session string) *agentLog {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return &agentLog{t: t, session: session, path: filepath.Join(dir, session+".jsonl")}
+	return &agentLog{
+		t: t, session: session, path: filepath.Join(dir, session+".jsonl"),
+		folder: "/home/ada/app", branch: "main", model: "claude-opus-4-5-20251101",
+	}
 }
 
 // page is the address of the session.
@@ -38,11 +43,11 @@ func (l *agentLog) record(role string, content any) []byte {
 	l.t.Helper()
 	message := map[string]any{"role": role, "content": content}
 	if role == "assistant" {
-		message["id"], message["model"] = fmt.Sprintf("msg_%d", l.lines), "claude-opus-4-5-20251101"
+		message["id"], message["model"] = fmt.Sprintf("msg_%d", l.lines), l.model
 		message["usage"] = map[string]any{"input_tokens": 10, "output_tokens": 20, "cache_read_input_tokens": 1000, "cache_creation_input_tokens": 100}
 	}
 	line, err := json.Marshal(map[string]any{
-		"type": role, "uuid": fmt.Sprintf("%s-%d", l.session, l.lines), "sessionId": l.session, "cwd": "/home/ada/app", "gitBranch": "main",
+		"type": role, "uuid": fmt.Sprintf("%s-%d", l.session, l.lines), "sessionId": l.session, "cwd": l.folder, "gitBranch": l.branch,
 		"timestamp": begun.Add(time.Duration(l.lines) * time.Second).Format("2006-01-02T15:04:05.000Z"), "version": "2.1.112", "message": message,
 	})
 	if err != nil {
