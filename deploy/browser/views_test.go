@@ -92,6 +92,43 @@ func TestSearchOfSamples(t *testing.T) {
 	}
 }
 
+// TestSearchGoesOn finds more than a page shows: the rest comes by a live stream, or with the next pages without a script.
+func TestSearchGoesOn(t *testing.T) {
+	t.Parallel()
+	for name, script := range map[string]bool{"with": true, "without": false} {
+		p, s := openLogs(t)
+		if !script {
+			p.withoutScript()
+		}
+		log := s.newLog(t, "found-"+name)
+		const prompts = 120
+		for n := range prompts {
+			log.write(log.prompt("hippopotamus" + name + " number " + strconv.Itoa(n)))
+		}
+		p.awaitPage(log.page()+"?from=last", "hippopotamus"+name+" number "+strconv.Itoa(prompts-1))
+		p.visit("/search?q=hippopotamus" + name)
+		const hits = "document.querySelectorAll('#hits li').length"
+		p.until(hits + " === 50")
+		p.accessible("search-" + name)
+		if !script {
+			p.follow("#more")
+			p.until(hits + " === 50")
+			p.follow("#more")
+			p.until(hits + " === " + strconv.Itoa(prompts-100))
+			p.shows("Everything was searched")
+			continue
+		}
+		p.stay()
+		p.click("#more")
+		p.until(hits + " === 100 && document.querySelector('#more')?.checkVisibility()")
+		p.click("#more")
+		p.until(hits + " === " + strconv.Itoa(prompts))
+		p.shows("Everything was searched")
+		p.stays()
+		harmless(p)
+	}
+}
+
 // TestTitleAndPinAreSet renames a session and pins it, where the console may change things, without a script too.
 func TestTitleAndPinAreSet(t *testing.T) {
 	t.Parallel()

@@ -2,11 +2,15 @@ package console
 
 import (
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 
+	"tributary/cmd/internal/console/calls"
 	"tributary/envelopes"
 	"tributary/normalizers/core"
+	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // someCalls is a session with calls of every outcome, an error of the vendor, and records of types that nobody knows.
@@ -35,10 +39,13 @@ func someCalls() []core.Record {
 	return list
 }
 
+// labels are the heads of columns in narrow windows.
+var labels = regexp.MustCompile(` data-label="[^"]*"`)
+
 func TestToolsShowWhatCallsDid(t *testing.T) {
 	t.Parallel()
 	c, _, _ := normalized(t, someCalls()...)
-	page := get(t, c, "/tools?tz=UTC").Body.String()
+	page := labels.ReplaceAllString(get(t, c, "/tools?tz=UTC").Body.String(), "")
 	commands, page, _ := cutAt(page, `id="commands"`, `id="files"`)
 	files, page, _ := cutAt(page, "", `id="errors"`)
 	errors, drift, _ := cutAt(page, "", `id="drift"`)
@@ -66,5 +73,26 @@ func requireIn(t *testing.T, name, page string, texts ...string) {
 		if !strings.Contains(page, text) {
 			t.Errorf("%s: no %q in %s", name, text, page)
 		}
+	}
+}
+
+// TestCallsSayHowFarTheyAreRead has no time for more than the last part of the stream.
+func TestCallsSayHowFarTheyAreRead(t *testing.T) {
+	t.Parallel()
+	_, js, _ := normalized(t, pipelinetest.Workload(5, 10, 1000)...)
+	read := func(q calls.Query) *calls.Result {
+		t.Helper()
+		r, err := q.Run(t.Context(), js, streams.DefaultTopology().Generation)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	some, all := read(calls.Query{Time: 1, Most: 10}), read(calls.Query{Most: 10})
+	if some.Complete || some.Events == 0 || some.Events >= all.Events || !some.Oldest.After(all.Oldest) || !some.Newest.Equal(all.Newest) {
+		t.Errorf("of %d events from %v on %d were read from %v on", all.Events, all.Oldest, some.Events, some.Oldest)
+	}
+	if since := read(calls.Query{Most: 10, Stored: some.Oldest}); !all.Complete || !since.Complete || since.Events < some.Events || since.Oldest.Before(some.Oldest) {
+		t.Errorf("%d events since %v, the oldest of %v", since.Events, some.Oldest, since.Oldest)
 	}
 }
