@@ -6,12 +6,17 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"regexp"
+	"strings"
 	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 var (
 	rowOfPage  = regexp.MustCompile(`<tr data-row="([^"]*)">(.*)</tr>`)
 	cellOfPage = regexp.MustCompile(`data-figure="(\w+)" data-value="([^"]*)"`)
+
+	countOfPage = regexp.MustCompile(`data-label="Count">([\d,]+)<`)
 )
 
 // compareToolsOf compares the tools of the console with stats --by tool, and returns how many figures it has compared.
@@ -49,5 +54,17 @@ func compareToolsOf(t *testing.T, fleet *fleet, page http.Handler, query string)
 	for tool := range want {
 		t.Errorf("%s: the page has no %s", query, tool)
 	}
-	return compared
+	if of.Get("model") != "" { // the model of an error is that of its event on the page, and that of its session in stats
+		return compared
+	}
+	errors := 0.0
+	_, list, _ := strings.Cut(w.Body.String(), `id="errors"`)
+	for _, cell := range countOfPage.FindAllStringSubmatch(list, -1) {
+		errors += number(t, jsontext.Value(strings.ReplaceAll(cell[1], ",", "")))
+	}
+	args[1] = ""
+	if stated := number(t, orNothing(fleet.stats(t, args...)[""]["errors"])); errors != stated {
+		t.Errorf("%s: the page has %v errors of vendors, stats prints %v", query, errors, stated)
+	}
+	return compared + 1
 }

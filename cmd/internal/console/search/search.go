@@ -78,7 +78,8 @@ type Coverage struct {
 }
 
 // Run searches the events that a generation has, and passes the hits to found, the newest by their time of storage first.
-// progress, which may be nil, is called between them. It ends early with the error of found, or with ctx.
+// progress, which may be nil, is called between them. It ends early with the error of found, or with ctx; a
+// consumer that was being made then is dropped by the server a minute later.
 func (s *Search) Run(ctx context.Context, js jetstream.JetStream, generation string, found func(*Hit) error, progress func(*Coverage) error) (*Coverage, error) {
 	spans, err := events.OpenSpans(ctx, js, generation, s.query())
 	if err != nil {
