@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/streams"
@@ -249,12 +250,21 @@ func TestConsoleShowsWhatTheRightsOfItsUserAllow(t *testing.T) {
 					t.Errorf("%s: %s", role, text)
 				}
 			}
+			if path == "sessions" {
+				for begun := time.Now(); !strings.Contains(text, `href="/sessions/claude_code/one"`); _, text = page(t, browser(nil), http.MethodGet, u.String()+path) {
+					if time.Since(begun) > patience {
+						t.Fatalf("%s: the list has no session: %s", role, text)
+					}
+				}
+				if strings.Contains(text, "cannot be read") || strings.Contains(text, "left out") {
+					t.Errorf("%s: %s", role, text)
+				}
+			}
 			if status == http.StatusForbidden {
 				contains(t, text, "the broker denies to publish to $JS.API.", "in the permissions of this user at the broker")
 			}
 		}
-		// Who consumes events may not follow titles: the list says that it leaves them out.
-		if denies := strings.Contains(p.stderr.String(), "denies"); denies != (role != "ACME_OPERATOR") {
+		if denies := strings.Contains(p.stderr.String(), "denies"); denies != (role == "ACME_SESSIONS") {
 			t.Errorf("%s\n%s", role, &p.stderr)
 		}
 		p.signal(syscall.SIGTERM)

@@ -42,6 +42,8 @@ type sessionList struct {
 	Live     string // address of the changes of the rows
 	Each     int64  // bytes of a session in memory, about
 	Limit    int    // sessions in memory at most
+	Failure  string // why the records are not read
+	NoTitles string // why titles and pins are not read
 	Refresh  int    // seconds after which the page is loaded again; 0 for never
 	From, To int    // numbers of the rows
 }
@@ -116,6 +118,9 @@ func (r *request) sessions() error {
 	if err != nil {
 		return err
 	}
+	if l.Problem != nil && l.Count == 0 {
+		return l.Problem
+	}
 	r.named = cmp.Or(l.Generation, r.config.Generation)
 	r.filter.own = ownValues(r.URL.Query(), "sort", "reverse", "state", "title", "limit")
 	data := &sessionList{
@@ -140,8 +145,12 @@ func (r *request) sessions() error {
 	}
 	data.Pager = r.pager(p, end)
 	data.Live = r.sessionsLive(data)
+	if l.Untitled != nil {
+		data.NoTitles = r.problemOf(r.Context(), l.Untitled).Error()
+	}
 	switch {
 	case l.Problem != nil:
+		data.Failure = r.problemOf(r.Context(), l.Problem).Error()
 		data.Refresh = 10
 	case l.Filling:
 		data.Refresh = 2

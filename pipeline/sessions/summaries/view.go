@@ -93,11 +93,11 @@ func (v *View) Continues(ctx context.Context, earlier *View) (bool, error) {
 	case v.sequence == earlier.sequence:
 		return v.storedAt.Equal(earlier.storedAt), nil
 	}
-	stream, err := v.js.Stream(ctx, v.stream())
+	first, err := broker.NextStored(ctx, v.js, v.stream(), ">", 1)
 	if err != nil {
-		return false, fmt.Errorf("stream %s: %w", v.stream(), err)
+		return false, fmt.Errorf("read stream %s: %w", v.stream(), err)
 	}
-	return stream.CachedInfo().State.FirstSeq <= earlier.sequence, nil // who makes the records again empties the stream
+	return first.Sequence <= earlier.sequence, nil // who makes the records again empties the stream
 }
 
 // Session returns the fold of the events of a session.

@@ -89,6 +89,7 @@ func (m *memory) followLive(ctx context.Context) error {
 func (m *memory) follow(ctx context.Context, generation string) error {
 	select {
 	case <-m.titled: // pinned sessions are not beyond the limit
+	case <-time.After(time.Second): // the broker is slow, or denies to read them
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
