@@ -94,35 +94,40 @@ const (
 // routes are all addresses, but for those of the assets and of the login.
 func routes() []route {
 	return []route{
-		{"GET /{$}", (*request).overview, reads},
+		{"GET /{$}", in(overviewRequest.overview), reads},
 		{"GET /sessions", (*request).sessions, reads},
 		{"GET /sessions/live", (*request).followSessions, live},
-		{"GET /sessions/{source}/{session}/title", (*request).askTitle, reads},
-		{"POST /sessions/{source}/{session}/title", (*request).setTitle, writes},
-		{"POST /sessions/{source}/{session}/pin", (*request).setPin, writes},
-		{"GET /sessions/{source}/{session}", (*request).session, reads},
-		{"GET /sessions/{source}/{session}/timeline", (*request).outline, reads},
-		{"GET /sessions/{source}/{session}/live", (*request).sessionLive, live},
-		{"GET /sessions/{source}/{session}/events/{id}", (*request).event, reads},
-		{"GET /sessions/{source}/{session}/events/{id}/{part}", (*request).eventPart, reads},
+		{"GET /sessions/{source}/{session}/title", in(titleRequest.askTitle), reads},
+		{"POST /sessions/{source}/{session}/title", in(titleRequest.setTitle), writes},
+		{"POST /sessions/{source}/{session}/pin", in(titleRequest.setPin), writes},
+		{"GET /sessions/{source}/{session}", in(sessionRequest.session), reads},
+		{"GET /sessions/{source}/{session}/timeline", in(sessionRequest.outline), reads},
+		{"GET /sessions/{source}/{session}/live", in(sessionRequest.sessionLive), live},
+		{"GET /sessions/{source}/{session}/events/{id}", in(sessionRequest.event), reads},
+		{"GET /sessions/{source}/{session}/events/{id}/{part}", in(sessionRequest.eventPart), reads},
 		{"GET /search", (*request).search, reads},
 		{"GET /search/hits", (*request).searchHits, live},
 		{"GET /tools", (*request).tools, reads},
-		{"GET /pipeline", (*request).pipeline, reads},
-		{"GET /pipeline/live", (*request).pipelineLive, live},
-		{"GET /pipeline/generations/{generation}", (*request).showGeneration, reads},
-		{"GET /pipeline/generations/{generation}/{step}", (*request).askStep, reads},
-		{"POST /pipeline/generations/{generation}/{step}", (*request).takeStep, writes},
-		{"GET /pipeline/diff", (*request).diff, reads},
-		{"GET /pipeline/diff/live", (*request).diffLive, live},
-		{"GET /pipeline/letters", (*request).listLetters, reads},
-		{"GET /pipeline/letters/requeue", (*request).askRequeueAll, reads},
-		{"POST /pipeline/letters/requeue", (*request).requeueAll, writes},
-		{"GET /pipeline/letters/{generation}/{place}", (*request).showLetter, reads},
-		{"GET /pipeline/letters/{generation}/{place}/raw", (*request).rawLetter, reads},
-		{"GET /pipeline/letters/{generation}/{place}/requeue", (*request).askRequeue, reads},
-		{"POST /pipeline/letters/{generation}/{place}/requeue", (*request).requeue, writes},
+		{"GET /pipeline", in(pipelineRequest.pipeline), reads},
+		{"GET /pipeline/live", in(pipelineRequest.pipelineLive), live},
+		{"GET /pipeline/generations/{generation}", in(pipelineRequest.showGeneration), reads},
+		{"GET /pipeline/generations/{generation}/{step}", in(pipelineRequest.askStep), reads},
+		{"POST /pipeline/generations/{generation}/{step}", in(pipelineRequest.takeStep), writes},
+		{"GET /pipeline/diff", in(pipelineRequest.diff), reads},
+		{"GET /pipeline/diff/live", in(pipelineRequest.diffLive), live},
+		{"GET /pipeline/letters", in(letterRequest.listLetters), reads},
+		{"GET /pipeline/letters/requeue", in(letterRequest.askRequeueAll), reads},
+		{"POST /pipeline/letters/requeue", in(letterRequest.requeueAll), writes},
+		{"GET /pipeline/letters/{generation}/{place}", in(letterRequest.showLetter), reads},
+		{"GET /pipeline/letters/{generation}/{place}/raw", in(letterRequest.rawLetter), reads},
+		{"GET /pipeline/letters/{generation}/{place}/requeue", in(letterRequest.askRequeue), reads},
+		{"POST /pipeline/letters/{generation}/{place}/requeue", in(letterRequest.requeue), writes},
 	}
+}
+
+// in returns the answer to a request as one of a view that has a type of its own.
+func in[T ~struct{ *request }](answer func(T) error) func(*request) error {
+	return func(r *request) error { return answer(T(struct{ *request }{r})) }
 }
 
 // views are the entries of the navigation.

@@ -29,7 +29,7 @@ type diffQuery struct {
 }
 
 // diffQuery reads the query.
-func (r *request) diffQuery() (diffQuery, error) {
+func (r pipelineRequest) diffQuery() (diffQuery, error) {
 	query := r.URL.Query()
 	q := diffQuery{A: query.Get("a"), B: query.Get("b"), Agent: query.Get("agent"), Session: query.Get("session")}
 	for _, name := range query["ignore"] {
@@ -139,7 +139,7 @@ var errLongComparison = errors.New("the comparison took too long")
 
 // compare compares two generations, or returns what another request has just found out of the same. It waits while another one
 // compares: waiting is called then.
-func (r *request) compare(ctx context.Context, q *diffQuery, read *atomic.Uint64, waiting func()) (*comparison, error) {
+func (r pipelineRequest) compare(ctx context.Context, q *diffQuery, read *atomic.Uint64, waiting func()) (*comparison, error) {
 	return r.state.comparison.get(ctx, q.Query(), comparisonKept, waiting, func(ctx context.Context) (c *comparison, err error) {
 		ctx, cancel := context.WithTimeoutCause(ctx, comparisonLimit, errLongComparison)
 		defer cancel()
@@ -174,7 +174,7 @@ type diffPage struct {
 }
 
 // diff answers with the page of a comparison, and with its result where the address asks for that.
-func (r *request) diff() error {
+func (r pipelineRequest) diff() error {
 	q, err := r.diffQuery()
 	if err != nil {
 		return err
@@ -199,7 +199,7 @@ func (r *request) diff() error {
 }
 
 // diffLive compares, and sends how far that is and then the result.
-func (r *request) diffLive() error {
+func (r pipelineRequest) diffLive() error {
 	q, err := r.diffQuery()
 	if err != nil {
 		return err

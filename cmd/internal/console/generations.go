@@ -49,7 +49,7 @@ func (l *generationList) Find(name string) *generationRow {
 }
 
 // generations returns the generations, as they were some seconds ago at most.
-func (r *request) generations(ctx context.Context) (*generationList, error) {
+func (r pipelineRequest) generations(ctx context.Context) (*generationList, error) {
 	return r.state.generations.get(ctx, "", examineEvery, nil, func(ctx context.Context) (*generationList, error) {
 		before := r.state.generations.value // of the last time: nobody else reads now
 		var list *generationList
@@ -68,7 +68,7 @@ func (r *request) generations(ctx context.Context) (*generationList, error) {
 }
 
 // readGenerations reads the generations.
-func (r *request) readGenerations(ctx context.Context) (*generationList, error) {
+func (r pipelineRequest) readGenerations(ctx context.Context) (*generationList, error) {
 	js := r.config.JetStream
 	if _, err := js.Stream(ctx, streams.RawStream); err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ type generationPage struct {
 }
 
 // showGeneration answers with the page of a generation.
-func (r *request) showGeneration() error {
+func (r pipelineRequest) showGeneration() error {
 	name, err := r.generationName()
 	if err != nil {
 		return err
@@ -228,7 +228,7 @@ func plural(n uint64, noun string) string {
 }
 
 // step returns the change of the address.
-func (r *request) step() (name string, s step, err error) {
+func (r pipelineRequest) step() (name string, s step, err error) {
 	if name, err = r.generationName(); err != nil {
 		return "", step{}, err
 	}
@@ -240,7 +240,7 @@ func (r *request) step() (name string, s step, err error) {
 }
 
 // askStep answers with the page that asks whether a generation is to be changed.
-func (r *request) askStep() error {
+func (r pipelineRequest) askStep() error {
 	name, s, err := r.step()
 	if err != nil {
 		return err
@@ -256,13 +256,13 @@ func (r *request) askStep() error {
 	}
 	what := s.says(list.all, g)
 	return r.confirm(s.title+" "+name, confirmation{
-		What: r.readOnly(what), Action: r.URL.Path, Fields: map[string]string{"live": list.Live, "state": string(g.Generation.State)},
+		What: letterRequest(r).readOnly(what), Action: r.URL.Path, Fields: map[string]string{"live": list.Live, "state": string(g.Generation.State)},
 		Button: fmt.Sprintf(s.button, name), Danger: s.danger, Back: "/pipeline/generations/" + name, BackTo: "generation " + name,
 	})
 }
 
 // takeStep changes a generation, unless the generations have changed since the page asked.
-func (r *request) takeStep() error {
+func (r pipelineRequest) takeStep() error {
 	name, s, err := r.step()
 	if err != nil {
 		return err
@@ -282,7 +282,7 @@ func (r *request) takeStep() error {
 		if r.PostForm.Get("live") != all.Live || r.PostForm.Get("state") != string(g.State) {
 			return conflict("the generations have changed since this page asked: "+all.Live+" is live, and "+name+" is "+string(g.State), "look again, and decide anew")
 		}
-		return s.do(ctx, r, name)
+		return s.do(ctx, r.request, name)
 	})
 	r.state.generations.forget()
 	r.state.diagnosis.forget()

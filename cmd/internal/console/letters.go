@@ -23,6 +23,9 @@ import (
 	"tributary/pipeline/streams"
 )
 
+// letterRequest is a request of the pages of dead letters.
+type letterRequest struct{ *request }
+
 // Limits of what a page of dead letters reads.
 const (
 	lettersRead   = 10_000  // dead letters, of which the page shows those that are selected
@@ -41,7 +44,7 @@ type letterQuery struct {
 var letterStatuses = []string{string(core.StandingOpen), string(core.StandingSettled), string(core.StandingForgotten), "all"}
 
 // letterQuery reads the selection of a query, or of a form.
-func (r *request) letterQuery(ctx context.Context, values url.Values) (letterQuery, error) {
+func (r letterRequest) letterQuery(ctx context.Context, values url.Values) (letterQuery, error) {
 	get := values.Get
 	q := letterQuery{
 		Generation: get("generation"), Agent: get("agent"), Session: get("session"), Reason: get("reason"), Status: get("status"), Partition: get("partition"), Record: get("record"),
@@ -115,7 +118,7 @@ func (q *letterQuery) values(since, until string) url.Values {
 
 // letters iterates over the dead letters from a place on, whether they are selected or not. A message that is none is passed to
 // skipped.
-func (r *request) letters(ctx context.Context, q *letterQuery, after streams.Positions, skipped func(error)) iter.Seq2[events.DeadLetter, error] {
+func (r letterRequest) letters(ctx context.Context, q *letterQuery, after streams.Positions, skipped func(error)) iter.Seq2[events.DeadLetter, error] {
 	all := events.DeadLettersQuery{Source: q.query.Source, Session: q.query.Session, Since: q.query.Since, After: after, Through: q.query.Through}
 	return func(yield func(events.DeadLetter, error) bool) {
 		for l, err := range events.DeadLetters(ctx, r.config.JetStream, q.Generation, all) {
@@ -157,7 +160,7 @@ type letterRow struct {
 }
 
 // listLetters answers with a page of dead letters.
-func (r *request) listLetters() error {
+func (r letterRequest) listLetters() error {
 	page, err := r.paging(50, 500)
 	if err != nil {
 		return err
@@ -182,7 +185,7 @@ func (r *request) listLetters() error {
 	if slices.ContainsFunc(view.Rows, func(l letterRow) bool { return l.Requeueable() == events.RequeuedNow }) {
 		view.Requeue = "/pipeline/letters/requeue" + queryOf(view.values(r.filter.Since, r.filter.Until))
 	}
-	if list, err := r.generations(r.Context()); err == nil { // without them the field is text
+	if list, err := pipelineRequest(r).generations(r.Context()); err == nil { // without them the field is text
 		for _, g := range list.Rows {
 			view.Generations = append(view.Generations, g.Name)
 		}
@@ -191,7 +194,7 @@ func (r *request) listLetters() error {
 }
 
 // readLetters reads the rows of a page, and counts what is selected among the dead letters that it looks at.
-func (r *request) readLetters(ctx context.Context, view *lettersPage, page paging, after streams.Positions) error {
+func (r letterRequest) readLetters(ctx context.Context, view *lettersPage, page paging, after streams.Positions) error {
 	counts := letters.Counts{}
 	end := ""
 	for l, err := range r.letters(ctx, &view.letterQuery, after, func(err error) {
@@ -249,7 +252,7 @@ func parseLetterPlace(text string) (streams.Positions, error) {
 }
 
 // letter returns the dead letter of the address.
-func (r *request) letter(ctx context.Context) (l events.DeadLetter, err error) {
+func (r letterRequest) letter(ctx context.Context) (l events.DeadLetter, err error) {
 	generation, err := r.generationName()
 	if err != nil {
 		return l, err
@@ -287,7 +290,7 @@ type letterPage struct {
 }
 
 // showLetter answers with the page of a dead letter.
-func (r *request) showLetter() error {
+func (r letterRequest) showLetter() error {
 	var view letterPage
 	err := r.permitted(r.Context(), func(ctx context.Context) error {
 		l, err := r.letter(ctx)
@@ -334,7 +337,7 @@ func refusalOf(l *events.DeadLetter) string {
 }
 
 // loadLetter loads the bytes of a dead letter, unless they are too many: that is a problem.
-func (r *request) loadLetter(ctx context.Context, l *events.DeadLetter) ([]byte, error) {
+func (r letterRequest) loadLetter(ctx context.Context, l *events.DeadLetter) ([]byte, error) {
 	if size := l.RecordSize(); size > letterLoaded {
 		return nil, &problem{
 			Status: http.StatusRequestEntityTooLarge, Text: "the record has " + terminal.Size(size) + ", and the console loads " + terminal.Size(letterLoaded) + " at most",
@@ -345,7 +348,7 @@ func (r *request) loadLetter(ctx context.Context, l *events.DeadLetter) ([]byte,
 }
 
 // rawLetter answers with the bytes of a dead letter as a file: no browser shows them as a page.
-func (r *request) rawLetter() error {
+func (r letterRequest) rawLetter() error {
 	return r.permitted(r.Context(), func(ctx context.Context) error {
 		l, err := r.letter(ctx)
 		if err != nil {
@@ -367,7 +370,7 @@ func (r *request) rawLetter() error {
 }
 
 // askRequeue answers with the page that asks whether a dead letter is to be requeued.
-func (r *request) askRequeue() error {
+func (r letterRequest) askRequeue() error {
 	var l events.DeadLetter
 	err := r.permitted(r.Context(), func(ctx context.Context) (err error) {
 		l, err = r.letter(ctx)
@@ -390,7 +393,7 @@ func (r *request) askRequeue() error {
 }
 
 // readOnly adds that nothing will happen where the console only reads.
-func (r *request) readOnly(what []string) []string {
+func (r letterRequest) readOnly(what []string) []string {
 	if r.config.Write {
 		return what
 	}
@@ -398,7 +401,7 @@ func (r *request) readOnly(what []string) []string {
 }
 
 // requeue requeues a dead letter.
-func (r *request) requeue() error {
+func (r letterRequest) requeue() error {
 	var l events.DeadLetter
 	var is events.Requeued
 	err := r.change(func(ctx context.Context) (err error) {
@@ -421,7 +424,7 @@ func (r *request) requeue() error {
 
 // requeueable iterates over the selected dead letters that can be requeued, among as many as a page reads. more is set where
 // there are others behind them.
-func (r *request) requeueable(ctx context.Context, q *letterQuery, more *bool) iter.Seq2[events.DeadLetter, error] {
+func (r letterRequest) requeueable(ctx context.Context, q *letterQuery, more *bool) iter.Seq2[events.DeadLetter, error] {
 	return func(yield func(events.DeadLetter, error) bool) {
 		read := 0
 		for l, err := range r.letters(ctx, q, nil, func(error) {}) {
@@ -440,7 +443,7 @@ func (r *request) requeueable(ctx context.Context, q *letterQuery, more *bool) i
 }
 
 // askRequeueAll answers with the page that asks whether all dead letters that are selected are to be requeued.
-func (r *request) askRequeueAll() error {
+func (r letterRequest) askRequeueAll() error {
 	var q letterQuery
 	counts, n, more := letters.Counts{}, 0, false
 	var last streams.Positions
@@ -497,7 +500,7 @@ type outcomeRow struct {
 }
 
 // requeueAll requeues all dead letters that a form selects, up to those that its page counted.
-func (r *request) requeueAll() error {
+func (r letterRequest) requeueAll() error {
 	if err := r.form(); err != nil {
 		return err
 	}

@@ -20,6 +20,9 @@ import (
 	"tributary/pipeline/sessions/summaries"
 )
 
+// overviewRequest is a request of the overview.
+type overviewRequest struct{ *request }
+
 // Limits of the overview: what a page shows, and what it keeps in memory.
 const (
 	maxPeriods = 130 // bars, the latest
@@ -34,7 +37,7 @@ const (
 const unaskedSince = "28d"
 
 // overview answers with the figures of the events that the filter selects. Each is one that stats prints.
-func (r *request) overview() error {
+func (r overviewRequest) overview() error {
 	ctx := r.Context()
 	generation, err := r.generation(ctx)
 	if err != nil {
@@ -127,7 +130,7 @@ var (
 )
 
 // overviewChoice reads the choice of the query. Without one the bars have the cost by model, in periods that suit the range.
-func (r *request) overviewChoice() (overviewChoice, error) {
+func (r overviewRequest) overviewChoice() (overviewChoice, error) {
 	query := r.URL.Query()
 	c := overviewChoice{
 		Figure: cmp.Or(query.Get("figure"), chartFigures[0].name),
@@ -166,7 +169,7 @@ func (c *overviewChoice) dimension() int {
 }
 
 // suitablePeriod returns the period of bars for the range of the filter.
-func (r *request) suitablePeriod() sessions.Dimension {
+func (r overviewRequest) suitablePeriod() sessions.Dimension {
 	until := r.filter.To
 	if until.IsZero() {
 		until = r.now
@@ -205,9 +208,9 @@ type overview struct {
 const others = "\x00"
 
 // newOverview returns a view that has not been read.
-func (r *request) newOverview(choice overviewChoice) (*overview, error) {
+func (r overviewRequest) newOverview(choice overviewChoice) (*overview, error) {
 	f := &r.filter
-	d := &overview{Choice: choice, request: r}
+	d := &overview{Choice: choice, request: r.request}
 	all := f.query()
 	if before, ok := figures.Before(all.Stats, r.now); ok {
 		d.previous, all.Before = &before, &before
@@ -233,7 +236,7 @@ func (r *request) newOverview(choice overviewChoice) (*overview, error) {
 // group returns the bar and the part of it in which a period of a value counts, false for a period that is not shown.
 func (d *overview) group(values []string) ([]string, bool) {
 	if d.series == nil {
-		d.series = d.largest()
+		d.series = largest(d)
 	}
 	oldest := d.byPeriod.Rows[len(d.byPeriod.Rows)-1].Values[0] // of the latest, which come first
 	if values[0] < oldest {
@@ -246,7 +249,7 @@ func (d *overview) group(values []string) ([]string, bool) {
 }
 
 // largest returns the values that are a part of the bars of their own.
-func (d *overview) largest() []string {
+func largest(d *overview) []string {
 	list := []string{}
 	most := maxSeries
 	if len(d.byValue.Rows) > maxSeries {
@@ -458,17 +461,17 @@ func (d *overview) Bars() []bar {
 	}
 	var list []bar
 	for _, period := range withEmpty(d.Choice.Per, periods) {
-		b := bar{Period: period, Total: d.cell(totals[period])}
-		for _, value := range d.seriesValues() {
-			b.Parts = append(b.Parts, d.cell(rows[period][value]))
+		b := bar{Period: period, Total: cellOf(d, totals[period])}
+		for _, value := range seriesValues(d) {
+			b.Parts = append(b.Parts, cellOf(d, rows[period][value]))
 		}
 		list = append(list, b)
 	}
 	return list
 }
 
-// cell returns the figure of a row, which is nil for no events.
-func (d *overview) cell(r *figures.Row) cell {
+// cellOf returns the figure of a row, which is nil for no events.
+func cellOf(d *overview, r *figures.Row) cell {
 	if r == nil {
 		return cell{"", "0"}
 	}
@@ -476,7 +479,7 @@ func (d *overview) cell(r *figures.Row) cell {
 }
 
 // seriesValues returns the values of the parts of a bar, with the others at the end where they have any of the figure.
-func (d *overview) seriesValues() []string {
+func seriesValues(d *overview) []string {
 	figure := figures.FigureOf(d.Choice.Figure)
 	counts := func(r figures.Row) bool {
 		n, _ := figures.Number(figure.Of(&r))
@@ -491,7 +494,7 @@ func (d *overview) seriesValues() []string {
 
 // Series names the parts of a bar.
 func (d *overview) Series() []string {
-	list := d.seriesValues()
+	list := seriesValues(d)
 	for i, value := range list {
 		switch value {
 		case others:

@@ -18,6 +18,9 @@ import (
 	"tributary/pipeline/streams"
 )
 
+// pipelineRequest is a request of the pages of the pipeline and of generations.
+type pipelineRequest struct{ *request }
+
 // How often the broker is examined for the pages that show it, and how often such a page asks whether there is something new.
 const (
 	examineEvery = 3 * time.Second
@@ -157,7 +160,7 @@ func noWorker(err error) error {
 }
 
 // diagnosis returns what doctor says, as it was some seconds ago at most.
-func (r *request) diagnosis(ctx context.Context) (*doctor.Diagnosis, error) {
+func (r pipelineRequest) diagnosis(ctx context.Context) (*doctor.Diagnosis, error) {
 	generation, err := r.generation(ctx)
 	if err != nil {
 		return nil, err
@@ -247,7 +250,7 @@ type readerRow struct {
 }
 
 // examinedOf prepares a diagnosis for the page.
-func (r *request) examinedOf(d *doctor.Diagnosis) *examined {
+func (r pipelineRequest) examinedOf(d *doctor.Diagnosis) *examined {
 	in := func(t time.Time) time.Time {
 		if t.IsZero() {
 			return t
@@ -291,7 +294,7 @@ func (r *request) examinedOf(d *doctor.Diagnosis) *examined {
 }
 
 // addWorkers adds the workers with what they own, and the last error of those that answered.
-func (r *request) addWorkers(x *examined, in func(time.Time) time.Time) {
+func (r pipelineRequest) addWorkers(x *examined, in func(time.Time) time.Time) {
 	d := x.Diagnosis
 	errorOf := func(name string) string {
 		for _, a := range d.Answers {
@@ -326,7 +329,7 @@ func (r *request) addWorkers(x *examined, in func(time.Time) time.Time) {
 }
 
 // readPipeline reads the data of the view. A part that cannot be read is a problem of that part.
-func (r *request) readPipeline(ctx context.Context) *pipelineView {
+func (r pipelineRequest) readPipeline(ctx context.Context) *pipelineView {
 	view := &pipelineView{Sections: pipelineSections}
 	d, err := r.diagnosis(ctx)
 	if err != nil {
@@ -341,14 +344,14 @@ func (r *request) readPipeline(ctx context.Context) *pipelineView {
 }
 
 // pipeline answers with the state of the broker, the workers, the edges and the generations.
-func (r *request) pipeline() error {
+func (r pipelineRequest) pipeline() error {
 	view := r.readPipeline(r.Context())
 	view.Done = r.done()
 	return r.page("pipeline", "Pipeline", view)
 }
 
 // pipelineLive sends the sections of the page that have changed.
-func (r *request) pipelineLive() error {
+func (r pipelineRequest) pipelineLive() error {
 	return r.live(func(ctx context.Context, s *stream) error {
 		tick := time.NewTicker(refreshEvery)
 		defer tick.Stop()

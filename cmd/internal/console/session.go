@@ -18,6 +18,9 @@ import (
 	"tributary/pipeline/sessions/transcript"
 )
 
+// sessionRequest is a request of the pages of a session.
+type sessionRequest struct{ *request }
+
 // A page of a session has whole turns, up to pageEvents events, or a part of a longer one. Which events are on a page
 // depends on the prompts before them alone, so that the address of a page stays while the session grows.
 const (
@@ -151,7 +154,7 @@ func pageStarts(turns []turnStart, last uint64) []uint64 {
 }
 
 // session answers with a page of the conversation of a session.
-func (r *request) session() error {
+func (r sessionRequest) session() error {
 	ctx := r.Context()
 	id, err := r.sessionID()
 	if err != nil {
@@ -165,7 +168,7 @@ func (r *request) session() error {
 	if err != nil {
 		return err
 	}
-	turns, err := turnStarts(ctx, r, generation, id)
+	turns, err := turnStarts(ctx, r.request, generation, id)
 	if err != nil {
 		return err
 	}
@@ -206,7 +209,7 @@ func (r *request) session() error {
 }
 
 // heading reads what a session is. The problem of a session without events is that there is none.
-func (r *request) heading(ctx context.Context, generation string, id events.SessionID) (*sessionHeading, error) {
+func (r sessionRequest) heading(ctx context.Context, generation string, id events.SessionID) (*sessionHeading, error) {
 	view, err := summaries.Open(ctx, r.config.JetStream, generation, func(error) {}) // the page that has the event counts it
 	if err != nil {
 		return nil, err
@@ -221,7 +224,7 @@ func (r *request) heading(ctx context.Context, generation string, id events.Sess
 	}
 	h.FirstSeen, h.LastSeen = h.FirstSeen.In(r.filter.Zone), h.LastSeen.In(r.filter.Zone)
 	h.Write = r.config.Write
-	h.setTitle(ctx, r)
+	h.setTitle(ctx, r.request)
 	h.Name = cmp.Or(terminal.OneLine(h.Title), terminal.OneLine(id.Session))
 	models := map[string]*sessions.Billed{}
 	for _, m := range h.Models {
@@ -253,7 +256,7 @@ func (h *sessionHeading) setTitle(ctx context.Context, r *request) {
 }
 
 // costOf returns what tokens cost, empty if none of them has a price.
-func (r *request) costOf(models map[string]*sessions.Billed) string {
+func (r sessionRequest) costOf(models map[string]*sessions.Billed) string {
 	c := r.config.Pricing.Cost(models)
 	if !c.Priced || len(models) == 0 {
 		return ""
@@ -280,13 +283,13 @@ func pageAt(starts []uint64, sequence uint64) int {
 }
 
 // readPage reads the page that begins at a sequence.
-func (r *request) readPage(ctx context.Context, p *sessionPage, generation string, turns []turnStart, starts []uint64, from uint64) error {
+func (r sessionRequest) readPage(ctx context.Context, p *sessionPage, generation string, turns []turnStart, starts []uint64, from uint64) error {
 	n := pageAt(starts, from)
 	end := p.Sequence + 1 // the first sequence of the next page
 	if n+1 < len(starts) {
 		end = starts[n+1]
 	}
-	w := newWindow(r, generation, p.id, from, end)
+	w := newWindow(r.request, generation, p.id, from, end)
 	if before := turnsBefore(turns, from); before > 0 {
 		w.begin(turns[before-1])
 	}
@@ -313,7 +316,7 @@ func (r *request) readPage(ctx context.Context, p *sessionPage, generation strin
 }
 
 // fillPage makes the turns of the page.
-func (r *request) fillPage(p *sessionPage, w *window, t *transcript.Transcript, turns []turnStart) error {
+func (r sessionRequest) fillPage(p *sessionPage, w *window, t *transcript.Transcript, turns []turnStart) error {
 	before := turnsBefore(turns, p.From)
 	traces := w.traces(turns)
 	c := &conversationPage{session: p.id, zone: r.filter.Zone, left: shownTogether, calls: w.byCall, shown: map[uint64]bool{}, goesOn: w.last < p.Sequence}

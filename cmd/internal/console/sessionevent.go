@@ -61,7 +61,7 @@ type neighbour struct {
 }
 
 // findEvent finds the event that the address names.
-func (r *request) findEvent(ctx context.Context) (generation string, e events.Event, err error) {
+func (r sessionRequest) findEvent(ctx context.Context) (generation string, e events.Event, err error) {
 	id, err := r.sessionID()
 	if err != nil {
 		return "", e, err
@@ -81,7 +81,7 @@ func (r *request) findEvent(ctx context.Context) (generation string, e events.Ev
 }
 
 // event answers with the page of one event, or with the part of it that a script shows beside the conversation.
-func (r *request) event() error {
+func (r sessionRequest) event() error {
 	ctx := r.Context()
 	generation, e, err := r.findEvent(ctx)
 	if err != nil {
@@ -97,7 +97,7 @@ func (r *request) event() error {
 	}
 	texts := &conversationPage{left: 8 * shownWhole}
 	p.Text = texts.text(orZero(e.Text), shownWhole, p.Address+"/text")
-	p.loadRaw(r, &e, texts)
+	p.loadRaw(r.request, &e, texts)
 	slim := e.AgentEventV1
 	slim.Raw = nil // which is beside it
 	data, err := json.Marshal(&slim, jsontext.AllowInvalidUTF8(true))
@@ -112,10 +112,10 @@ func (r *request) event() error {
 		}
 		return r.json(map[string]string{"html": html})
 	}
-	if err := p.readNeighbours(ctx, r, generation, &e); err != nil {
+	if err := p.readNeighbours(ctx, r.request, generation, &e); err != nil {
 		return err
 	}
-	if err := p.readSpan(ctx, r, generation, &e); err != nil {
+	if err := p.readSpan(ctx, r.request, generation, &e); err != nil {
 		return err
 	}
 	return r.page("event", "Event "+strconv.FormatUint(e.Sequence, 10), p)
@@ -247,7 +247,7 @@ func callOf(s *genai.Span) string {
 }
 
 // eventPart answers with the whole text, the JSON or the raw record of an event. A browser shows it as text, whatever it is.
-func (r *request) eventPart() error {
+func (r sessionRequest) eventPart() error {
 	ctx := r.Context()
 	_, e, err := r.findEvent(ctx)
 	if err != nil {
@@ -281,7 +281,7 @@ func (r *request) eventPart() error {
 }
 
 // plain answers with bytes of a log, which no browser takes for anything but text.
-func (r *request) plain(data []byte) error {
+func (r sessionRequest) plain(data []byte) error {
 	h := r.w.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	h.Set("Content-Security-Policy", "default-src 'none'; sandbox; frame-ancestors 'none'")

@@ -17,7 +17,7 @@ const sessionPace = time.Second
 
 // sessionLive answers with a stream that says when a session has events behind a sequence: "more" with the sequence of the
 // last one, and "other" when another generation has become the live one, in which the events have other sequences.
-func (r *request) sessionLive() error {
+func (r sessionRequest) sessionLive() error {
 	id, err := r.sessionID()
 	if err != nil {
 		return err
@@ -44,7 +44,7 @@ func (r *request) sessionLive() error {
 }
 
 // followSession sends "more" when events arrive behind a sequence, at most once in [sessionPace].
-func (r *request) followSession(ctx context.Context, s *stream, generation string, id events.SessionID, after uint64) error {
+func (r sessionRequest) followSession(ctx context.Context, s *stream, generation string, id events.SessionID, after uint64) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	q := events.Query{Source: id.Source, Session: id.Session, Follow: true, Last: 1}

@@ -79,7 +79,7 @@ func cutLine(text string) string {
 }
 
 // outline answers with the turns, the tools, the errors and the edits of a whole session.
-func (r *request) outline() error {
+func (r sessionRequest) outline() error {
 	ctx := r.Context()
 	id, err := r.sessionID()
 	if err != nil {

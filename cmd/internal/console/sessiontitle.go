@@ -14,6 +14,9 @@ import (
 	set "tributary/pipeline/sessions/titles"
 )
 
+// titleRequest is a request of the forms of titles and pins.
+type titleRequest struct{ *request }
+
 // The session service of the workers changes titles and pins. A form names the version of title and pin that the person has
 // seen, so that nobody replaces what another person has set meanwhile without having seen it.
 
@@ -31,7 +34,7 @@ type titleForm struct {
 }
 
 // askTitle answers with the page that asks for a title and a pin.
-func (r *request) askTitle() error {
+func (r titleRequest) askTitle() error {
 	if !r.config.Write {
 		return errReadOnly()
 	}
@@ -43,7 +46,7 @@ func (r *request) askTitle() error {
 }
 
 // titlePage answers with the page of titleForm. title is what a person has written already, nil for nothing.
-func (r *request) titlePage(id events.SessionID, status int, back string, title *string) error {
+func (r titleRequest) titlePage(id events.SessionID, status int, back string, title *string) error {
 	f := titleForm{Session: id, Path: sessionPath(id.Source, id.Session), Back: local(cmp.Or(back, "/sessions")), Conflict: status == http.StatusConflict}
 	if err := r.askService("get", metadata.Request{}, id, &f.Stored); err != nil {
 		return err
@@ -61,7 +64,7 @@ func (r *request) titlePage(id events.SessionID, status int, back string, title 
 }
 
 // setTitle answers the form of a title.
-func (r *request) setTitle() error {
+func (r titleRequest) setTitle() error {
 	title := strings.TrimSpace(r.PostFormValue("title"))
 	if title == "" {
 		return invalid("a title needs a letter at least", "go back and write one")
@@ -70,7 +73,7 @@ func (r *request) setTitle() error {
 }
 
 // setPin answers the form of a pin.
-func (r *request) setPin() error {
+func (r titleRequest) setPin() error {
 	pinned, err := strconv.ParseBool(r.PostFormValue("pinned"))
 	if err != nil {
 		return invalid("the form does not say whether the session is to be pinned", "load the page again")
@@ -79,7 +82,7 @@ func (r *request) setPin() error {
 }
 
 // changeMetadata changes title or pin, and goes back to the page that asked.
-func (r *request) changeMetadata(endpoint string, change metadata.Request) error {
+func (r titleRequest) changeMetadata(endpoint string, change metadata.Request) error {
 	id, err := r.sessionID()
 	if err != nil {
 		return err
@@ -105,7 +108,7 @@ func (r *request) changeMetadata(endpoint string, change metadata.Request) error
 }
 
 // askService asks an endpoint of the session service about a session.
-func (r *request) askService(endpoint string, q metadata.Request, id events.SessionID, answer any) error {
+func (r titleRequest) askService(endpoint string, q metadata.Request, id events.SessionID, answer any) error {
 	q.Source, q.SessionID = id.Source, id.Session
 	err := metadata.Ask(r.Context(), r.config.JetStream.Conn(), endpoint, q, answer)
 	switch {
@@ -118,7 +121,7 @@ func (r *request) askService(endpoint string, q metadata.Request, id events.Sess
 }
 
 // awaitShown waits until the list shows a version of title and pin, if it is in memory and shows the session at all.
-func (r *request) awaitShown(id events.SessionID, version uint64) {
+func (r titleRequest) awaitShown(id events.SessionID, version uint64) {
 	if r.index.Dropped() {
 		return
 	}
