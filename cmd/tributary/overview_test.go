@@ -2,14 +2,12 @@ package main
 
 import (
 	"html"
-	"io/fs"
 	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -26,20 +24,8 @@ import (
 // TestOverviewHasTheFiguresOfStats compares the overview of the console with stats, over the samples.
 func TestOverviewHasTheFiguresOfStats(t *testing.T) {
 	t.Parallel()
-	logs := t.TempDir()
-	if _, err := copySamples(logs); err != nil {
-		t.Fatal(err)
-	}
 	fleet := newFleet(t)
-	err := filepath.WalkDir(logs, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() {
-			fleet.ship(t, "--identity", "plain", path) // one after the other: a session of two files has one order
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fleet.shipSamples(t, "--identity", "plain")
 	fleet.ship(t, "--identity", "plain", "testdata/questions/till.jsonl", "testdata/questions/tax.jsonl", "testdata/questions/stock.jsonl")
 	fleet.settle(t)
 	compareOverview(t, fleet)
@@ -96,10 +82,10 @@ func compareOverview(t *testing.T, fleet *fleet) {
 	}
 }
 
-// compareOverviewOf compares the page of a query, and returns how many figures it has compared.
-func compareOverviewOf(t *testing.T, fleet *fleet, page http.Handler, query string) (compared int) {
+// pageOf returns the page of the console at a path with a query, and the query.
+func pageOf(t *testing.T, page http.Handler, path, query string) (body string, of url.Values) {
 	t.Helper()
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/?"+query, http.NoBody)
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path+"?"+query, http.NoBody)
 	r.Host = "localhost:8423"
 	w := httptest.NewRecorder()
 	page.ServeHTTP(w, r)
@@ -110,6 +96,23 @@ func compareOverviewOf(t *testing.T, fleet *fleet, page http.Handler, query stri
 	if err != nil {
 		t.Fatal(err)
 	}
+	return w.Body.String(), of
+}
+
+// filtersOf returns the filters of a query as flags of stats.
+func filtersOf(of url.Values) (flags []string) {
+	for _, name := range []string{"source", "project", "repo", "branch", "host", "user", "model", "since", "until"} {
+		if value := of.Get(name); value != "" {
+			flags = append(flags, "--"+name, value)
+		}
+	}
+	return flags
+}
+
+// compareOverviewOf compares the page of a query, and returns how many figures it has compared.
+func compareOverviewOf(t *testing.T, fleet *fleet, page http.Handler, query string) (compared int) {
+	t.Helper()
+	body, of := pageOf(t, page, "/", query)
 	choice := func(name, fallback string) string {
 		if value := of.Get(name); value != "" {
 			return value
@@ -117,31 +120,27 @@ func compareOverviewOf(t *testing.T, fleet *fleet, page http.Handler, query stri
 		return fallback
 	}
 	args := []string{"--tz", choice("tz", "UTC")}
-	for _, name := range []string{"source", "project", "repo", "branch", "host", "user", "model", "since", "until"} {
-		if value := of.Get(name); value != "" {
-			args = append(args, "--"+name, value)
-		}
-	}
+	args = append(args, filtersOf(of)...)
 	everything := []string{"--by", ""}
 	if of.Get("since") != "" {
 		everything = append(everything, "--compare", "previous")
 	}
 	all := fleet.stats(t, slices.Concat(everything, args)...)[""]
-	if strings.Contains(w.Body.String(), "No events are selected") {
+	if strings.Contains(body, "No events are selected") {
 		if len(all) > 0 {
 			t.Errorf("%s: the page has no figure, stats prints %v", query, all)
 		}
 		return 1
 	}
 	figure, by := choice("figure", "cost_usd"), choice("by", "model")
-	per := regexp.MustCompile(`<th scope="col">(hour|day|week|month)</th>`).FindStringSubmatch(w.Body.String())[1]
+	per := regexp.MustCompile(`<th scope="col">(hour|day|week|month)</th>`).FindStringSubmatch(body)[1]
 	same := func(what, got string, want jsontext.Value) {
 		compared++
 		if got != string(want) {
 			t.Errorf("%s: %s is %s, stats prints %s", query, what, got, want)
 		}
 	}
-	tiles, rest, _ := strings.Cut(w.Body.String(), "</ul>\n\n<section")
+	tiles, rest, _ := strings.Cut(body, "</ul>\n\n<section")
 	bars, values, _ := strings.Cut(rest, `id="values-table"`)
 
 	// The tiles: one row of everything.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,20 +49,8 @@ func TestEverydayQuestions(t *testing.T) {
 	if testing.Short() {
 		t.Skip("may install DuckDB")
 	}
-	logs := t.TempDir()
-	if _, err := copySamples(logs); err != nil {
-		t.Fatal(err)
-	}
 	fleet := newFleet(t)
-	err := filepath.WalkDir(logs, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() {
-			fleet.ship(t, "--labels", "team=garden", path) // one after the other: a session of two files has one order
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fleet.shipSamples(t, "--labels", "team=garden")
 	fleet.ship(t, "--identity", "plain", "--labels", "team=payments", "testdata/questions/till.jsonl", "testdata/questions/tax.jsonl", "testdata/questions/stock.jsonl")
 	fleet.settle(t)
 	var b strings.Builder
@@ -138,6 +127,24 @@ func (f *fleet) ship(t *testing.T, args ...string) {
 	p := start(t, f.home, f.url, append([]string{"ship", "--once"}, args...)...)
 	if code := p.wait(); code != 0 {
 		t.Fatalf("ship %v: exit code %d\n%s", args, code, &p.stderr)
+	}
+}
+
+// shipSamples ships the built-in samples, one after the other: a session of two files has one order.
+func (f *fleet) shipSamples(t *testing.T, args ...string) {
+	t.Helper()
+	logs := t.TempDir()
+	if _, err := copySamples(logs); err != nil {
+		t.Fatal(err)
+	}
+	err := filepath.WalkDir(logs, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			f.ship(t, append(slices.Clone(args), path)...)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

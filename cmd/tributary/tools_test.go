@@ -1,10 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"html"
 	"net/http"
-	"net/http/httptest"
-	"net/url"
 	"regexp"
 	"strings"
 	"testing"
@@ -22,26 +21,11 @@ var (
 // compareToolsOf compares the tools of the console with stats --by tool, and returns how many figures it has compared.
 func compareToolsOf(t *testing.T, fleet *fleet, page http.Handler, query string) (compared int) {
 	t.Helper()
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/tools?"+query, http.NoBody)
-	r.Host = "localhost:8423"
-	w := httptest.NewRecorder()
-	page.ServeHTTP(w, r)
-	if w.Code != http.StatusOK {
-		t.Fatalf("%s: status %d: %.500s", query, w.Code, w.Body)
-	}
-	of, err := url.ParseQuery(query)
-	if err != nil {
-		t.Fatal(err)
-	}
-	args := []string{"--by", "tool", "--tz", "UTC"}
-	for _, name := range []string{"source", "project", "repo", "branch", "host", "user", "model", "since", "until", "tz"} {
-		if value := of.Get(name); value != "" {
-			args = append(args, "--"+name, value)
-		}
-	}
+	body, of := pageOf(t, page, "/tools", query)
+	args := append([]string{"--by", "tool", "--tz", cmp.Or(of.Get("tz"), "UTC")}, filtersOf(of)...)
 	want := fleet.stats(t, args...)
 	delete(want, "") // what is no call
-	for _, row := range rowOfPage.FindAllStringSubmatch(w.Body.String(), -1) {
+	for _, row := range rowOfPage.FindAllStringSubmatch(body, -1) {
 		tool := html.UnescapeString(row[1])
 		for _, cell := range cellOfPage.FindAllStringSubmatch(row[2], -1) {
 			compared++
@@ -58,7 +42,7 @@ func compareToolsOf(t *testing.T, fleet *fleet, page http.Handler, query string)
 		return compared
 	}
 	errors := 0.0
-	_, list, _ := strings.Cut(w.Body.String(), `id="errors"`)
+	_, list, _ := strings.Cut(body, `id="errors"`)
 	for _, cell := range countOfPage.FindAllStringSubmatch(list, -1) {
 		errors += number(t, jsontext.Value(strings.ReplaceAll(cell[1], ",", "")))
 	}

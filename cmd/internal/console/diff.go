@@ -16,7 +16,7 @@ import (
 // Limits of a comparison. One is made at a time: it takes up to a hundred megabytes of memory, and temporary files for the rest.
 const (
 	comparisonLimit    = 10 * time.Minute
-	comparisonKept     = time.Minute // who asks for the same again gets the same
+	comparisonKept     = time.Minute // for how long a finished comparison answers further requests for the same two generations
 	comparisonExamples = 3           // of each kind
 	comparisonBytes    = 16 << 20    // of the events of examples
 	comparisonValue    = 200         // bytes of a value of an example that are shown

@@ -27,7 +27,7 @@ type Guard struct {
 	Addresses bool
 	// Token lets in who knows it; empty for nobody.
 	Token string
-	// Header is the name of the header in which a proxy names its user, and lets in who has one; empty for nobody. It counts
+	// Header is the name of the header in which a proxy names its user: a request with it is let in; empty for none. It counts
 	// in requests from Proxies alone; nil is loopback.
 	Header  string
 	Proxies []netip.Prefix

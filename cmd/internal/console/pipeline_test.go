@@ -442,12 +442,12 @@ func TestGenerationsAreCompared(t *testing.T) {
 	})
 }
 
-// TestOneRequestReadsForAll: who asks meanwhile waits, and gets what the first one has read.
+// TestOneRequestReadsForAll has requests that arrive while another one reads: they wait, and get what it has read.
 func TestOneRequestReadsForAll(t *testing.T) {
 	t.Parallel()
 	s := newShared[int]()
 	reading, release, waits := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	reads := 0 // only who has the turn counts
+	reads := 0 // changed by the request that reads; the others wait
 	read := func(context.Context) (int, error) {
 		if reads++; reads == 1 {
 			close(reading)

@@ -153,18 +153,22 @@ func pageStarts(turns []turnStart, last uint64) []uint64 {
 	return starts
 }
 
+// opened returns the session of the address, with its heading, and the generation that has it.
+func (r sessionRequest) opened(ctx context.Context) (generation string, id events.SessionID, heading *sessionHeading, err error) {
+	if id, err = r.sessionID(); err != nil {
+		return "", id, nil, err
+	}
+	if generation, err = r.generation(ctx); err != nil {
+		return "", id, nil, err
+	}
+	heading, err = r.heading(ctx, generation, id)
+	return generation, id, heading, err
+}
+
 // session answers with a page of the conversation of a session.
 func (r sessionRequest) session() error {
 	ctx := r.Context()
-	id, err := r.sessionID()
-	if err != nil {
-		return err
-	}
-	generation, err := r.generation(ctx)
-	if err != nil {
-		return err
-	}
-	heading, err := r.heading(ctx, generation, id)
+	generation, id, heading, err := r.opened(ctx)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// sessionPace is how often a page that follows a session is told that there is more.
+// sessionPace is the shortest time between two messages to a page that a session has further events.
 const sessionPace = time.Second
 
 // sessionLive answers with a stream that says when a session has events behind a sequence: "more" with the sequence of the

@@ -81,15 +81,7 @@ func cutLine(text string) string {
 // outline answers with the turns, the tools, the errors and the edits of a whole session.
 func (r sessionRequest) outline() error {
 	ctx := r.Context()
-	id, err := r.sessionID()
-	if err != nil {
-		return err
-	}
-	generation, err := r.generation(ctx)
-	if err != nil {
-		return err
-	}
-	heading, err := r.heading(ctx, generation, id)
+	generation, id, heading, err := r.opened(ctx)
 	if err != nil {
 		return err
 	}
