@@ -54,6 +54,7 @@ type deadLetter struct {
 type content struct {
 	cell        int  // that is being read
 	killed      bool // as in [Expectation]
+	kept        int  // as in [Report]
 	events      map[sessionID][]event
 	deadLetters map[uint64][]deadLetter // by cell and raw sequence, see [streams.PlaceOf]
 	states      map[sessionID][]byte
@@ -175,8 +176,11 @@ func (c *content) read(m jetstream.Msg, sequence uint64) error {
 			return err
 		}
 		id := sessionID{s.Source(), s.ID()}
-		if old, ok := c.wholes[subject]; ok && !c.killed { // else the one that was stored last counts
-			return fmt.Errorf("second state of a session: the first is message %d", old.sequence)
+		if old, ok := c.wholes[subject]; ok {
+			if !c.killed || m.Headers().Get(jetstream.MsgRollup) != jetstream.MsgRollupSubject {
+				return fmt.Errorf("second state of a session: the first is message %d", old.sequence)
+			}
+			c.kept++
 		}
 		c.wholes[subject] = stateMessage{sequence, m.Data()}
 		c.subjects[id] = subject

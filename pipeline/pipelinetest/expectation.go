@@ -31,8 +31,8 @@ type Expectation struct {
 	Crashed []uint64
 	// Departed are records that were done and that the raw stream has no more; nil for none.
 	Departed *Departed
-	// Killed states that a server was killed: one that dies between a message and its rollup keeps the state that the
-	// message has replaced.
+	// Killed says that a server was killed. One that dies between storing a state and removing the state before it
+	// keeps both; the last one counts, if it asks the server to remove the others.
 	Killed bool
 }
 
@@ -45,6 +45,7 @@ type Report struct {
 	States           int // session states that differ
 	Changed          int // sessions whose state is a whole and its change
 	Archived         int // sessions whose state is in an archive
+	Kept             int // states that a killed server has not removed, see [Expectation]
 
 	Problems []string // the first problems of any kind
 	More     int      // number of problems beyond those
@@ -88,6 +89,7 @@ func (x Expectation) Compare(ctx context.Context, js jetstream.JetStream) (*Repo
 	if r.Changed, r.Archived, err = have.addStates(); err != nil {
 		return nil, fmt.Errorf("read generation: %w", err)
 	}
+	r.Kept = have.kept
 	want.compareEvents(have, r)
 	want.compareDeadLetters(have, r)
 	want.compareStates(have, r)

@@ -84,6 +84,7 @@ type tally struct {
 	torn                                   int // batches of which the server had stored a part
 	archived                               int // sessions in archives, over all comparisons
 	changed                                int // sessions of which a change is stored, over all comparisons
+	kept                                   int // states that killed servers have not removed, over all comparisons
 	faults                                 map[string]int
 	recovery                               time.Duration // the longest from the end of a fault until everything was done that was shipped by then
 	slowest                                string        // the kind of that fault
@@ -119,6 +120,7 @@ func (a *tally) add(b *tally) {
 	a.torn += b.torn
 	a.archived += b.archived
 	a.changed += b.changed
+	a.kept += b.kept
 	for kind, n := range b.faults {
 		a.faults[kind] += n
 	}
@@ -131,8 +133,8 @@ func (a *tally) String() string {
 	for _, n := range a.faults {
 		faults += n
 	}
-	fmt.Fprintf(&b, "%d runs, %d failed, %d records (%d in the raw stream), %d events, %d faults, %d comparisons; missing %d, doubled %d, out of order %d, wrong states %d; %d torn batches, %d states with a change, %d in archives",
-		a.runs, a.failed, a.shipped, a.records, a.events, faults, a.comparisons, a.missing, a.doubled, a.outOfOrder, a.states, a.torn, a.changed, a.archived)
+	fmt.Fprintf(&b, "%d runs, %d failed, %d records (%d in the raw stream), %d events, %d faults, %d comparisons; missing %d, doubled %d, out of order %d, wrong states %d; %d torn batches, %d states with a change, %d in archives, %d that killed servers kept",
+		a.runs, a.failed, a.shipped, a.records, a.events, faults, a.comparisons, a.missing, a.doubled, a.outOfOrder, a.states, a.torn, a.changed, a.archived, a.kept)
 	fmt.Fprintf(&b, "\n\tlongest recovery %v, from: %s", a.recovery.Round(time.Millisecond), a.slowest)
 	for _, kind := range slices.Sorted(maps.Keys(a.faults)) {
 		fmt.Fprintf(&b, "\n\t%4d %s", a.faults[kind], kind)
@@ -377,6 +379,7 @@ func (r *faultRun) compare() *pipelinetest.Report {
 	r.tally.states += report.States
 	r.tally.archived += report.Archived
 	r.tally.changed += report.Changed
+	r.tally.kept += report.Kept
 	return report
 }
 
