@@ -11,6 +11,7 @@ require (
 	github.com/prometheus/common v0.71.0
 	github.com/prometheus/prometheus v0.307.3
 	github.com/stretchr/testify v1.12.1
+	golang.org/x/sys v0.48.0
 	helm.sh/helm/v3 v3.20.2
 	k8s.io/api v0.35.2
 	sigs.k8s.io/yaml v1.6.0
@@ -173,7 +174,6 @@ require (
 	golang.org/x/net v0.59.0 // indirect
 	golang.org/x/oauth2 v0.36.0 // indirect
 	golang.org/x/sync v0.23.0 // indirect
-	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/term v0.46.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
 	golang.org/x/time v0.16.0 // indirect

@@ -1,0 +1,160 @@
+package pages
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// rootVariable has the folder that becomes the root, in the environment of its first process.
+const rootVariable = "PAGES_ROOT"
+
+// ownRoot starts a process that may prepare a root of its own. A user who is not root is root there, and has no other
+// users.
+func ownRoot() *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS,
+		Pdeathsig:  syscall.SIGKILL,
+	}
+	if os.Getuid() != 0 {
+		attr.Cloneflags |= syscall.CLONE_NEWUSER
+		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
+		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
+	}
+	return attr
+}
+
+// etc are the files that programs of a fresh system expect.
+var etc = map[string]string{
+	"passwd":        "root:x:0:0::/root:/bin/bash\nnobody:x:65534:65534::/nonexistent:/usr/sbin/nologin\n",
+	"group":         "root:x:0:\nnogroup:x:65534:\n",
+	"hosts":         "127.0.0.1 localhost host\n::1 localhost\n",
+	"nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+}
+
+// copied are files of the host without which its programs do not run.
+var copied = []string{"/etc/ld.so.cache", "/etc/ssl/openssl.cnf", "/etc/login.defs"}
+
+// enter makes the folder of rootVariable the root of this process, and becomes the bash that runs the script.
+func enter() error {
+	root := os.Getenv(rootVariable)
+	for _, folder := range []string{"usr", ".local", "dev", "proc", "sys", "etc/ssl", "etc/alternatives", "tmp", "root/go/bin", "src", "run", "var/lib", "var/log", ".old"} {
+		if err := os.MkdirAll(filepath.Join(root, folder), 0o755); err != nil {
+			return err
+		}
+	}
+	if err := os.Chmod(filepath.Join(root, "tmp"), fs.ModeSticky|0o777); err != nil {
+		return err
+	}
+	if err := os.Chmod(root, 0o755); err != nil {
+		return err
+	}
+	for _, link := range []string{"bin", "sbin", "lib", "lib64"} {
+		if err := os.Symlink("usr/"+link, filepath.Join(root, link)); err != nil {
+			return err
+		}
+	}
+	if err := writeEtc(filepath.Join(root, "etc")); err != nil {
+		return err
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("mount /: %w", err)
+	}
+	for _, m := range []struct {
+		from, to string
+		readOnly bool
+	}{
+		{root, "", false},
+		{"/usr", "usr", true},
+		{filepath.Join(root, ".local"), "usr/local", false},
+		{"/dev", "dev", false},
+		{"/sys", "sys", false},
+		{os.Getenv("PAGES_SOURCE"), "src", true},
+		{os.Getenv("PAGES_PROGRAMS"), "root/go/bin", true},
+	} {
+		to := filepath.Join(root, m.to)
+		if err := unix.Mount(m.from, to, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+			return fmt.Errorf("mount %s: %w", to, err)
+		}
+		if m.readOnly {
+			if err := unix.Mount("", to, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+				return fmt.Errorf("mount %s read-only: %w", to, err)
+			}
+		}
+	}
+	if err := unix.Mount("proc", filepath.Join(root, "proc"), "proc", 0, ""); err != nil {
+		return fmt.Errorf("mount /proc: %w", err)
+	}
+	if err := unix.PivotRoot(root, filepath.Join(root, ".old")); err != nil {
+		return fmt.Errorf("change the root: %w", err)
+	}
+	if err := unix.Unmount("/.old", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("unmount the old root: %w", err)
+	}
+	if err := os.Chdir("/root"); err != nil {
+		return err
+	}
+	if err := unix.Sethostname([]byte("host")); err != nil {
+		return fmt.Errorf("name the host: %w", err)
+	}
+	if err := loopback(); err != nil {
+		return fmt.Errorf("start the network: %w", err)
+	}
+	env := []string{
+		"HOME=/root", "USER=root", "LANG=C.UTF-8", "LONG=" + os.Getenv("LONG"),
+		"PATH=/usr/local/bin:/root/go/bin:/usr/sbin:/usr/bin",
+	}
+	const folder = "/src/deploy/checks/pages/"
+	return syscall.Exec("/bin/bash", []string{"bash", "-c", `. "$0"; . "$1"; finish`, folder + "frame.bash", folder + os.Getenv("SCRIPT")}, env)
+}
+
+// writeEtc writes the files of /etc.
+func writeEtc(folder string) error {
+	for name, text := range etc {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	for _, path := range copied {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // the host does without
+		}
+		if err := os.WriteFile(filepath.Join(folder, path[len("/etc/"):]), text, 0o644); err != nil {
+			return err
+		}
+	}
+	links, err := os.ReadDir("/etc/alternatives")
+	if err != nil {
+		return nil // only Debian and its relatives have them
+	}
+	for _, link := range links {
+		target, err := os.Readlink("/etc/alternatives/" + link.Name())
+		if err != nil {
+			continue // a file of another kind
+		}
+		if err := os.Symlink(target, filepath.Join(folder, "alternatives", link.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// loopback makes 127.0.0.1 an address of the new network.
+func loopback() error {
+	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(socket)
+	request, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	request.SetUint16(unix.IFF_UP)
+	return unix.IoctlIfreq(socket, unix.SIOCSIFFLAGS, request)
+}
