@@ -143,7 +143,7 @@ func consume() {
 	}
 }
 
-// nodeOf returns a process of the consumer in Node of the page of subscribe, whose events are those that it has printed since
+// nodeOf returns a process of the consumer in Node of the package subscribe, whose events are those that it has printed since
 // it began again; nil without Node.
 func nodeOf(t *testing.T, home, url string) *follower {
 	t.Helper()
@@ -154,13 +154,12 @@ func nodeOf(t *testing.T, home, url string) *follower {
 	if node == "" {
 		return nil
 	}
-	page, err := os.ReadFile(filepath.Join("..", "..", "pipeline", "subscribe", "README.md"))
+	code, err := os.ReadFile(filepath.Join("..", "..", "pipeline", "subscribe", "consumer.mjs"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	code := regexp.MustCompile("(?s)<!-- node -->\n```js\n(.*?)```").FindSubmatch(page)
 	script := filepath.Join(home, "node", "consumer.mjs")
-	write(t, script, string(code[1]))
+	write(t, script, string(code))
 	if err := os.Symlink(filepath.Join(packages, "node_modules"), filepath.Join(home, "node", "node_modules")); err != nil {
 		t.Fatal(err)
 	}

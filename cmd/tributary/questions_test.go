@@ -164,7 +164,7 @@ func (f *fleet) run(t *testing.T, args ...string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// ask exports the events, and returns the answers to the statements of the page of SQL, by their names: a row a line.
+// ask exports the events, and returns the answers to the questions in SQL, by their names: a row a line.
 func (f *fleet) ask(t *testing.T) map[string]string {
 	t.Helper()
 	const export = "../../pipeline/export"

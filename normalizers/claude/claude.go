@@ -138,8 +138,7 @@ const syntheticModel = "<synthetic>"
 // the session has emitted all of its events before.
 func (c *mapper) skipReason() core.SkipReason { return cmp.Or(c.skip, core.SkipDuplicate) }
 
-// record calls the function that emits the events of this type of record (README.md,
-// Records).
+// record calls the function that emits the events of this type of record.
 func (c *mapper) record() {
 	switch c.Type {
 	// Of a transcript.

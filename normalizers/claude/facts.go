@@ -10,7 +10,7 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// What some records state of themselves is in the metadata of their event (README.md, Facts). The
+// What some records state of themselves is in the metadata of their event. The
 // types here are those of the schema of the event.
 
 // maxListed is how many entries of a list in a fact an event has.

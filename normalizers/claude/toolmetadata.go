@@ -12,7 +12,7 @@ import (
 )
 
 // toolMetadata returns the structured result of a call in the shape that OpenCode gives
-// the result of the same tool, in the profile of the session (README.md, Tool metadata). It
+// the result of the same tool, in the profile of the session. It
 // is nil for a tool without a shape, and where a result lacks what its shape needs. It
 // depends on the arguments and on source, id and profile of the session alone.
 func toolMetadata(s *core.Session, callID string, call core.Call, r *structuredResult) jsontext.Value {

@@ -7,7 +7,7 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// What some records state of themselves is in the metadata of their event (README.md, Facts). The
+// What some records state of themselves is in the metadata of their event. The
 // types here are those of the schema of the event.
 
 // turnFact is how long a turn took.

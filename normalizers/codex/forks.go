@@ -13,7 +13,20 @@ import (
 )
 
 // The rollout of a fork or of a subagent may begin with a copy of its parent's history. This
-// file decides where the copy begins and ends (README.md, Forks and subagents).
+// file decides where the copy begins and ends. All of it has the time of the fork, so other members
+// decide:
+//
+//   - A session is a fork by forked_from_id, source.subagent.thread_spawn or a history_base of
+//     another thread.
+//   - subagent_history_start_ordinal and history_base.end_ordinal_exclusive state where the copy
+//     ends; it begins behind the session_meta of the fork. Else it begins with the session_meta of
+//     another id that follows before any turn; in a file that goes on from that of another session,
+//     behind the session_meta of the fork.
+//   - Else it ends with the first turn that is the fork's own ([fork.ownTurn]), with a turn that states
+//     neither id nor time unless turns before it stated when they began, or with a
+//     token_usage_record of its thread_id.
+//
+// Copied token_counts set the running total.
 
 // fork is what is known of copied history.
 type fork struct {

@@ -10,7 +10,7 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// What some records state of themselves is in the metadata of their event (README.md, Facts). The
+// What some records state of themselves is in the metadata of their event. The
 // types here are those of the schema of the event.
 
 // hookFact is a hook that ran. Its error is no metadata.error: the turn has not failed.

@@ -75,7 +75,7 @@ func BenchmarkExport(b *testing.B) {
 	}
 }
 
-// BenchmarkQuestions asks the questions of sql.md, whose times are the metrics.
+// BenchmarkQuestions asks the questions of questions.sql, whose times are the metrics.
 //
 //	go test ./pipeline/export -run '^$' -bench Questions -benchtime 10x
 func BenchmarkQuestions(b *testing.B) {

@@ -30,10 +30,10 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// question is a query of sql.md.
+// question is a query of questions.sql.
 type question = pipelinetest.Statement
 
-// questions returns the queries of sql.md.
+// questions returns the queries of questions.sql.
 func questions(tb testing.TB) []question {
 	tb.Helper()
 	return pipelinetest.Statements(tb, ".")
@@ -148,7 +148,7 @@ func storeStory(t *testing.T, js jetstream.JetStream) {
 	pipelinetest.PublishMessages(t.Context(), t, js, messages...)
 }
 
-// TestQuestionsHaveTheirAnswers runs the questions of sql.md with DuckDB. The answers are those of
+// TestQuestionsHaveTheirAnswers runs the questions of questions.sql with DuckDB. The answers are those of
 // testdata/answers.json, which were checked by hand, and of the statistics of the same events.
 func TestQuestionsHaveTheirAnswers(t *testing.T) {
 	t.Parallel()
@@ -241,7 +241,7 @@ func tokensQuestion(by ...string) question {
 	return question{Name: name, SQL: "select concat_ws(' ', " + strings.Join(values, ", ") + ") as value, sum(total)::text as total from calls group by all"}
 }
 
-// everySession returns the query of sql.md that lists the longest sessions, without its limit.
+// everySession returns the query of questions.sql that lists the longest sessions, without its limit.
 func everySession(tb testing.TB, list []question) question {
 	tb.Helper()
 	for _, q := range list {

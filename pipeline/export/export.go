@@ -1,6 +1,6 @@
 // Package export writes the events of a generation to files that databases and data frames read:
-// Parquet or lines of JSON, in folders by month and source. README.md has the columns and the layout, sql.md
-// questions in SQL.
+// Parquet or lines of JSON, in folders by month and source. README.md has the columns and the layout;
+// views.sql and questions.sql are for DuckDB.
 //
 // Start with [Run]. The invariant: the manifest names a span of the stream before
 // the first file of it appears, and a file appears whole, so every event is in exactly one file

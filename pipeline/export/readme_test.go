@@ -7,13 +7,14 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/parquet-go/parquet-go"
 
 	"tributary/pipeline/export"
 )
 
-var update = flag.Bool("update", false, "rewrite the table of columns in README.md")
+var update = flag.Bool("update", false, "rewrite the list of columns in README.md")
 
 // columnNotes are the meanings of columns that are no field of an event.
 var columnNotes = map[string]string{
@@ -56,14 +57,12 @@ const (
 	ofError = "`metadata.error`; the message is empty if the error states none."
 	ofVCS   = "[`vcs`](../../envelopes/event.md#where-edge-and-vcs)."
 	ofEdge  = "[`edge`](../../envelopes/event.md#where-edge-and-vcs): who sent the record."
-	ofEvent = "[The fields of the event](../../envelopes/README.md#the-event)."
 )
 
-// TestREADMEHasTheColumns compares the table of columns with the schema of the files.
+// TestREADMEHasTheColumns compares the list of columns with the schema of the files.
 func TestREADMEHasTheColumns(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
-	b.WriteString("| column | type | |\n|---|---|---|\n")
 	native := map[string]bool{}
 	columns, rows := map[string][]string{}, []string(nil) // by type and meaning
 	for f := range reflect.TypeFor[export.Row]().Fields() {
@@ -81,17 +80,17 @@ func TestREADMEHasTheColumns(t *testing.T) {
 			kind += " or null"
 		}
 		note := columnNotes[f.Name()]
-		if note == "" {
-			note = ofEvent
+		if note != "" {
+			note = ": " + note
 		}
-		row := kind + " | " + note
+		row := "(" + kind + ")" + note
 		if columns[row] == nil {
 			rows = append(rows, row)
 		}
 		columns[row] = append(columns[row], "`"+f.Name()+"`")
 	}
 	for _, row := range rows {
-		fmt.Fprintf(&b, "| %s | %s |\n", strings.Join(columns[row], ", "), row)
+		b.WriteString(filled(fmt.Sprintf("- %s %s", strings.Join(columns[row], ", "), row)))
 	}
 	text, err := os.ReadFile("README.md")
 	if err != nil {
@@ -111,4 +110,18 @@ func TestREADMEHasTheColumns(t *testing.T) {
 	} else if want != string(text) {
 		t.Error("the columns in README.md are not those of the files: go test ./pipeline/export -update")
 	}
+}
+
+// filled breaks an item of a list into lines of at most 118 characters.
+func filled(item string) string {
+	words := strings.Fields(item)
+	text, width := words[0], utf8.RuneCountInString(words[0])
+	for _, word := range words[1:] {
+		n := utf8.RuneCountInString(word)
+		if width+1+n > 118 {
+			text, width = text+"\n ", 1
+		}
+		text, width = text+" "+word, width+1+n
+	}
+	return text + "\n"
 }

@@ -6,11 +6,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
+	"strings"
 	"testing"
 )
 
-// duckDB is the package of npm that runs the statements of sql.md.
+// duckDB is the package of npm that runs the statements of views.sql and questions.sql.
 const duckDB = "@duckdb/node-api@1.5.6-r.1"
 
 // Statement is a query in SQL.
@@ -26,19 +26,24 @@ type Answer struct {
 	MS   int               `json:"ms"`
 }
 
-// Statements returns the queries of sql.md in the folder of the package export, the views first.
+// Statements returns views.sql in the folder of the package export, and the queries of questions.sql behind it.
 func Statements(tb testing.TB, export string) []Statement {
 	tb.Helper()
-	page, err := os.ReadFile(filepath.Join(export, "sql.md"))
-	if err != nil {
-		tb.Fatal(err)
+	read := func(file string) string {
+		text, err := os.ReadFile(filepath.Join(export, file))
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return string(text)
 	}
-	var list []Statement
-	for _, m := range regexp.MustCompile("(?s)<!-- query: (.*?) -->\n```sql\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
-		list = append(list, Statement{m[1], m[2], m[1] == "views"})
+	list := []Statement{{Name: "views", SQL: read("views.sql"), Script: true}}
+	for i, query := range strings.Split(read("questions.sql"), "-- query: ") {
+		if name, sql, _ := strings.Cut(query, "\n"); i > 0 {
+			list = append(list, Statement{Name: name, SQL: sql})
+		}
 	}
 	if len(list) != 16 {
-		tb.Fatalf("sql.md has %d queries, want the views and fifteen questions", len(list))
+		tb.Fatalf("questions.sql has %d queries, want fifteen", len(list)-1)
 	}
 	return list
 }

@@ -72,7 +72,7 @@ func consumeWithNATS(
 	}
 }
 
-// The consumer of README.md that uses nats.go alone.
+// A consumer that uses nats.go alone.
 func Example_natsAlone() {
 	ctx := context.Background()
 	js, end, err := broker(ctx)

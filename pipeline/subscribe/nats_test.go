@@ -12,7 +12,7 @@ import (
 	"tributary/pipeline/replay"
 )
 
-// TestConsumerWithNATSAlone runs the consumer of README.md that uses nats.go alone: it ends in an event without having
+// TestConsumerWithNATSAlone runs consumeWithNATS: it ends in an event without having
 // acknowledged it, and gets that one when it begins again, before the wait for the acknowledgement is over. It begins again
 // with each generation that becomes live, also where it did not run meanwhile, and where the one before is dropped.
 func TestConsumerWithNATSAlone(t *testing.T) {

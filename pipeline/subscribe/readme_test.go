@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -14,41 +13,18 @@ import (
 	"tributary/pipeline/replay"
 )
 
-// TestREADMEHasTheConsumersOfTheExamples compares the consumers of README.md with those that compile.
-func TestREADMEHasTheConsumersOfTheExamples(t *testing.T) {
-	t.Parallel()
-	page, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range []string{"example_test.go", "example_nats_test.go"} {
-		source, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		consumer := regexp.MustCompile(`(?s)// consume\w* passes.*?\n}\n`).Find(source)
-		if len(consumer) == 0 || !bytes.Contains(page, consumer) {
-			t.Errorf("README.md has not this consumer of %s:\n%s", file, consumer)
-		}
-	}
-}
-
-// TestNodeConsumesEvents runs the consumer of README.md while a generation is promoted and the one before is dropped, with
+// TestNodeConsumesEvents runs consumer.mjs while a generation is promoted and the one before is dropped, with
 // nothing pending in between: it begins again with the live one. Without Node and its packages the test is skipped.
 func TestNodeConsumesEvents(t *testing.T) {
 	t.Parallel()
 	node, packages := pipelinetest.NodePackages(t, "@nats-io/transport-node@3.4.0", "@nats-io/jetstream@3.4.0", "cloudevents@10.0.0")
-	page, err := os.ReadFile("README.md")
+	source, err := os.ReadFile("consumer.mjs")
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := regexp.MustCompile("(?s)<!-- node -->\n```js\n(.*?)```").FindSubmatch(page)
-	if m == nil {
-		t.Fatal("README.md has no consumer in Node")
-	}
 	dir := t.TempDir()
 	script := filepath.Join(dir, "consumer.mjs")
-	if err := os.WriteFile(script, m[1], 0o600); err != nil {
+	if err := os.WriteFile(script, source, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Symlink(filepath.Join(packages, "node_modules"), filepath.Join(dir, "node_modules")); err != nil {

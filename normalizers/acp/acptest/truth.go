@@ -78,7 +78,7 @@ func (o *acpMessageOpen) complete(m any, record int) {
 	o.time = cmp.Or(normalizerstest.Member[string](m, "created_at"), o.time, normalizerstest.Member[string](m, "completed_at"))
 }
 
-// interpret reads a file by the rules of README.md.
+// interpret reads a file by the rules of the vendor, without code of the normalizer.
 func interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
 	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures)}
 	last, stem := "", strings.TrimSuffix(path.Base(name), path.Ext(name))

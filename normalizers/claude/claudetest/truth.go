@@ -111,7 +111,7 @@ func claudePrompt(text string) (string, bool) {
 	return cut, cut != ""
 }
 
-// interpret reads a file by the rules of README.md.
+// interpret reads a file by the rules of the vendor, without code of the normalizer.
 func interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
 	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures)}
 	stem := strings.TrimSuffix(path.Base(name), path.Ext(name))

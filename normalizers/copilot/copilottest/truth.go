@@ -58,7 +58,7 @@ var (
 	Colors          = regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]|\x1b\\][^\x1b\x07]*(\x1b\\\\|\x07)")
 )
 
-// interpret reads a file by the rules of README.md.
+// interpret reads a file by the rules of the vendor, without code of the normalizer.
 func interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
 	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures), Trimmed: slices.ContainsFunc(lines, func(l normalizerstest.Line) bool {
 		return bytes.Contains(l.Data, []byte(`"id":"[trimmed for fixture]"`))

@@ -66,7 +66,7 @@ type cursorReader struct {
 	emitted map[string]bool
 }
 
-// interpret reads a file by the rules of README.md.
+// interpret reads a file by the rules of the vendor, without code of the normalizer.
 func interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
 	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures)}
 	own := func(l normalizerstest.Line) string {

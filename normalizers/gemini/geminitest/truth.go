@@ -106,7 +106,7 @@ func geminiText(parts []any) string {
 	return b.String()
 }
 
-// interpret reads a file by the rules of README.md.
+// interpret reads a file by the rules of the vendor, without code of the normalizer.
 func interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
 	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures)}
 	last := ""

@@ -14,7 +14,7 @@ import (
 
 // Suite holds OpenCode to the laws of all vendors. Of the corpus it reads the folders whose
 // files are all exports, runs, messages and recordings: a database and the files of its
-// parts are none of them (README.md, What is not read).
+// parts are none of them.
 var Suite = normalizerstest.Suite{
 	Unknown: []string{
 		`{"type":"of.tomorrow","properties":{"x":1}}`,

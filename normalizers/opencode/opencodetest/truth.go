@@ -12,7 +12,7 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// This file reads OpenCode's logs a second time, with nothing but encoding/json and README.md:
+// This file reads OpenCode's logs a second time, with nothing but encoding/json:
 // the events are compared with what it finds.
 
 func str(v any, names ...string) string { return normalizerstest.Member[string](v, names...) }
@@ -87,7 +87,7 @@ func sessionOf(v any) string {
 	return ""
 }
 
-// interpret reads a file as README.md says.
+// interpret reads a file by the rules of the vendor.
 func interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
 	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures)}
 	last := ""
