@@ -7,17 +7,17 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// ack is how far the broker had acknowledged a file when the raw stream of each cell had a sequence.
+// ack is how far a file was acknowledged when the raw stream of each cell had reached a sequence.
 type ack struct {
 	At  int64             `json:"at"`  // offset: everything before it is acknowledged
-	Seq streams.Positions `json:"seq"` // of the last messages of that, by cell; no earlier ack has a larger one
+	Seq streams.Positions `json:"seq"` // last sequence of each cell by then; never below an earlier ack
 }
 
 // maxAcks is how many acks a file keeps.
 const maxAcks = 8
 
-// acks are those of a file in their order: the first, the latest, and ever fewer between
-// them. Their elements are never changed in place.
+// acks are the acks of a file in order: the first, the latest, and in between the fewer the older. Elements are never
+// changed in place.
 type acks []ack
 
 // with returns a with one more ack at its end.
@@ -32,7 +32,7 @@ func (a acks) with(at int64, seq streams.Positions) acks {
 	return acks(thin(append(slices.Clip(a), ack{at, seq}), maxAcks))
 }
 
-// upTo returns the acks that are true when the stream of a cell has lost everything behind a sequence.
+// upTo returns the acks that remain valid after the stream of a cell lost everything behind a sequence.
 func (a acks) upTo(cell int, seq uint64) acks {
 	for n := len(a); n > 0; n-- {
 		if a[n-1].Seq.In(cell) <= seq {
@@ -42,7 +42,7 @@ func (a acks) upTo(cell int, seq uint64) acks {
 	return nil
 }
 
-// before returns the acks of what lies before an offset. The first one behind it says so of what is left, too.
+// before returns the acks up to an offset. The first ack behind it is kept too, lowered to the offset.
 func (a acks) before(at int64) acks {
 	n := 0
 	for n < len(a) && a[n].At <= at {
@@ -55,7 +55,7 @@ func (a acks) before(at int64) acks {
 	return left
 }
 
-// end returns up to where the file was acknowledged, 0 for no acks.
+// end returns the acknowledged offset of the file; 0 for no acks.
 func (a acks) end() int64 {
 	if len(a) == 0 {
 		return 0
@@ -63,15 +63,14 @@ func (a acks) end() int64 {
 	return a[len(a)-1].At
 }
 
-// checkpoint is a message that the broker has acknowledged, with what identifies it.
+// checkpoint identifies a message that the broker acknowledged.
 type checkpoint struct {
 	Seq  uint64    `json:"seq"`
 	ID   string    `json:"id,omitzero"`   // its message id
-	Time time.Time `json:"time,omitzero"` // when the broker stored it; only of a message without an id
+	Time time.Time `json:"time,omitzero"` // when the broker stored it; only for a message without an id
 }
 
-// is reports whether the message that is at the sequence of c now is the one that was
-// acknowledged.
+// is reports whether m, the message now at the sequence of c, is the acknowledged one.
 func (c checkpoint) is(m streams.RawMark) bool {
 	if c.ID != "" {
 		return m.ID == c.ID
@@ -79,13 +78,12 @@ func (c checkpoint) is(m streams.RawMark) bool {
 	return m.Time.Equal(c.Time)
 }
 
-// maxCheckpoints is how many checkpoints are kept of a stream. From the oldest of them on,
-// they find the place where a stream was rolled back with an error of about a twentieth of
-// the messages behind it.
+// maxCheckpoints is how many checkpoints are kept for a stream. They locate the place where a stream was rolled back,
+// as far as the oldest one, with an error of about a twentieth of the messages behind that place.
 const maxCheckpoints = 64
 
-// checkpoints are those of a stream in the order of their sequences: the first, the latest,
-// and ever fewer between them.
+// checkpoints are the checkpoints of a stream in the order of their sequences: the first, the latest, and in between
+// the fewer the older.
 type checkpoints []checkpoint
 
 // with returns c with one more checkpoint at its end.
@@ -102,7 +100,7 @@ func (c checkpoints) upTo(seq uint64) checkpoints {
 	return c[:n:n]
 }
 
-// last returns the sequence of the newest checkpoint, 0 for none.
+// last returns the sequence of the newest checkpoint; 0 for none.
 func (c checkpoints) last() uint64 {
 	if len(c) == 0 {
 		return 0
@@ -110,8 +108,8 @@ func (c checkpoints) last() uint64 {
 	return c[len(c)-1].Seq
 }
 
-// thin drops every other element of the older half of list, but never the first, until at
-// most limit are left. It reuses the memory of list.
+// thin drops every other element of the older half of list, except the first, until at most limit are left. It reuses
+// the memory of list.
 func thin[T any](list []T, limit int) []T {
 	for len(list) > limit {
 		old := list[1 : 1+limit/2]

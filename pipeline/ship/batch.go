@@ -9,14 +9,14 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// batchBytes is how many bytes of records one batch has at most, but for its last record.
+// batchBytes is the maximum size of a batch in bytes of records; its last record may exceed it.
 const batchBytes = 4 << 20
 
 // defaultPayload is the max_payload of a server with default settings.
 const defaultPayload = 1 << 20
 
-// limit is how many bytes of headers and data the broker takes in one message. A dry run
-// without a broker assumes the default.
+// limit returns how many bytes of headers and data the broker accepts in one message. A dry run without a broker
+// assumes the default.
 func (s *Ship) limit() int64 {
 	if s.config.DryRun && (s.publisher.nc == nil || s.publisher.nc.MaxPayload() == 0) {
 		return defaultPayload
@@ -24,8 +24,8 @@ func (s *Ship) limit() int64 {
 	return s.publisher.nc.MaxPayload()
 }
 
-// add puts a record into the batch of the visit and sends the batch when it is full. end
-// is the offset behind the record.
+// add adds a record to the batch of the visit, and sends the batch when it is full. end is the offset behind the
+// record.
 func (v *visit) add(ctx context.Context, r core.Record, line int, end int64) error {
 	if err := v.findCells(ctx); err != nil {
 		return err
@@ -72,8 +72,8 @@ func (v *visit) flush(ctx context.Context) error {
 	return nil
 }
 
-// send publishes the batch, which is empty afterwards, and counts the outcome. It returns the
-// last sequences that the raw streams have of the batch, nil for none.
+// send publishes the batch, empties it, and counts the outcome. It returns the last sequences of the batch in the raw
+// streams, nil for none.
 func (v *visit) send(ctx context.Context) (last streams.Positions, err error) {
 	batch, bytes := v.batch, v.bytes
 	v.batch, v.bytes = nil, 0
@@ -104,11 +104,11 @@ func (v *visit) send(ctx context.Context) (last streams.Positions, err error) {
 	return r.last, r.err
 }
 
-// tooLarge refuses a record whose message the broker does not take.
+// tooLarge refuses a record whose message the broker does not accept.
 func tooLarge(path string, line int, size, limit int64) Refusal {
 	return Refusal{
 		Reason: ReasonTooLarge, Path: path, Line: line, Size: size, Limit: limit,
-		Err: fmt.Errorf("record dropped: its message has %d bytes, headers included, and the broker takes %d: raise max_payload of the server, or max_msg_size of stream %s",
+		Err: fmt.Errorf("record dropped: its message has %d bytes with headers, the broker accepts %d: raise max_payload of the server, or max_msg_size of stream %s",
 			size, limit, streams.RawStream),
 	}
 }

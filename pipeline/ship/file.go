@@ -22,25 +22,25 @@ type file struct {
 	busy   bool         // a worker visits it
 	again  bool         // changed during the visit: needs another one
 	gone   bool         // no longer on the disk: only records pending in the framer are left
-	unsent int64        // bytes that are known to be unsent, but for those that are held back
-	since  time.Time    // when the oldest of them was written; zero while there are none
-	acked  atomic.Int64 // of unsent, bytes that the broker has acknowledged since
+	unsent int64        // known unsent bytes, except those held back
+	since  time.Time    // when the oldest unsent byte was written; zero for none
+	acked  atomic.Int64 // bytes of unsent that the broker has acknowledged since
 
 	// These belong to the worker that visits the file, and to the loop between visits.
 	offset     offset
 	framer     *normalizers.Framer
-	prior      offset    // of the file that had this path before; zero for none
+	prior      offset    // offset of the file that had this path before; zero for none
 	read       int64     // bytes written to the framer
-	tail       []byte    // the last of them, up to markBytes
-	grew       time.Time // when bytes were read last
-	lastID     string    // message id of the last record that was sent in this run; empty for none
-	refused    bool      // of no agent that is read: skipped until its content is replaced
-	unshown    bool      // refused, and reported, while nothing in it shows its agent: read again when it grows
-	unreadable bool      // cannot be read, which was reported
-	retry      bool      // every search visits it, also when it has not changed
-	piped      bool      // is the input of the Ship: it has no offset and cannot be read again
+	tail       []byte    // the last bytes written to the framer, up to markBytes
+	grew       time.Time // when bytes were last read
+	lastID     string    // message id of the last record sent in this run; empty for none
+	refused    bool      // belongs to no known agent: skipped until its content is replaced
+	unshown    bool      // refused, and reported, but nothing in it shows its agent yet: read again when it grows
+	unreadable bool      // cannot be read; was reported
+	retry      bool      // every search visits it, even if it has not changed
+	piped      bool      // is the input of the Ship: has no offset and cannot be read again
 	torn       bool      // ends in an unfinished record, which waits for its rest
-	parked     int64     // read when it ended in a large record that is not complete: it has no framer, and only searches find the rest; 0 when it does not
+	parked     int64     // bytes read when it ended in an incomplete large record: it has no framer, and only searches find the rest; else 0
 	backlog    *backlog  // its part of the backfill; nil when that is done
 }
 
@@ -61,8 +61,8 @@ func (f *file) size() int64 {
 	return f.log.info.Size()
 }
 
-// heldBack returns how many bytes at the end of the file were read and are not sent: a last
-// line without an end, or records whose session is not known yet.
+// heldBack returns how many bytes at the end of the file were read and not sent: a last line without an end, or
+// records whose session is not known yet.
 func (f *file) heldBack() int64 {
 	n := f.read - f.offset.Done
 	if n <= 0 || f.refused || f.unreadable || f.framer == nil && !f.torn && f.parked == 0 {
@@ -75,7 +75,7 @@ func (f *file) heldBack() int64 {
 	return n
 }
 
-// open opens a file for reading. It does not block where a pipe has the path of the file.
+// open opens a file for reading. It does not block if the path has become a pipe.
 func open(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }
@@ -83,7 +83,6 @@ func open(path string) (*os.File, error) {
 // packed reports whether the file at path is compressed.
 func packed(path string) bool { return normalizers.Unpacked(path) != path }
 
-// rewritable reports whether the file at path is written as a whole with every change: a
-// JSON document by its agent, a packed log by the program that packs it. Then every
-// change ships all of it again.
+// rewritable reports whether every change rewrites the whole file at path, as agents do with a JSON document and
+// packers with a packed log. Each change then ships the whole file again.
 func rewritable(path string) bool { return packed(path) || filepath.Ext(path) == ".json" }

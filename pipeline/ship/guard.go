@@ -15,50 +15,47 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// guardEvery is the interval between two comparisons of the raw stream with what it has
-// acknowledged.
+// guardEvery is the interval at which the raw stream is compared with what it acknowledged.
 const guardEvery = 10 * time.Second
 
-// errStreamChanged ends a pass over the logs: the raw stream is another one, or has lost what
-// it had acknowledged. The next pass ships that again.
+// errStreamChanged ends a pass over the logs: the raw stream was replaced, or has lost what it acknowledged. The next
+// pass ships the lost records again.
 var errStreamChanged = errors.New("the raw stream is no longer the one that acknowledged the records")
 
-// guard compares the raw stream of a cell with what it has acknowledged. It belongs to the goroutine
-// that publishes.
+// guard compares the raw stream of a cell with what the stream acknowledged. It belongs to the publishing goroutine.
 type guard struct {
 	cell    int
-	created time.Time // of the stream, when the pass began
+	created time.Time // creation time of the stream, when the pass began
 	nc      *nats.Conn
 	js      jetstream.JetStream
 	logger  *slog.Logger
 	offsets *offsets // nil for an input, which has none
 
-	connections uint64    // that there were at the last comparison
-	compared    time.Time // when that was
+	connections uint64    // number of connections at the last comparison
+	compared    time.Time // time of the last comparison
 	blind       bool      // this client may not read messages of the raw stream
-	revived     bool      // a message was stored under another id, which is logged once
+	revived     bool      // a message was stored under another id; logged once
 }
 
 // stream returns the name of the stream.
 func (g *guard) stream() string { return streams.RawStreamOf(g.cell) }
 
-// finding is the outcome of a comparison.
+// finding is the result of a comparison.
 type finding struct {
 	state  streams.RawState
-	newest uint64 // sequence of the last message that was acknowledged
-	intact uint64 // up to here the stream is the one that acknowledged
-	lost   bool   // messages behind intact that were acknowledged are gone
+	newest uint64 // sequence of the last acknowledged message
+	intact uint64 // up to this sequence the stream is as acknowledged
+	lost   bool   // acknowledged messages behind intact are gone
 }
 
-// due reports whether it is time for a comparison: after each connection, because a broker
-// that was restarted may have lost messages, and at intervals, because another broker of a
-// cluster may have.
+// due reports whether a comparison is due: after each connection, because a broker that restarted may have lost
+// messages, and at intervals, because another server of a cluster may have.
 func (g *guard) due() bool {
 	return g.offsets != nil && (g.nc.Stats().Reconnects != g.connections || time.Since(g.compared) >= guardEvery)
 }
 
-// check compares, and returns errStreamChanged when the stream is another one. lost is called
-// when the stream has lost something that it had acknowledged.
+// check compares. It returns errStreamChanged when the stream was replaced, and calls lost when the stream lost
+// acknowledged messages.
 func (g *guard) check(ctx context.Context, lost func(finding) error) error {
 	connections := g.nc.Stats().Reconnects
 	found, err := g.compare(ctx)
@@ -78,7 +75,7 @@ func (g *guard) check(ctx context.Context, lost func(finding) error) error {
 	return nil
 }
 
-// require is check for a time at which nothing can be taken back: files are being shipped.
+// require is check while files are being shipped, when offsets cannot be taken back: a loss is errStreamChanged, too.
 func (g *guard) require(ctx context.Context) error {
 	if !g.due() {
 		return nil
@@ -86,9 +83,8 @@ func (g *guard) require(ctx context.Context) error {
 	return g.check(ctx, func(finding) error { return errStreamChanged })
 }
 
-// compare compares the end of the stream with the newest checkpoint, and the messages at the
-// checkpoints with those that are there now: a stream that was rolled back may have grown
-// beyond its old end since.
+// compare compares the end of the stream with the newest checkpoint, and the messages at the checkpoints with those
+// that are there now: a stream that was rolled back may have grown beyond its old end.
 func (g *guard) compare(ctx context.Context) (finding, error) {
 	state, err := g.state(ctx)
 	if err != nil {
@@ -115,11 +111,9 @@ func (g *guard) compare(ctx context.Context) (finding, error) {
 	return f, nil
 }
 
-// verify reports whether the message at a checkpoint is, or counts as, the one that was
-// acknowledged, and whether the two were compared. What
-// was purged or has expired, with everything before it, cannot be compared, and counts as
-// the same. A message that was deleted alone cannot be compared either, but says nothing
-// about those before it.
+// verify reports whether the message at a checkpoint is the acknowledged one, and whether the two could be compared.
+// If everything up to it was purged or has expired, they cannot be compared, and the message counts as the same. A
+// message that was deleted alone cannot be compared either, but shows nothing about earlier ones.
 func (g *guard) verify(ctx context.Context, state streams.RawState, c checkpoint) (is, compared bool, err error) {
 	switch {
 	case c.Seq < state.First, g.blind:
@@ -139,11 +133,11 @@ func (g *guard) verify(ctx context.Context, state streams.RawState, c checkpoint
 	return c.is(mark), true, nil
 }
 
-// errMayNotRead: the rights of this client do not include the messages of the raw stream.
+// errMayNotRead means that this client has no right to read messages of the raw stream.
 var errMayNotRead = errors.New("messages of the raw stream may not be read")
 
-// mark reads what identifies the message at a sequence. It returns errMayNotRead, and logs
-// that once, without the right to do so.
+// mark reads what identifies the message at a sequence. Without the right to do so, it returns errMayNotRead and logs
+// that once.
 func (g *guard) mark(ctx context.Context, seq uint64) (streams.RawMark, error) {
 	if g.blind {
 		return streams.RawMark{}, errMayNotRead
@@ -153,13 +147,13 @@ func (g *guard) mark(ctx context.Context, seq uint64) (streams.RawMark, error) {
 		return mark, err
 	}
 	g.blind = true
-	g.logger.WarnContext(ctx, "the broker does not let this edge read its own messages: a raw stream that was rolled back and has grown since is not noticed",
+	g.logger.WarnContext(ctx, "the broker does not let this edge read its own messages: it cannot notice a raw stream that was rolled back and has grown since",
 		"right", jetstream.DefaultAPIPrefix+"STREAM.MSG.GET."+g.stream())
 	return streams.RawMark{}, errMayNotRead
 }
 
-// forbidden reports whether the broker has rejected a request for lack of rights. It answers
-// such a request with nothing but an error of the connection.
+// forbidden reports whether the broker rejected a request for lack of rights. The broker reports that only as an
+// error of the connection.
 func (g *guard) forbidden(verb string) bool {
 	err := g.nc.LastError()
 	return errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), verb+"."+g.stream())
@@ -181,20 +175,19 @@ func (g *guard) state(ctx context.Context) (streams.RawState, error) {
 	return state, err
 }
 
-// notePurge logs that messages were removed from the start of the stream, unless the stream
-// does that by itself.
+// notePurge logs that messages were removed from the start of the stream, unless the stream removes them by itself.
 func (g *guard) notePurge(ctx context.Context, f finding) {
-	first := max(f.state.First, 1) // a new stream says 0
+	first := max(f.state.First, 1) // 0 in a new stream
 	before := g.offsets.sawFirst(g.cell, first)
 	if before == 0 || first <= before || f.state.Limited || f.newest < before {
 		return
 	}
-	g.logger.InfoContext(ctx, "records were purged from the raw stream: those that it had acknowledged are not shipped again; tributary ship --again ships all",
+	g.logger.InfoContext(ctx, "records were purged from the raw stream: acknowledged ones are not shipped again; tributary ship --again ships everything",
 		"purged_up_to", first-1, "acknowledged_up_to", f.newest)
 }
 
-// holds reports whether the raw stream holds a message at a sequence, of which it says that it
-// is a duplicate of. It remembers the ids of messages also when they were purged.
+// holds reports whether the raw stream still has the message that it calls the original of a duplicate. The broker
+// remembers ids of purged messages, too.
 func (g *guard) holds(ctx context.Context, seq uint64, id string) (bool, error) {
 	mark, err := g.mark(ctx, seq)
 	switch {
@@ -211,6 +204,6 @@ func (g *guard) holds(ctx context.Context, seq uint64, id string) (bool, error) 
 func (g *guard) noteRevived(ctx context.Context, id string) {
 	if !g.revived {
 		g.revived = true
-		g.logger.WarnContext(ctx, "broker takes records for duplicates of messages that were removed from the raw stream: storing them under other message ids", "message_id", id)
+		g.logger.WarnContext(ctx, "broker takes records for duplicates of removed messages: storing them under other message ids", "message_id", id)
 	}
 }

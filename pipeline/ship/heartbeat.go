@@ -13,15 +13,15 @@ import (
 // reportTimeout bounds one heartbeat.
 const reportTimeout = 5 * time.Second
 
-// heart reports the state of a Ship to the broker, for the operator of many. Nothing
-// depends on it: a heartbeat that fails is logged, and the logs are shipped.
+// heart reports the state of a Ship to the broker, for operators of many. Nothing depends on it: a heartbeat that
+// fails is logged, and shipping goes on.
 type heart struct {
 	*Ship
 	edge    streams.Edge
 	refused bool // the broker does not permit heartbeats
 }
 
-// startHeartbeats reports until stop, which reports the end.
+// startHeartbeats reports until stop is called, which reports the end.
 func (s *Ship) startHeartbeats(ctx context.Context) (stop func()) {
 	c := s.config
 	if c.Host == "" || c.DryRun {
@@ -77,13 +77,13 @@ func (h *heart) beat(ctx context.Context) {
 	case err == nil:
 		return
 	case errors.Is(ctx.Err(), context.Canceled):
-		return // the Ship ends, and reports a last time
+		return // the Ship is ending and reports a last time
 	}
 	h.refused = errors.Is(err, streams.ErrEdgesForbidden)
 	h.config.Logger.WarnContext(ctx, "heartbeats cannot be written: tributary doctor does not see this edge; logs are shipped", "error", err)
 }
 
-// present returns the heartbeat of now.
+// present returns a heartbeat of the present state.
 func (h *heart) present() streams.Edge {
 	e, sum := h.edge, h.Summary()
 	e.Files, e.Hidden, e.Records, e.Shipped = sum.Files, sum.Hidden, sum.Records, sum.Shipped.UTC()

@@ -14,17 +14,16 @@ import (
 	"tributary/normalizers"
 )
 
-// After the context has ended, the input is read a little longer, because the same signal
-// has ended the program that writes it. What was read may take longer still to send:
-// it cannot be read again.
+// After the context has ended, the input is read a little longer, because the same signal ended the program that
+// writes it. Sending what was read may take longer still: it cannot be read again.
 const (
 	inputLinger = time.Second
 	inputGrace  = 10 * time.Second
 )
 
-// runInput ships the input until it ends or ctx does. Each run is a file of its own: its
-// name is random, so two inputs with the same content are never one, while a record that
-// is sent twice is stored once. A record that names no session belongs to that name.
+// runInput ships the input until it ends or ctx does. Each run is a file of its own with a random name: two inputs
+// with the same content differ, yet a record that is sent twice is stored once. A record that names no session
+// belongs to a session of that name.
 func (s *Ship) runInput(ctx context.Context) error {
 	sending, stop := outlive(ctx, inputGrace)
 	defer stop()
@@ -45,8 +44,7 @@ func (s *Ship) runInput(ctx context.Context) error {
 	return g.Wait()
 }
 
-// findCells finds out how the broker spreads the sessions, before the first record of an input is made a
-// message.
+// findCells finds out how the broker spreads sessions over cells, before the first record becomes a message.
 func (s *Ship) findCells(ctx context.Context) error {
 	if s.config.Input == nil || s.config.DryRun || s.publisher.layout.Cells > 0 {
 		return nil
@@ -70,7 +68,7 @@ func outlive(ctx context.Context, grace time.Duration) (context.Context, context
 	return longer, func() { stop(); cancel() }
 }
 
-// input is the visit of the input: one that lasts until the input ends.
+// input is the visit of the input, which lasts until the input ends.
 type input struct {
 	*visit
 	marker marker
@@ -89,8 +87,7 @@ func newInput(s *Ship) *input {
 	return in
 }
 
-// run reads the input and ships its records as they come. ctx ends the reading,
-// sending ends the shipping.
+// run reads the input and ships its records as they come. ctx ends the reading, sending ends the shipping.
 func (in *input) run(ctx, sending context.Context) error {
 	chunks := Chunks(sending, in.config.Input)
 	found, stop := in.config.Discovery.start(ctx)
@@ -118,13 +115,13 @@ func (in *input) run(ctx, sending context.Context) error {
 	return nil
 }
 
-// write passes what was read to the framer.
+// write passes the bytes read to the framer.
 func (in *input) write(data []byte) {
 	in.marker.write(data)
 	in.f.read += int64(len(data))
 }
 
-// discovered passes the outcome of the Discovery on.
+// discovered applies the result of the Discovery.
 func (in *input) discovered(ctx context.Context, d discovered) {
 	in.marker.name(d.session)
 	if d.err != nil && ctx.Err() == nil {
@@ -145,7 +142,7 @@ func (in *input) ship(ctx, sending context.Context) error {
 	return nil
 }
 
-// finish ships the rest of the input, which has ended with cause.
+// finish ships the rest of the input. cause is why the input ended.
 func (in *input) finish(ctx, sending context.Context, cause error) error {
 	in.nameLate(ctx)
 	in.marker.end()
@@ -156,8 +153,7 @@ func (in *input) finish(ctx, sending context.Context, cause error) error {
 	return err
 }
 
-// nameLate looks for the session a last time: the log of a short run may be younger than
-// the last look.
+// nameLate looks for the session one last time: the log of a short run may have appeared after the last look.
 func (in *input) nameLate(ctx context.Context) {
 	d := in.config.Discovery
 	if d == nil || in.marker.named || in.marker.unnamed {
@@ -174,13 +170,13 @@ func (in *input) logUnnamed(ctx context.Context, err error) {
 	in.config.Logger.ErrorContext(ctx, "plain text is shipped without its session", "error", err)
 }
 
-// discovered is the outcome of a [Discovery].
+// discovered is the result of a [Discovery].
 type discovered struct {
 	session string
 	err     error
 }
 
-// start looks for the session in the background until stop. Without a Discovery, found is nil.
+// start looks for the session in the background until stop is called. Without a Discovery, found is nil.
 func (d *Discovery) start(ctx context.Context) (found <-chan discovered, stop func()) {
 	if d == nil {
 		return nil, func() {}
@@ -195,19 +191,19 @@ func (d *Discovery) start(ctx context.Context) (found <-chan discovered, stop fu
 	return result, func() { cancel(); looking.Wait() }
 }
 
-// Chunk is the outcome of one read of an input.
+// Chunk is the result of one read of an input.
 type Chunk struct {
 	Data []byte // valid until the next chunk is received
 	Err  error  // set in the last chunk: [io.EOF], or why the input cannot be read
 }
 
-// Chunks reads an input in the background, so that the receiver can wait for other things
-// at the same time. The last chunk has an error; the channel is never closed. The
-// goroutine ends with the input, or with ctx as soon as the pending read returns.
+// Chunks reads an input in the background, so that the receiver can wait for other things at the same time. The last
+// chunk has an error; the channel is never closed. The goroutine ends with the input, or once ctx has ended and the
+// pending read returns.
 func Chunks(ctx context.Context, in io.Reader) <-chan Chunk {
 	chunks := make(chan Chunk)
 	go func() {
-		var buffers [2][64 << 10]byte // one is read into while the receiver uses the other
+		var buffers [2][64 << 10]byte // one is filled while the receiver uses the other
 		for i := 0; ; i = 1 - i {
 			n, err := in.Read(buffers[i][:])
 			select {

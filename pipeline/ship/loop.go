@@ -14,26 +14,25 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// A search that a notification asks for waits for further ones. It waits long enough that
-// a folder that changes all the time costs little. A search that nothing asks for costs even
-// less.
+// A search waits for further notifications, long enough that a folder that changes all the time costs little. A
+// search without a notification may cost even less.
 const (
 	searchDelay = 50 * time.Millisecond
-	searchRatio = 20  // at least this many times as long as the last search took
-	rescanRatio = 100 // the same, when nothing is known to have changed
+	searchRatio = 20  // wait at least this many times as long as the last search took
+	rescanRatio = 100 // the same when nothing is known to have changed
 )
 
-// loop knows the files of a pass and hands them to the workers: each file that is found, and each that changes.
+// loop knows the files of a pass, and hands each file that is found or changes to the workers.
 type loop struct {
 	*Ship
 
 	files      map[string]*file     // by path
 	queue      []*file              // due for a visit
-	busy       int                  // visits that workers make now
+	busy       int                  // visits in progress
 	failed     map[string]bool      // folders that could not be read
-	searched   time.Time            // the last time
-	searchTook time.Duration        // the last time
-	dirs       map[string]time.Time // that the last search has read, and when each had changed last
+	searched   time.Time            // start of the last search
+	searchTook time.Duration        // duration of the last search
+	dirs       map[string]time.Time // folders read by the last search, and when each had last changed
 	watcher    *watcher
 }
 
@@ -90,18 +89,18 @@ func (w *loop) run(ctx context.Context, found finder, visits chan<- *visit, done
 	}
 }
 
-// afterDelay signals when it is time for a search that a notification asks for.
+// afterDelay returns a channel that signals when a notified search may begin.
 func (w *loop) afterDelay() <-chan time.Time {
 	return time.After(max(searchDelay, searchRatio*w.searchTook))
 }
 
-// Offsets are saved each second; after a failure later and later, up to a limit.
+// Offsets are saved every second; after failures less and less often, down to a limit.
 const (
 	saveEvery  = time.Second
 	saveAtMost = time.Minute
 )
 
-// keepSaving saves the offsets beside the loop, until the function that it returns is called.
+// keepSaving saves the offsets beside the loop until end is called.
 func (w *loop) keepSaving(ctx context.Context) (end func()) {
 	if w.config.DryRun {
 		return func() {}
@@ -172,7 +171,7 @@ func (w *loop) returned(v *visit) {
 	}
 }
 
-// enqueue makes a visit of f due; during a visit, another one after it.
+// enqueue makes a visit of f due; if f is being visited, another visit afterwards.
 func (w *loop) enqueue(f *file) {
 	switch {
 	case f.busy:
@@ -183,8 +182,7 @@ func (w *loop) enqueue(f *file) {
 	}
 }
 
-// notified reacts to a change in a watched folder, and reports whether only a search can
-// find out what it means.
+// notified reacts to a change in a watched folder. It reports whether a search is needed to find out what changed.
 func (w *loop) notified(e fsnotify.Event) bool {
 	if e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename) {
 		w.watcher.forget(e.Name)
@@ -199,22 +197,22 @@ func (w *loop) notified(e fsnotify.Event) bool {
 		}
 		return false
 	}
-	return !w.config.Since.IsZero() // the file may have been too old until now
+	return !w.config.Since.IsZero() // until now the file may have been too old
 }
 
-// watcher notifies changes in folders. The periodic search finds what it misses, and
-// everything on systems where it is not used.
+// watcher reports changes in folders. The periodic search finds what it misses, and finds everything on systems
+// without a watcher.
 type watcher struct {
-	events <-chan fsnotify.Event // nil when nothing is notified
+	events <-chan fsnotify.Event // nil without notifications
 	errors <-chan error
 
 	fs     *fsnotify.Watcher
 	dirs   map[string]bool // true for the folders that are watched
 	logger *slog.Logger
-	failed bool // and that was logged
+	failed bool // a failure was logged
 }
 
-// newWatcher returns a watcher of no folders.
+// newWatcher returns a watcher that watches no folder yet.
 func newWatcher(ctx context.Context, logger *slog.Logger) *watcher {
 	w := &watcher{dirs: map[string]bool{}, logger: logger}
 	switch runtime.GOOS {
@@ -249,7 +247,7 @@ func (w *watcher) watch(ctx context.Context, dirs map[string]time.Time) {
 	}
 	for dir := range w.dirs {
 		if w.dirs[dir] && !wanted[dir] {
-			_ = w.fs.Remove(dir) // an error means that the folder is gone, and its watch with it
+			_ = w.fs.Remove(dir) // fails when the folder is gone, and its watch with it
 		}
 	}
 	w.dirs = wanted
@@ -258,7 +256,7 @@ func (w *watcher) watch(ctx context.Context, dirs map[string]time.Time) {
 // forget notes that a folder was removed, so that it is watched again if it comes back.
 func (w *watcher) forget(dir string) { delete(w.dirs, dir) }
 
-// fail logs once that not all changes are notified.
+// fail logs once that some changes are not reported.
 func (w *watcher) fail(ctx context.Context, err error) {
 	if w.failed {
 		return
@@ -270,12 +268,12 @@ func (w *watcher) fail(ctx context.Context, err error) {
 	case errors.Is(err, syscall.EMFILE):
 		err = fmt.Errorf("too much is watched on this machine: raise the sysctl fs.inotify.max_user_instances, or the limit of open files: %w", err)
 	}
-	w.logger.WarnContext(ctx, "some folders cannot be watched: the next search finds what changes in them", "error", err)
+	w.logger.WarnContext(ctx, "some folders cannot be watched: the periodic search finds their changes", "error", err)
 }
 
 // close ends the notifications.
 func (w *watcher) close() {
 	if w.fs != nil {
-		_ = w.fs.Close() // nothing can be lost
+		_ = w.fs.Close() // no data to lose
 	}
 }

@@ -12,18 +12,18 @@ import (
 	"tributary/normalizers/core"
 )
 
-// marker writes an input to a framer and adds, once, the line that names the session:
-// between two lines, as soon as the session is known, and only to plain text. A log of JSON
-// names its session itself, also one that begins with lines that cannot be read.
+// marker writes an input to a framer, and adds the line that names the session: once, between two lines, as soon as
+// the session is known, and only to plain text. A log of JSON names its session itself, even if it begins with
+// unreadable lines.
 type marker struct {
 	to      *normalizers.Framer
 	lineOf  func(session string) string // of the vendor
-	line    string                      // still to be added; empty for none
+	line    string                      // line to add; empty for none
 	named   bool                        // the session is known
 	unnamed bool                        // the session will not become known
-	within  bool                        // the last byte written is no line end
+	within  bool                        // the last byte written did not end a line
 	begun   bool                        // a line with content has been written
-	content bool                        // the line that is being written has content
+	content bool                        // the present line has content
 	decided bool                        // text is decided
 	text    bool                        // the input is plain text
 }
@@ -56,9 +56,9 @@ func (m *marker) write(data []byte) {
 	m.pass(data)
 }
 
-// decide decides by the next bytes of a line whether the input is plain text. An input that
-// begins with a brace is JSON. Of any other the lines behind the first decide: one that begins
-// with a brace may be a record of a log, so the framer reads it first; any other is text.
+// decide decides from the next bytes of a line whether the input is plain text. An input that begins with a brace is
+// JSON. Otherwise the later lines decide: the framer first reads a line that begins with a brace, because it may be a
+// record of a log; any other line is text.
 func (m *marker) decide(data []byte) {
 	first := bytes.TrimLeft(data, "\xef\xbb\xbf \t\r\n")
 	blank := len(first) == 0
@@ -71,7 +71,7 @@ func (m *marker) decide(data []byte) {
 	m.begun, m.content = true, !blank
 }
 
-// isText reports whether the input, as far as it has come, is plain text.
+// isText reports whether the input so far is plain text.
 func (m *marker) isText() bool { return m.text || !m.decided && m.begun && !m.to.IsLog() }
 
 // end adds the line behind a last line without an end.
@@ -92,7 +92,7 @@ func (m *marker) pass(data []byte) {
 	}
 }
 
-// mark adds the line, if one is to be added.
+// mark adds the line if it is due.
 func (m *marker) mark() {
 	if m.line != "" && m.text {
 		_, _ = m.to.Write([]byte(m.line)) // never fails
@@ -100,25 +100,24 @@ func (m *marker) mark() {
 	}
 }
 
-// Discovery finds the session of an agent that prints plain text: the agent names a log
-// file after the session while it runs.
+// Discovery finds the session of an agent that prints plain text, from the name of a log file that the agent writes
+// meanwhile.
 type Discovery struct {
 	Source  envelopes.Source // of an agent whose row in the table of vendors has PrintedText
 	Dir     string           // folder of the log; need not exist yet
-	Poll    time.Duration    // time between two looks; default 200 ms
-	Timeout time.Duration    // after which the text is shipped without its session; default 10 minutes
+	Poll    time.Duration    // interval between two looks; default 200 ms
+	Timeout time.Duration    // after it the text is shipped without its session; default 10 minutes
 }
 
-// plainText returns how the agent's plain text and its session are known.
+// plainText returns how the plain text of the agent and its session are recognized.
 func (d Discovery) plainText() *core.PrintedText {
 	return normalizers.VendorOf(d.Source).Framing.PrintedText
 }
 
-// Flag returns the name of the flag that asks for this Discovery on the command line.
+// Flag returns the name of the command-line flag for this Discovery.
 func (d Discovery) Flag() string { return d.plainText().Flag }
 
-// find waits for the log and returns the session. The error is errNoSession after the
-// timeout, or that of ctx.
+// find waits for the log and returns its session. It returns errNoSession after the timeout, or the error of ctx.
 func (d Discovery) find(ctx context.Context) (string, error) {
 	orElse(&d.Poll, 200*time.Millisecond)
 	orElse(&d.Timeout, 10*time.Minute)
@@ -139,8 +138,7 @@ func (d Discovery) find(ctx context.Context) (string, error) {
 	}
 }
 
-// look returns the session of the first log in the folder; empty while there is none, or
-// the folder cannot be read.
+// look returns the session of the first log in the folder; empty if there is none or the folder cannot be read.
 func (d Discovery) look() string {
 	entries, _ := os.ReadDir(d.Dir)
 	for _, e := range entries {

@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	markBytes = 1 << 10 // that a digest covers, before its mark
-	lineMarks = 8       // of each read: the ends of its last lines
-	maxMarks  = 16      // of a file
+	markBytes = 1 << 10 // covered by a digest, before its mark
+	lineMarks = 8       // per read: the ends of its last lines
+	maxMarks  = 16      // per file
 )
 
-// mark is an offset in a log, with a digest of the bytes before it when it was read.
+// mark is an offset in a log, and a digest of the bytes that were read before it.
 type mark struct {
 	At     int64  `json:"at"`
-	Digest string `json:"sha256"` // first 8 bytes of the digest of up to 1 KiB before it, in hex
+	Digest string `json:"sha256"` // first 8 bytes of the digest of up to 1 KiB before Offset, in hex
 }
 
 func markOf(at int64, before []byte) mark {
@@ -32,14 +32,12 @@ func (m mark) matches(r io.ReaderAt) bool {
 	return err == nil && markOf(m.At, before) == m
 }
 
-// marks are the marks of a log in the order of their offsets: the end of its first line,
-// the ends of the lines that were read last, and ever fewer between them. Their elements
-// are never changed in place.
+// marks are the marks of a log in the order of their offsets: the end of its first line, the ends of the lines read
+// last, and in between the fewer the older. Elements are never changed in place.
 type marks []mark
 
-// extend returns m with marks for p, which was read at offset. tail is up to 1 KiB before
-// p. Offsets up to the last mark of m, which a log that is read again passes, get no new
-// marks.
+// extend returns m with marks for p, which was read at offset. tail is up to 1 KiB before p. Offsets up to the last
+// mark of m get no new marks; a log that is read again passes them.
 func (m marks) extend(tail, p []byte, offset int64) marks {
 	out := slices.Clone(m)
 	for _, end := range slices.Backward(lineEnds(p, len(m) == 0)) {
@@ -56,8 +54,8 @@ func (m marks) extend(tail, p []byte, offset int64) marks {
 	return marks(thin(out, maxMarks))
 }
 
-// lineEnds returns where marks of p belong, from its end: its length, the ends of its last
-// lines, and the end of its first line if that is asked for.
+// lineEnds returns the offsets in p that get marks, last one first: its length, the ends of its last lines, and, if
+// first is set, the end of its first line.
 func lineEnds(p []byte, first bool) []int {
 	ends := []int{len(p)}
 	for i := len(p); len(ends) < lineMarks; ends = append(ends, i+1) {
@@ -74,9 +72,8 @@ func lineEnds(p []byte, first bool) []int {
 // lastMatches reports whether r has the same bytes before the last mark.
 func (m marks) lastMatches(r io.ReaderAt) bool { return len(m) == 0 || m[len(m)-1].matches(r) }
 
-// common returns the offset of the last mark that matches r, which has the given size and
-// starts with now; 0 when none matches. A mark behind the head of the log counts only
-// while the head is as it was.
+// common returns the offset of the last mark that matches r, which has the given size and begins with now; 0 when
+// none matches. A mark behind the head of the log counts only while the head is unchanged.
 func (m marks) common(r io.ReaderAt, size int64, was head, now []byte) int64 {
 	for _, k := range slices.Backward(m) {
 		if k.At <= size && (k.At < int64(was.Bytes) || was.begins(now)) && k.matches(r) {

@@ -18,13 +18,13 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// parcel is a message for the broker. A record that is too large for one travels by claim
-// check: its bytes are stored as an object before the message, which names the object.
+// parcel is a message for the broker. A record that is too large for a message travels by claim check: its bytes are
+// stored first, as an object that the message names.
 type parcel struct {
 	*nats.Msg
-	cell    int        // whose raw stream stores it
-	claimed []byte     // content of the object; nil when the message has the record itself
-	span    trace.Span // of its publication
+	cell    int        // its raw stream stores the message
+	claimed []byte     // content of the object; nil when the message has the record
+	span    trace.Span // span of its publication
 }
 
 // outgoing is a record that is being sent.
@@ -33,12 +33,12 @@ type outgoing struct {
 	size    int // of the record
 	session session
 	line    int
-	end     bool // the end of a session in a file instead of a record
+	end     bool // an end of a session in a file, not a record
 
 	redacted []redact.Hit
 }
 
-// newOutgoing makes the message of a record, with its message id, and starts its trace.
+// newOutgoing makes the message of a record, with its message id, and starts the trace of the record.
 func (s *Ship) newOutgoing(ctx context.Context, r core.Record, line int, id string) outgoing {
 	r.Origin.Edge = s.config.Edge
 	span := s.startTrace(ctx, &r, id)
@@ -63,9 +63,9 @@ func (o outgoing) close(err error) {
 	endSpan(o.msg.span, err)
 }
 
-// messageID returns the Nats-Msg-Id of a record: equal for the same record at the same
-// position of the same file, and only then. Ends of the same session differ by the offset up
-// to which the file is shipped, and by the last record before it: a log that was rewritten ends again.
+// messageID returns the Nats-Msg-Id of a record. Two ids are equal only for the same record at the same position of
+// the same file. The id of an end of a session also depends on the shipped offset and the last record before it,
+// because a rewritten log ends again.
 func (f *file) messageID(r core.Record, end int64) string {
 	position := strconv.FormatInt(r.Origin.Position, 10)
 	if r.Origin.End {
@@ -83,7 +83,7 @@ func (f *file) messageID(r core.Record, end int64) string {
 	return id
 }
 
-// Redaction is a secret, or a text, that was replaced before it was sent.
+// Redaction is a secret or text that was replaced before it was sent.
 type Redaction struct {
 	redact.Hit
 
@@ -91,10 +91,10 @@ type Redaction struct {
 	Line int // 0 for standard input
 }
 
-// redact returns a record as it is sent. What is derived from its bytes is derived from those
-// that are sent: a digest of a secret could be guessed.
+// redact returns a record as it is sent. Digests and ids are derived from the redacted bytes: a secret could be
+// guessed from its digest.
 func (s *Ship) redact(ctx context.Context, r core.Record, path string, line int) (core.Record, []redact.Hit) {
-	// Its work is limited, and a visit that ends sends what it has read.
+	// Its work is limited, and a visit that ends still sends what it has read.
 	data, hits := s.config.Redactor.Record(r.Data) //nolint:contextcheck // see above
 	if len(hits) == 0 {
 		return r, nil
@@ -117,7 +117,7 @@ func (s *Ship) redact(ctx context.Context, r core.Record, path string, line int)
 	return r, hits
 }
 
-// redactLine returns the first line of a file as it is part of the identity of the file.
+// redactLine returns the redacted first line of a file, which is part of the identity of the file.
 func (s *Ship) redactLine(line []byte) []byte {
 	line, _ = s.config.Redactor.Record(line)
 	return line

@@ -15,7 +15,7 @@ import (
 	"tributary/normalizers/core"
 )
 
-// headBytes is how much of the start of a file identifies it, together with its inode.
+// headBytes is how many bytes at the start of a file identify it, together with its inode.
 const headBytes = 1 << 10
 
 // inode identifies a file on this machine while it exists, whatever its path.
@@ -38,34 +38,33 @@ func headOf(b []byte) head {
 // begins reports whether a file that starts with b still has the head h.
 func (h head) begins(b []byte) bool { return len(b) >= h.Bytes && headOf(b[:h.Bytes]) == h }
 
-// offset is how far a file is shipped, and by what the file is recognized.
+// offset is how far a file is shipped, and what identifies the file.
 type offset struct {
 	inode `json:",embed"`
 
 	Head   head   `json:"head"`
-	Path   string `json:"path"`   // the last known one
-	Origin string `json:"origin"` // its identity for the stage, which a rename does not change
-	Done   int64  `json:"done"`   // offset in the unpacked content: the broker has acknowledged all records before it
-	Ended  bool   `json:"ended"`  // the broker has acknowledged the ends of the sessions, too
+	Path   string `json:"path"`   // last known path
+	Origin string `json:"origin"` // identity for the stage, unchanged by a rename
+	Done   int64  `json:"done"`   // offset in the unpacked content: the broker acknowledged all records before it
+	Ended  bool   `json:"ended"`  // the broker acknowledged the ends of the sessions, too
 	Acks   acks   `json:"acks,omitempty"`
 
-	// Only of a log of lines: by them a truncation is recognized.
+	// Only for a log of lines: they show a truncation.
 	Marks marks `json:"marks,omitempty"`
 	Cut   cut   `json:"cut,omitzero"`
 
-	// Only of a document or a packed log: its time of modification in Unix nanoseconds and its
-	// bytes on the disk, when it was read.
+	// Only for a document or a packed log: modification time in Unix nanoseconds and size on disk when it was read.
 	Modified int64 `json:"modified,omitempty"`
 	Size     int64 `json:"size,omitempty"`
 }
 
-// covers reports whether the record from begin to end is shipped. A record that a cut goes
-// through is not: its end is new.
+// covers reports whether the record from begin to end is shipped. A record across a truncation is not: its end is
+// new.
 func (o offset) covers(begin, end int64) bool {
 	return begin < o.Done && (o.Done != o.Cut.At || end <= o.Cut.At)
 }
 
-// unsent estimates how many bytes of the log that is at the path of o now are not shipped.
+// unsent estimates how many bytes of l, the log now at the path of o, are not shipped.
 func (o offset) unsent(l log) int64 {
 	modified, size := l.info.ModTime().UnixNano(), l.info.Size()
 	switch {
@@ -77,8 +76,8 @@ func (o offset) unsent(l log) int64 {
 	return size
 }
 
-// moved reports whether the file is no longer at its path. If its folder is gone too, it
-// counts as being there: that may be a disk that comes back.
+// moved reports whether the file is no longer at its path. If its folder is missing too, the file counts as present:
+// the folder may be on a disk that returns.
 func (o offset) moved() bool {
 	f, err := open(o.Path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -92,29 +91,28 @@ func (o offset) moved() bool {
 	return errors.Join(err, f.Close()) == nil && id != o.inode
 }
 
-// rewound returns the offset when the stream of a cell has lost everything behind a sequence. It
-// reports false when the stream has lost nothing of the file.
+// rewound returns the offset after the stream of a cell lost everything behind a sequence. It returns false when the
+// stream lost nothing of the file.
 func (o offset) rewound(cell int, seq uint64) (offset, bool) {
 	kept := o.Acks.upTo(cell, seq)
-	if len(kept) == len(o.Acks) && kept.end() >= o.Done { // versions before kept no ack of the end of a log that was truncated
+	if len(kept) == len(o.Acks) && kept.end() >= o.Done { // earlier versions kept no ack of the end of a truncated log
 		return o, false
 	}
 	o.Done, o.Ended, o.Acks = kept.end(), false, kept
 	return o, true
 }
 
-// offsets keeps the offset of each file in the raw streams of one broker, and what these have
-// acknowledged. It lags behind the broker and is never ahead: what it loses is shipped
-// again, and dropped as a duplicate by message id or by position. All methods may be called
-// concurrently.
+// offsets keeps the offset of each file in the raw streams of one broker, and what these streams acknowledged. It may
+// be behind the broker, never ahead: what it lacks is shipped again and dropped as a duplicate, by message id or
+// position. All methods may be called concurrently.
 type offsets struct {
 	mu      sync.Mutex
 	stream  streamEntry // without its files
 	known   map[inode]offset
 	paths   map[string]inode // by last known path
 	owners  map[inode]*file
-	dirty   bool           // something has changed since the last call of changes
-	changed map[inode]bool // the files among that
+	dirty   bool           // changed since the last call of changes
+	changed map[inode]bool // changed files
 }
 
 // newOffsets returns the offsets of a stream with its files.
@@ -134,8 +132,8 @@ func (o *offsets) acknowledged(cell int) checkpoints {
 	return o.stream.in(cell).Acknowledged
 }
 
-// acknowledge adds a checkpoint. False means that the stream has given its sequence before:
-// it has lost what it had acknowledged since.
+// acknowledge adds a checkpoint. It returns false if the stream had given out the sequence before, and so has lost
+// what it acknowledged since.
 func (o *offsets) acknowledge(cell int, c checkpoint) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -149,7 +147,7 @@ func (o *offsets) acknowledge(cell int, c checkpoint) bool {
 	return true
 }
 
-// sawFirst notes the first sequence of the stream of a cell, and returns the one that was noted before.
+// sawFirst sets the first sequence of the stream of a cell, and returns the previous one.
 func (o *offsets) sawFirst(cell int, seq uint64) (before uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -163,8 +161,8 @@ func (o *offsets) sawFirst(cell int, seq uint64) (before uint64) {
 	return before
 }
 
-// rewind takes back everything that the stream of a cell acknowledged behind a sequence. It returns
-// the number of files of which the stream has lost records.
+// rewind takes back what the stream of a cell acknowledged behind a sequence. It returns the number of files with
+// lost records.
 func (o *offsets) rewind(cell int, seq uint64) (files int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -182,7 +180,7 @@ func (o *offsets) rewind(cell int, seq uint64) (files int) {
 	return files
 }
 
-// restart makes every file unshipped.
+// restart marks every file as unshipped.
 func (o *offsets) restart() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -200,8 +198,7 @@ func (o *offsets) disown() {
 	clear(o.owners)
 }
 
-// acquire makes f the owner of an inode. False means that another file owns it: the same
-// log under another name.
+// acquire makes f the owner of an inode. It returns false if another file owns it: the same log under another name.
 func (o *offsets) acquire(id inode, f *file) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -212,8 +209,7 @@ func (o *offsets) acquire(id inode, f *file) bool {
 	return true
 }
 
-// release ends the ownership of f. The offset of a file that has moved or is deleted is
-// dropped.
+// release ends the ownership of f. It drops the offset of a file that was moved or deleted.
 func (o *offsets) release(f *file) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -241,15 +237,15 @@ func (o *offsets) mark(id inode) {
 	o.changed[id] = true
 }
 
-// get returns the offset of an inode, zero for an unknown one. The inode may have been
-// reused since: only the head shows whether the file is the same.
+// get returns the offset of an inode; zero for an unknown one. The inode may have been reused: only the head shows
+// whether the file is the same.
 func (o *offsets) get(id inode) offset {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.known[id]
 }
 
-// at returns the offset of the file whose last known path is path, zero for none.
+// at returns the offset of the file with this last known path; zero for none.
 func (o *offsets) at(path string) offset {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -270,8 +266,8 @@ func (o *offsets) set(e offset) {
 	o.mark(e.inode)
 }
 
-// prune drops the offsets of files that are not at their path. It is for the end of a run
-// that has visited every log: a file that was renamed has its new path by then.
+// prune drops the offsets of files that are no longer at their path. It is for the end of a run that visited every
+// log: renamed files have their new paths by then.
 func (o *offsets) prune() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -282,7 +278,7 @@ func (o *offsets) prune() {
 	}
 }
 
-// changes returns what has changed since the last call; false when nothing has.
+// changes returns what changed since the last call; false when nothing did.
 func (o *offsets) changes() (c offsetsChange, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -303,14 +299,14 @@ func (o *offsets) changes() (c offsetsChange, ok bool) {
 	return c, true
 }
 
-// unsaved notes that what changes returned was not stored.
+// unsaved marks what changes returned as not stored.
 func (o *offsets) unsaved() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.dirty = true
 }
 
-// entry returns everything that is to be stored.
+// entry returns everything to store.
 func (o *offsets) entry() streamEntry {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -326,20 +322,20 @@ func (o *offsets) size() int {
 	return len(o.known)
 }
 
-// cut is the last truncation of a log. The records behind it are published at places that were published before; the
-// stage compares them with the earlier ones.
+// cut is the last truncation of a log. The records behind it are published at places that were used before; the stage
+// compares them with the earlier records.
 type cut struct {
-	// Name is a suffix of the file identity of records behind At. Earlier versions gave each truncated log one; it stays
-	// for the logs that have it, whose records would change their places otherwise.
+	// Name is a suffix of the file identity of records behind At. Earlier versions gave one to each truncated log.
+	// Those logs keep it, because their records would change places otherwise.
 	Name string `json:"name,omitzero"`
 	At   int64  `json:"at"` // 0 for a log that was never truncated
 }
 
-// truncated returns the offset of a log of which only the first at bytes are as before.
+// truncated returns the offset of a log of which only the first at bytes are unchanged.
 func (o offset) truncated(at int64) offset {
 	next := offset{inode: o.inode, Origin: o.Origin, Done: min(o.Done, at), Ended: o.Ended}
 	if o.Cut.Name != "" {
-		next.Done = min(next.Done, o.Cut.At) // behind it records keep the name
+		next.Done = min(next.Done, o.Cut.At) // the records behind it keep the name
 	}
 	next.Acks = o.Acks.before(next.Done)
 	next.Cut = cut{o.Cut.Name, next.Done}
@@ -347,7 +343,7 @@ func (o offset) truncated(at int64) offset {
 	return next
 }
 
-// origin returns the origin under which a record that ends at an offset is published.
+// origin returns the origin of a record that ends at an offset.
 func (c cut) origin(o core.Origin, end int64) core.Origin {
 	if c.Name != "" && end > c.At {
 		o.File += "." + c.Name

@@ -25,21 +25,20 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// offsetsVersion is the format version of the offsets file. Version 1 had the files of one
-// broker and did not know the stream. Version 2 was one JSON value, which was written again
-// with every change.
+// offsetsVersion is the format version of the offsets file. Version 1 had the files of one broker without its stream.
+// Version 2 was one JSON value, rewritten with every change.
 const offsetsVersion = 3
 
-// maxStreams is how many streams the offsets file remembers: the latest.
+// maxStreams is how many streams the offsets file remembers; the least recently used are dropped.
 const maxStreams = 8
 
-// The offsets file is compacted when it has many times as many entries as there are files.
+// The offsets file is compacted when it has many times more entries than files.
 const (
 	compactRatio = 2
 	compactMin   = 1000
 )
 
-// offsetsHeader is the first line of the offsets file. Earlier versions had everything in it.
+// offsetsHeader is the first line of the offsets file. Earlier versions stored everything in it.
 type offsetsHeader struct {
 	Version int `json:"version"`
 	Streams []struct {
@@ -50,35 +49,35 @@ type offsetsHeader struct {
 	Files []offset `json:"files,omitempty"` // of version 1
 }
 
-// offsetsChange is any further line of the offsets file, behind its checksum. What belongs
-// together is in one line: a line that is cut off by a crash counts as not written.
+// offsetsChange is every further line of the offsets file, behind its checksum. Related changes share one line: a
+// line that a crash cut off counts as not written.
 type offsetsChange struct {
-	Stream *streamEntry `json:"stream,omitzero"` // of this line and those behind it, replaces what was stored of it
-	Files  []offset     `json:"files,omitempty"` // new or changed ones
-	Gone   []inode      `json:"gone,omitempty"`  // files without an offset from now on
+	Stream *streamEntry `json:"stream,omitzero"` // stream of this line and the following ones; replaces its stored description
+	Files  []offset     `json:"files,omitempty"` // new or changed offsets
+	Gone   []inode      `json:"gone,omitempty"`  // files that no longer have an offset
 }
 
-// streamEntry is a raw stream with the offsets in it, or the raw streams of all cells.
+// streamEntry is a raw stream, or the raw streams of all cells, with the offsets in it.
 type streamEntry struct {
 	Name    string    `json:"stream"`
-	Created time.Time `json:"created"` // identifies the stream, together with its name; of the youngest cell
-	Broker  string    `json:"broker"`  // digest of Config.Broker when it was used last
-	Used    time.Time `json:"used"`    // when it was used last
+	Created time.Time `json:"created"` // identifies the stream, together with its name; for cells, the youngest
+	Broker  string    `json:"broker"`  // digest of Config.Broker at the last use
+	Used    time.Time `json:"used"`    // time of the last use
 
 	cellEntry `json:",embed"`
 
-	More []cellEntry `json:"cells,omitempty"` // of cells 1 and up
+	More []cellEntry `json:"cells,omitempty"` // cells 1 and up
 
 	files map[inode]offset
 }
 
-// cellEntry is what is known about the raw stream of a cell.
+// cellEntry describes the raw stream of a cell.
 type cellEntry struct {
-	First        uint64      `json:"first,omitzero"` // first sequence that was noticed last
+	First        uint64      `json:"first,omitzero"` // first sequence as last seen
 	Acknowledged checkpoints `json:"acknowledged,omitempty"`
 }
 
-// in returns what is known about a cell.
+// in returns the entry of a cell.
 func (e streamEntry) in(cell int) cellEntry {
 	switch {
 	case cell == 0:
@@ -90,7 +89,7 @@ func (e streamEntry) in(cell int) cellEntry {
 	}
 }
 
-// with returns e with something else about a cell. The two share nothing that changes.
+// with returns e with another entry for a cell. The two share nothing that changes.
 func (e streamEntry) with(cell int, is cellEntry) streamEntry {
 	if cell == 0 {
 		e.cellEntry = is
@@ -103,30 +102,29 @@ func (e streamEntry) with(cell int, is cellEntry) streamEntry {
 	return e
 }
 
-// is reports whether both are of one stream.
+// is reports whether both entries describe the same stream.
 func (e streamEntry) is(other streamEntry) bool {
 	return e.Name == other.Name && e.Created.Equal(other.Created)
 }
 
-// offsetsFile is the offsets file: a log of changes, which is compacted by writing it again.
-// Its path is empty for offsets that stay in memory.
+// offsetsFile is a log of changes on disk, which is compacted by rewriting it. Its path is empty for offsets kept in
+// memory.
 type offsetsFile struct {
 	path    string
 	broker  string        // digest of Config.Broker
-	streams []streamEntry // but for the one in use; in the order of the file
+	streams []streamEntry // all but the one in use, in the order of the file
 
-	size    int64 // bytes of the file that are known to be good; -1 when it must be written again
-	entries int   // that the file has of the stream in use
+	size    int64 // bytes of the file known to be good; -1 when it must be rewritten
+	entries int   // entries in the file for the stream in use
 
-	// Of an offsets file of version 1, which is not of a known stream yet.
+	// From an offsets file of version 1, which names no stream.
 	inherited []offset
 	written   time.Time // when that file was written
-	remove    string    // its path, when it is another file: removed when its content is stored here
+	remove    string    // path of that file if it is another one: removed once its content is stored here
 }
 
-// readOffsetsFile reads the offsets file of c, if there is one, or else the one that it
-// inherits. What is damaged counts as lost; a file that cannot be read, or has a later
-// version, is an error.
+// readOffsetsFile reads the offsets file of c, or, if there is none, the one it inherits. Damaged entries count as
+// lost. A file that cannot be read, or has a later version, is an error.
 func readOffsetsFile(ctx context.Context, c Config) (*offsetsFile, error) {
 	broker := sha256.Sum256([]byte(c.Broker))
 	f := &offsetsFile{path: c.Offsets, broker: hex.EncodeToString(broker[:8]), size: -1}
@@ -164,13 +162,13 @@ func (f *offsetsFile) read(ctx context.Context, logger *slog.Logger) error {
 	}
 	var header offsetsHeader
 	if json.Unmarshal(first, &header, jsontext.AllowInvalidUTF8(true)) != nil {
-		logger.WarnContext(ctx, "offsets file is damaged: everything is shipped again, and dropped as duplicate", "path", f.path)
+		logger.WarnContext(ctx, "offsets file is damaged: everything is shipped again, and dropped as duplicates", "path", f.path)
 		return nil
 	}
 	switch header.Version {
 	case offsetsVersion:
 		if first[len(first)-1] != '\n' {
-			return nil // a crash has cut off everything
+			return nil // a crash cut off everything
 		}
 		return f.readChanges(ctx, in, int64(len(first)), logger)
 	case 2:
@@ -178,7 +176,7 @@ func (f *offsetsFile) read(ctx context.Context, logger *slog.Logger) error {
 			e.files = byInode(e.Files)
 			f.streams = append(f.streams, e.streamEntry)
 		}
-		slices.Reverse(f.streams) // version 2 began with the latest
+		slices.Reverse(f.streams) // in version 2 the latest came first
 		return nil
 	case 1:
 		info, err := file.Stat()
@@ -192,8 +190,8 @@ func (f *offsetsFile) read(ctx context.Context, logger *slog.Logger) error {
 		f.path, header.Version, offsetsVersion)
 }
 
-// readChanges reads the lines behind the header, which has size bytes, up to the first that
-// is damaged: a crash cuts off the last one, and offsets that are too old lose nothing.
+// readChanges reads the lines behind the header of size bytes, up to the first damaged one. A crash cuts off the last
+// line; the older offsets that remain lose nothing.
 func (f *offsetsFile) readChanges(ctx context.Context, in *bufio.Reader, size int64, logger *slog.Logger) error {
 	for {
 		line, err := in.ReadBytes('\n')
@@ -205,7 +203,7 @@ func (f *offsetsFile) readChanges(ctx context.Context, in *bufio.Reader, size in
 		}
 		change, ok := decodeChange(line)
 		if !ok || !f.apply(change) {
-			logger.InfoContext(ctx, "end of the offsets file is damaged: what is behind is shipped again, and dropped as duplicate", "path", f.path, "offset", size)
+			logger.InfoContext(ctx, "end of the offsets file is damaged: its logs are shipped again, and dropped as duplicates", "path", f.path, "offset", size)
 			f.size = -1
 			return nil
 		}
@@ -215,7 +213,7 @@ func (f *offsetsFile) readChanges(ctx context.Context, in *bufio.Reader, size in
 	return nil
 }
 
-// apply applies a change to the streams. It reports whether the change is of a stream.
+// apply applies a change to the streams. It returns false if the change names no stream.
 func (f *offsetsFile) apply(c offsetsChange) bool {
 	if c.Stream != nil {
 		e := *c.Stream
@@ -242,24 +240,24 @@ func (f *offsetsFile) apply(c offsetsChange) bool {
 	return true
 }
 
-// entries is how many entries a change adds to the file.
+// entries returns how many entries a change adds to the file.
 func (c offsetsChange) entries() int { return 1 + len(c.Files) + len(c.Gone) }
 
-// castagnoli is the polynomial of the checksums, which processors compute.
+// castagnoli is the table of the checksums; processors compute these in hardware.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-const sumLength = 8 // of a checksum in hex
+const sumLength = 8 // length of a checksum in hex
 
 // encode returns the line of a change: a checksum, a space, JSON.
 func (c offsetsChange) encode() ([]byte, error) {
-	data, err := json.Marshal(c, jsontext.AllowInvalidUTF8(true)) // a path is any bytes
+	data, err := json.Marshal(c, jsontext.AllowInvalidUTF8(true)) // paths may have any bytes
 	if err != nil {
 		return nil, err
 	}
 	return fmt.Appendf(make([]byte, 0, len(data)+sumLength+2), "%0*x %s\n", sumLength, crc32.Checksum(data, castagnoli), data), nil
 }
 
-// decodeChange is the inverse of encode. It reports false for a line that is damaged.
+// decodeChange is the inverse of encode. It returns false for a damaged line.
 func decodeChange(line []byte) (c offsetsChange, ok bool) {
 	if len(line) < sumLength+2 || line[sumLength] != ' ' || line[len(line)-1] != '\n' {
 		return c, false
@@ -281,12 +279,12 @@ func byInode(files []offset) map[inode]offset {
 	return m
 }
 
-// open returns the offsets in a stream. known is false for a stream that is not in the file.
+// open returns the offsets in a stream. known is false for a stream not in the file.
 func (f *offsetsFile) open(created time.Time) (o *offsets, known bool) {
 	e := streamEntry{Name: streams.RawStream, Created: created}
 	i := slices.IndexFunc(f.streams, e.is)
 	if i != len(f.streams)-1 || i < 0 {
-		f.size = -1 // changes are of the last stream of the file
+		f.size = -1 // changes belong to the last stream of the file
 	}
 	if i < 0 {
 		return newOffsets(e), false
@@ -296,13 +294,13 @@ func (f *offsetsFile) open(created time.Time) (o *offsets, known bool) {
 	return newOffsets(e), true
 }
 
-// close puts the offsets of a stream back, when another one is used.
+// close puts back the offsets of a stream when another one is used.
 func (f *offsetsFile) close(o *offsets) {
 	f.streams, f.size = append(f.streams, f.entry(o)), -1
 }
 
-// latest returns the offsets in the stream that was used last at the broker: a guess, for a
-// dry run, which does not ask the broker.
+// latest returns the offsets in the stream last used at the broker: a guess for a dry run, which does not ask the
+// broker.
 func (f *offsetsFile) latest() *offsets {
 	latest := streamEntry{files: byInode(f.inherited)}
 	for _, e := range f.streams {
@@ -313,7 +311,7 @@ func (f *offsetsFile) latest() *offsets {
 	return newOffsets(streamEntry{files: latest.files})
 }
 
-// before returns the stream that was used last at the broker, when another one is there now.
+// before returns the stream last used at the broker, when another one has replaced it.
 func (f *offsetsFile) before() (created time.Time, ok bool) {
 	var used time.Time
 	for _, e := range f.streams {
@@ -331,8 +329,7 @@ func (f *offsetsFile) entry(o *offsets) streamEntry {
 	return e
 }
 
-// save stores what has changed. A crash leaves all of that or nothing. Only one goroutine
-// may call it at a time.
+// save stores what has changed. A crash leaves all of it or nothing. Only one goroutine may call it at a time.
 func (f *offsetsFile) save(o *offsets) error {
 	if f.path == "" {
 		return nil
@@ -347,16 +344,16 @@ func (f *offsetsFile) save(o *offsets) error {
 	}
 	if err != nil {
 		o.unsaved()
-		f.size = -1 // nobody knows what the disk has
+		f.size = -1 // the content on disk is unknown
 		return fmt.Errorf("save offsets: %w", err)
 	}
 	return nil
 }
 
-// errCompact: nothing was appended, because the offsets file is to be written again.
+// errCompact means that nothing was appended, because the offsets file must be rewritten.
 var errCompact = errors.New("the offsets file is to be compacted")
 
-// append appends a change to the file, which has offsets of as many files then.
+// append appends a change to the file. files is the number of files with an offset afterwards.
 func (f *offsetsFile) append(c offsetsChange, files int) error {
 	entries := f.entries + c.entries()
 	if f.size < 0 || entries > compactRatio*files+compactMin {
@@ -369,7 +366,7 @@ func (f *offsetsFile) append(c offsetsChange, files int) error {
 	}
 	file, err := os.OpenFile(f.path, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
-		return errCompact // it was removed, or the cause is in the next error
+		return errCompact // the file was removed, or the next error shows the cause
 	}
 	if info, err := file.Stat(); err != nil || info.Size() != f.size {
 		_ = file.Close() // nothing was written
@@ -384,8 +381,7 @@ func (f *offsetsFile) append(c offsetsChange, files int) error {
 	return nil
 }
 
-// compact writes the file again, without what was overwritten or dropped. A crash leaves the
-// old file or the new one.
+// compact rewrites the file without overwritten and dropped entries. A crash leaves the old file or the new one.
 func (f *offsetsFile) compact(o *offsets) error {
 	slices.SortStableFunc(f.streams, func(a, b streamEntry) int { return a.Used.Compare(b.Used) })
 	f.streams = f.streams[max(0, len(f.streams)+1-maxStreams):]
@@ -399,7 +395,7 @@ func (f *offsetsFile) compact(o *offsets) error {
 		return err
 	}
 	f.size, f.entries = size, entries
-	if f.remove == "" || f.inherited != nil { // nothing was taken over
+	if f.remove == "" || f.inherited != nil { // nothing was inherited
 		return nil
 	}
 	path := f.remove
@@ -407,8 +403,8 @@ func (f *offsetsFile) compact(o *offsets) error {
 	return os.Remove(path)
 }
 
-// write writes the file, with the stream in use at its end. It returns the bytes, and the
-// entries of that stream.
+// write writes the file, with the stream in use at its end. It returns the bytes written and the entries of that
+// stream.
 func (f *offsetsFile) write(w io.Writer, used streamEntry) (size int64, entries int, err error) {
 	n, err := fmt.Fprintf(w, "{\"version\":%d}\n", offsetsVersion)
 	if err != nil {
@@ -432,7 +428,7 @@ func (f *offsetsFile) write(w io.Writer, used streamEntry) (size int64, entries 
 	return size, entries, nil
 }
 
-// changes returns the lines of a stream that has no overwritten entries.
+// changes yields the lines of a stream without overwritten entries.
 func (e streamEntry) changes() iter.Seq[offsetsChange] {
 	const filesPerLine = 100
 	return func(yield func(offsetsChange) bool) {
@@ -471,8 +467,8 @@ func replace(path string, write func(io.Writer) error) error {
 	return syncDir(dir)
 }
 
-// syncDir makes a rename in a folder durable. Systems that cannot sync a folder make it
-// durable without.
+// syncDir makes a rename in a folder durable. Systems that cannot sync a folder make the rename durable by
+// themselves.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

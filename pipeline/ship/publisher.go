@@ -26,8 +26,7 @@ const (
 	lastBackoff  = 2 * time.Second
 )
 
-// batchHeaders are the headers that [broker.PublishBatch] adds to a message, with their
-// longest values.
+// batchHeaders are the headers that [broker.PublishBatch] adds to a message, with their longest values.
 var batchHeaders = map[string]string{
 	"Nats-Batch-Id":       "0123456789012345678901",
 	"Nats-Batch-Sequence": "1000",
@@ -38,51 +37,50 @@ var batchHeaders = map[string]string{
 const (
 	codeMessageTooLarge = 10054 // exceeds max_msg_size of the stream
 	codeHeadersTooLarge = 10097
-	codeIncompleteBatch = 10176 // a message of it was rejected; only sending that one alone shows why
-	codeDuplicate       = 10201 // a message of it is stored already
+	codeIncompleteBatch = 10176 // one of its messages was rejected; only sending that one alone shows why
+	codeDuplicate       = 10201 // one of its messages is already stored
 )
 
-// publisher stores messages in the raw stream. Every message has an id, so it can be sent
-// again whatever happened to the attempt before.
+// publisher stores messages in the raw stream. Every message has an id, so it can be sent again whatever happened to
+// the previous attempt.
 //
-// One atomic batch is in flight at a time. The files that are ready when it is
-// acknowledged go into the next one together: most of the cost of a batch does not depend
-// on its size, so batches grow with the load.
+// One atomic batch is in flight at a time. The files that are ready when it is acknowledged share the next one: most
+// of the cost of a batch does not depend on its size, so batches grow with the load.
 type publisher struct {
 	nc        *nats.Conn
 	js        jetstream.JetStream
 	claims    *claims.Store
 	records   int // limit of a batch, beside batchBytes
 	logger    *slog.Logger
-	onRevived func()         // called for each message that is stored under another id, see storeOne
-	onStall   func(error)    // called with why the broker takes no records, and with nil when it does again
+	onRevived func()         // called for each message stored under another id, see storeOne
+	onStall   func(error)    // called with the reason when the broker stops accepting records, and with nil when it accepts them again
 	layout    streams.Layout // of the broker; zero for one cell
 	guards    []*guard       // by cell
 	watched   []*guard       // nil for an input
-	once      bool           // does not wait for a stream that nobody creates
+	once      bool           // does not wait for a missing stream
 
-	pending   atomic.Int64     // messages that are handed to publish and not stored
+	pending   atomic.Int64     // messages passed to publish and not stored
 	submitted chan *submission // closed when nothing more is published
-	cause     string           // of the present stall; empty for none
-	missing   time.Time        // since when the broker has no stream; zero when it has
-	looks     <-chan time.Time // when to look at the stream; nil for an interval
+	cause     string           // reason of the present stall; empty for none
+	missing   time.Time        // since when the broker has had no stream; zero when it has one
+	looks     <-chan time.Time // when to check the stream; nil for an interval
 }
 
-// submission is the batch of one file. The publisher may join several into one atomic
-// batch. Its messages are of one cell.
+// submission is the batch of one file, with messages of one cell. The publisher may join several into one atomic
+// batch.
 type submission struct {
 	cell   int
 	msgs   []parcel
-	bytes  int // of records, those that travel by claim check included
+	bytes  int // bytes of records, including large objects
 	stored chan receipt
 }
 
-// receipt is the outcome of a submission, by index of its messages. Without err, all that
-// are not rejected are stored.
+// receipt is the outcome of a submission, by index of its messages. Without err, all messages that are not rejected
+// are stored.
 type receipt struct {
 	duplicate map[int]bool      // the broker already had the message
 	rejected  map[int]error     // the broker will never take the message
-	last      streams.Positions // the highest sequences of the messages, by cell; nil when all are rejected
+	last      streams.Positions // highest sequences of the messages, by cell; nil when all are rejected
 	err       error             // of the context, errClosed, errStreamChanged, or errNoStream in a Once run
 }
 
@@ -91,15 +89,15 @@ func (p *publisher) connected(ctx context.Context) error {
 	return p.untilAnswered(ctx, func(context.Context) error { return nil })
 }
 
-// publish stores messages in their order and returns when they are stored. It waits for a
-// broker that is away. It may be called concurrently, while run runs.
+// publish stores messages in order, and returns when they are stored. It waits while the broker is away. It may be
+// called concurrently while run runs.
 func (p *publisher) publish(msgs []parcel, bytes int) receipt {
 	p.pending.Add(int64(len(msgs)))
 	defer p.pending.Add(-int64(len(msgs)))
 	all := receipt{duplicate: map[int]bool{}, rejected: map[int]error{}}
 	for cell := range max(1, p.layout.Cells) {
 		s := &submission{cell: cell, stored: make(chan receipt, 1)}
-		var at []int // in msgs
+		var at []int // index in msgs
 		for i, m := range msgs {
 			if m.cell == cell {
 				s.msgs, at = append(s.msgs, m), append(at, i)
@@ -127,8 +125,8 @@ func (p *publisher) publish(msgs []parcel, bytes int) receipt {
 	return all
 }
 
-// run stores submissions until submitted is closed. Meanwhile it watches that the raw stream
-// keeps what it has acknowledged, and calls fail once if it does not.
+// run stores submissions until submitted is closed. Meanwhile it checks that the raw stream keeps what it
+// acknowledged, and calls fail once if it does not.
 func (p *publisher) run(ctx context.Context, fail func(error)) {
 	looks := p.looks
 	if looks == nil {
@@ -161,7 +159,7 @@ func (p *publisher) run(ctx context.Context, fail func(error)) {
 	}
 }
 
-// requireAll is [guard.require] of all cells.
+// requireAll is [guard.require] for all cells.
 func (p *publisher) requireAll(ctx context.Context) error {
 	for _, g := range p.watched {
 		if err := g.require(ctx); err != nil {
@@ -171,8 +169,8 @@ func (p *publisher) requireAll(ctx context.Context) error {
 	return nil
 }
 
-// gather returns first and the submissions that wait behind it, up to a full batch. rest is
-// the one that no longer fits, or is of another cell.
+// gather returns first and the submissions waiting behind it, up to a full batch. rest is a submission that no longer
+// fits, or belongs to another cell.
 func (p *publisher) gather(first *submission) (group []*submission, rest *submission) {
 	group = []*submission{first}
 	records, bytes := len(first.msgs), first.bytes
@@ -193,8 +191,8 @@ func (p *publisher) gather(first *submission) (group []*submission, rest *submis
 	}
 }
 
-// store stores a group in one batch. A batch that the broker rejects for its content is
-// split: into its submissions, then into its messages.
+// store stores a group in one batch. It splits a batch that the broker rejects for its content: first into its
+// submissions, then into single messages.
 func (p *publisher) store(ctx context.Context, group []*submission) {
 	var parcels []parcel
 	for _, s := range group {
@@ -235,8 +233,8 @@ func (p *publisher) store(ctx context.Context, group []*submission) {
 	}
 }
 
-// acknowledged notes that the broker has stored m at a sequence. It returns errStreamChanged
-// when the stream had that sequence before.
+// acknowledged notes that the broker stored m at a sequence. It returns errStreamChanged if the stream had given out
+// that sequence before.
 func (p *publisher) acknowledged(cell int, seq uint64, m *nats.Msg) error {
 	o := p.guards[cell].offsets
 	if o == nil || o.acknowledge(cell, checkpoint{Seq: seq, ID: m.Header.Get(nats.MsgIdHdr)}) {
@@ -245,8 +243,8 @@ func (p *publisher) acknowledged(cell int, seq uint64, m *nats.Msg) error {
 	return errStreamChanged
 }
 
-// storeSingly stores messages one after the other. A later message must not be stored
-// before an earlier one: its position would make the earlier one a duplicate.
+// storeSingly stores messages one by one. A later message must not be stored before an earlier one: its position
+// would make the earlier one a duplicate.
 func (p *publisher) storeSingly(ctx context.Context, cell int, msgs []parcel) receipt {
 	r := receipt{duplicate: map[int]bool{}, rejected: map[int]error{}}
 	for i, m := range msgs {
@@ -281,10 +279,9 @@ func (p *publisher) storeSingly(ctx context.Context, cell int, msgs []parcel) re
 	return r
 }
 
-// storeOne stores a message. The broker remembers the ids of messages for a while, also of
-// those that were purged: a message that it takes for a duplicate of one that is gone is
-// stored under another id. That id is derived from the sequence of the one that is gone, so
-// that a message whose acknowledgement is lost is not stored twice.
+// storeOne stores a message. The broker remembers message ids for a while, including those of purged messages. If it
+// takes the message for a duplicate of a purged one, storeOne stores it under another id. That id contains the
+// sequence of the purged message, so a retry after a lost acknowledgement is not stored twice.
 func (p *publisher) storeOne(ctx context.Context, cell int, m *nats.Msg) (*jetstream.PubAck, error) {
 	id := m.Header.Get(nats.MsgIdHdr)
 	id, _, _ = strings.Cut(id, goneMark)
@@ -301,13 +298,12 @@ func (p *publisher) storeOne(ctx context.Context, cell int, m *nats.Msg) (*jetst
 	}
 }
 
-// goneMark separates the id of a message from the sequence of an equal one that is gone.
+// goneMark separates the id of a message from the sequence of an equal message that was purged.
 const goneMark = "-"
 
-// untilStored is untilAnswered with an attempt that stores messages. Each attempt first puts
-// the objects that the messages name, since objects that no message names are removed
-// after a while, and the attempt before may have waited for long. To put an object that
-// exists costs little. If ctx ends while an object is being put, nothing is lost.
+// untilStored is untilAnswered for an attempt that stores messages. Each attempt first puts the objects that the
+// messages name, because objects that no message names are removed after a while, and the previous attempt may have
+// waited for long. Putting an object again costs little. Nothing is lost if ctx ends meanwhile.
 func (p *publisher) untilStored(ctx context.Context, cell int, msgs []parcel, attempt func(context.Context) error) error {
 	return p.untilAnswered(ctx, func(whole context.Context) error {
 		if err := p.guards[cell].require(whole); err != nil {
@@ -325,7 +321,7 @@ func (p *publisher) untilStored(ctx context.Context, cell int, msgs []parcel, at
 	})
 }
 
-// wireSize is the size of a message in a batch that counts against the limit of the broker.
+// wireSize returns the size of a message in a batch, as it counts against the limit of the broker.
 func wireSize(m *nats.Msg) int64 {
 	size := m.Size() - len(m.Subject)
 	for name, value := range batchHeaders {
@@ -336,8 +332,8 @@ func wireSize(m *nats.Msg) int64 {
 	return int64(size)
 }
 
-// rejects reports whether err rejects the content of what was sent, so that sending the
-// same in the same way fails again.
+// rejects reports whether the broker rejected the content of what was sent, so that sending it again in the same way
+// fails again.
 func rejects(err error) bool {
 	if errors.Is(err, nats.ErrMaxPayload) {
 		return true
@@ -354,8 +350,8 @@ func rejects(err error) bool {
 	}
 }
 
-// untilAnswered repeats an attempt until the broker accepts or rejects. The end of ctx does
-// not cancel an attempt, which ends by its own timeout, so that its answer is not lost.
+// untilAnswered repeats an attempt until the broker accepts or rejects. An attempt ends by its own timeout, not by
+// ctx, so that its answer is not lost.
 func (p *publisher) untilAnswered(ctx context.Context, attempt func(context.Context) error) error {
 	for wait := firstBackoff; ; wait = min(2*wait, lastBackoff) {
 		if err := ctx.Err(); err != nil {
@@ -390,11 +386,11 @@ func (p *publisher) untilAnswered(ctx context.Context, attempt func(context.Cont
 	}
 }
 
-// missingLimit is how long a Once run waits for a stream that the broker does not have: long
-// enough for a worker that starts at the same time.
+// missingLimit is how long a Once run waits for a missing stream: long enough for a worker that starts at the same
+// time.
 const missingLimit = 15 * time.Second
 
-// streamMissing reports whether the broker has had no stream for so long.
+// streamMissing reports whether the stream has been missing for missingLimit.
 func (p *publisher) streamMissing(err error) bool {
 	switch {
 	case !errors.Is(err, errNoStream):
@@ -405,7 +401,7 @@ func (p *publisher) streamMissing(err error) bool {
 	return !p.missing.IsZero() && time.Since(p.missing) >= missingLimit
 }
 
-// notConnected returns the error while there is no broker, or none that admits this client.
+// notConnected returns an error while no broker accepts the connection of this client.
 func (p *publisher) notConnected() error {
 	var hosts []string
 	for _, server := range p.nc.Servers() {
@@ -420,8 +416,8 @@ func (p *publisher) notConnected() error {
 	return fmt.Errorf("%w at %s: start it, or name another one", errNotConnected, at)
 }
 
-// reportStall logs why the broker takes no records, and reports when it stops taking them, when
-// the cause changes, and when the broker takes them again.
+// reportStall logs and reports why the broker accepts no records: when it stops accepting them, when the reason
+// changes, and when it accepts them again.
 func (p *publisher) reportStall(ctx context.Context, err error) {
 	cause := ""
 	if err != nil {

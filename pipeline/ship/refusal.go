@@ -11,7 +11,7 @@ type Reason string
 
 // The reasons for which a file or a record is not shipped.
 const (
-	ReasonTooLarge      Reason = "too_large"      // the record is longer than any may be, or its message than the broker takes
+	ReasonTooLarge      Reason = "too_large"      // the record is longer than any may be, or its message than the broker accepts
 	ReasonUnknownSource Reason = "unknown_source" // the content of the file matches no agent, or one without a normalizer
 	ReasonUnreadable    Reason = "unreadable"     // the file or folder cannot be read now
 )
@@ -22,8 +22,8 @@ type Refusal struct {
 	Reason Reason
 	Path   string
 	Line   int   // of the record, from 1; 0 for a whole file or folder
-	Size   int64 // of a record that is too large, in bytes, headers included
-	Limit  int64 // that Size exceeds
+	Size   int64 // of a record that is too large, in bytes with headers
+	Limit  int64 // limit that Size exceeds
 	Err    error // what is wrong and how to cure it; contains no content of the file
 }
 
@@ -40,7 +40,7 @@ func (r *Refusal) Unwrap() error { return r.Err }
 
 // unreadable refuses a file or folder that cannot be read.
 func unreadable(path string, err error) Refusal {
-	return Refusal{Reason: ReasonUnreadable, Path: path, Err: fmt.Errorf("cannot be read, tried again when it changes: %w", err)}
+	return Refusal{Reason: ReasonUnreadable, Path: path, Err: fmt.Errorf("cannot be read: trying again when it changes: %w", err)}
 }
 
 // refuse counts a refusal and logs it.
@@ -61,17 +61,17 @@ var (
 	// errNoSession is the error of a Discovery that reached its timeout.
 	errNoSession = errors.New("no log that is named after a session")
 
-	// errNotAttached is why a Ship is not ready that has just begun.
-	errNotAttached = errors.New("the raw stream is not compared with the offsets yet")
+	// errNotAttached is why a Ship that has just begun is not ready.
+	errNotAttached = errors.New("the raw stream has not been compared with the offsets yet")
 
-	// These stall a Ship until they heal.
+	// These errors stall a Ship until their cause is gone.
 	errNotConnected = errors.New("not connected to the broker")
 	errNoStream     = errors.New("the broker has no raw stream")
 	errNoRight      = errors.New("the broker does not let this edge read the state of the raw stream")
 	errDiscards     = errors.New("nothing is sent")
 )
 
-// noStream adds the cure to the error of a broker without the raw stream.
+// noStream adds the cure to the error of a missing raw stream.
 func noStream(err error) error {
 	return fmt.Errorf("%w: start a worker (tributary run, or tributary up), which creates it: %w", errNoStream, err)
 }

@@ -6,19 +6,19 @@ import (
 	"tributary/normalizers/core"
 )
 
-// A file that has more than largeBytes in memory needs room, of which there is roomBytes for all files of a Ship: as much
-// as the longest record, so that each file gets room when the others have given it back. A record takes up to five times its
-// length until it is stored, most of it while it is searched for secrets.
+// A file with more than largeBytes in memory needs room. All files of a Ship share roomBytes, as much as the longest
+// record needs, so each file gets room once the others have returned theirs. Until it is stored, a record takes up to
+// five times its length, most of it during the search for secrets.
 const (
 	largeBytes = 1 << 20
 	roomBytes  = core.MaxRecordBytes
 )
 
-// freeWindow is how far a packed file may refer back without room: what zstd does with its default settings.
+// freeWindow is how far a packed file may refer back without taking room: the window of zstd with default settings.
 const freeWindow = 2 << 20
 
-// reserve takes room before the next n bytes of the file are framed, if they need it. It takes at once what the rest of the
-// visit may need, so that no file waits for room while it has some.
+// reserve takes room before the next n bytes of the file are framed, if they need it. It takes at once all that the
+// rest of the visit may need, so that no file waits for room while it has some.
 func (v *visit) reserve(ctx context.Context, n int) error {
 	held := int64(v.f.framer.Held())
 	if v.taken > 0 || held+int64(n) <= largeBytes {
@@ -31,7 +31,7 @@ func (v *visit) reserve(ctx context.Context, n int) error {
 	return v.take(ctx, most)
 }
 
-// take waits for room. What was read before is sent first: it may be long.
+// take waits for room. It first sends what was read, because the wait may be long.
 func (v *visit) take(ctx context.Context, n int64) error {
 	if !v.room.TryAcquire(n) {
 		if err := v.flush(ctx); err != nil {
@@ -45,7 +45,7 @@ func (v *visit) take(ctx context.Context, n int64) error {
 	return nil
 }
 
-// settle sends what the file has taken room for, once the rest needs none, and gives the room back.
+// settle sends what the file took room for, once the rest needs no room, and returns the room.
 func (v *visit) settle(ctx context.Context) error {
 	if v.taken == 0 || v.wide || v.f.framer.Held() > largeBytes {
 		return nil
@@ -57,7 +57,7 @@ func (v *visit) settle(ctx context.Context) error {
 	return nil
 }
 
-// leave gives room back.
+// leave returns all room.
 func (v *visit) leave() {
 	v.room.Release(v.taken)
 	v.taken = 0

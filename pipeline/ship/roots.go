@@ -19,16 +19,15 @@ import (
 type Root struct {
 	Source   envelopes.Source
 	Dir      string   // absolute
-	Suffixes []string // of the names of logs, packed or not; other files are ignored
-	Within   string   // folder that logs lie in, at any depth below Dir; empty where all do
-	// Moved is set where the vendor moves a log to another folder, and gives it a name
-	// that no other has: then the name alone is its identity.
+	Suffixes []string // suffixes of log names, packed or not; other files are ignored
+	Within   string   // folder that logs lie in, at any depth below Dir; empty for all folders
+	// Moved is set if the vendor moves logs between folders and gives each a unique name: the name alone is then the
+	// identity of a log.
 	Moved bool
 }
 
-// Roots returns where the vendors keep their logs on this machine, for a user with the
-// given home; getenv looks up the variables with which vendors let it be changed. The
-// folders need not exist.
+// Roots returns where the vendors keep their logs on this machine. home is the home of the user; getenv looks up the
+// variables by which vendors let users change folders. The folders need not exist.
 func Roots(home string, getenv func(string) string) []Root {
 	var roots []Root
 	for _, v := range normalizers.Vendors() {
@@ -51,12 +50,12 @@ func Roots(home string, getenv func(string) string) []Root {
 	return roots
 }
 
-// log is a file to ship, as a search has found it.
+// log is a file to ship, as found by a search.
 type log struct {
 	path   string // absolute, without symbolic links in its folders
 	origin string // identity for the stage: path below the root with '/', else the file's name; without the extension of a packed file
 	source envelopes.Source
-	forced bool // source is what the user says, whatever the content is
+	forced bool // the user named the source; content does not decide
 	info   fs.FileInfo
 
 	strayed bool // found by its inode alone, under a name that no log has
@@ -67,14 +66,13 @@ type finder struct {
 	config Config
 
 	logs   []log
-	dirs   map[string]time.Time // every folder that was searched, and when it had changed last before; zero for that of a path
+	dirs   map[string]time.Time // every folder searched and when it had last changed; zero for the folder of a path
 	failed []Refusal
-	hidden []string // folders below the paths that were skipped because they are hidden
+	hidden []string // hidden folders below the paths, which were skipped
 }
 
-// find lists the logs that c asks for, in the order of their paths, and the folders in
-// which new logs may be created. Files and folders that cannot be read are in failed. The
-// error names the paths of c that do not exist.
+// find lists the logs that c asks for, in the order of their paths, and the folders in which new logs may appear.
+// failed lists files and folders that cannot be read. The error names the paths of c that do not exist.
 func find(c Config) (finder, error) {
 	f := finder{config: c, dirs: map[string]time.Time{}}
 	for i := range f.config.Roots {
@@ -100,7 +98,7 @@ func find(c Config) (finder, error) {
 			f.failed = append(f.failed, unreadable(path, errors.New("not a regular file")))
 		default:
 			if _, ok := f.dirs[filepath.Dir(path)]; !ok {
-				f.dirs[filepath.Dir(path)] = time.Time{} // its other files do not matter
+				f.dirs[filepath.Dir(path)] = time.Time{} // other files in it do not matter
 			}
 			f.add(path, info)
 		}
@@ -118,7 +116,7 @@ func (f *finder) walk(dir string) {
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case path == dir && errors.Is(err, fs.ErrNotExist):
-			return nil // a root need not exist
+			return nil // roots may be missing
 		case err != nil:
 			f.failed = append(f.failed, unreadable(path, err))
 			return nil
@@ -130,7 +128,7 @@ func (f *finder) walk(dir string) {
 			return nil
 		case d.IsDir():
 			f.dirs[path] = time.Time{}
-			if info, err := d.Info(); err == nil { // before the folder is read
+			if info, err := d.Info(); err == nil { // read before the folder is
 				f.dirs[path] = info.ModTime()
 			}
 			return nil
@@ -147,8 +145,8 @@ func (f *finder) walk(dir string) {
 	})
 }
 
-// skipHidden skips a hidden folder, but for the logs below it where an agent has its home there:
-// those are the logs of a copied home, and have the identity that they have in the home itself.
+// skipHidden skips a hidden folder, except for the logs of an agent's home below it. Those are logs of a copied home,
+// and have the same identity as in the home itself.
 func (f *finder) skipHidden(path string, within Root) {
 	if within.Dir != "" {
 		return // an agent's own folder
@@ -182,8 +180,8 @@ func (f *finder) add(path string, info fs.FileInfo) {
 	f.logs = append(f.logs, l)
 }
 
-// place returns the root that contains a path, the zero Root for none. So a file has the
-// same identity by whatever path it was asked for.
+// place returns the root that contains a path; the zero Root for none. It gives a file the same identity whatever
+// path names it.
 func (f *finder) place(path string) Root {
 	for _, r := range f.config.Roots {
 		if below, err := filepath.Rel(r.Dir, path); err == nil && filepath.IsLocal(below) {
@@ -206,7 +204,7 @@ func (r Root) holds(path string) bool {
 	return err == nil && slices.Contains(strings.Split(filepath.Dir(below), string(filepath.Separator)), r.Within)
 }
 
-// origin is the path of a log below its root, or its name where that is its identity.
+// origin returns the path of a log below its root, or its name if that is its identity.
 func (r Root) origin(path string) string {
 	path = normalizers.Unpacked(path)
 	if below, err := filepath.Rel(r.Dir, path); err == nil && r.Dir != "" && !r.Moved {
@@ -218,7 +216,7 @@ func (r Root) origin(path string) string {
 // text makes the name of a file valid UTF-8.
 func text(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
 
-// resolve makes a path absolute and free of symbolic links, as far as it exists.
+// resolve makes a path absolute and removes symbolic links, as far as the path exists.
 func resolve(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// search looks for what has changed, and enqueues the active files that are idle now.
+// search finds changes, and enqueues the active files that are idle now.
 func (w *loop) search(ctx context.Context) {
 	start := time.Now()
-	found, _ := find(w.config) // the error names paths that are gone: their files are handled as lost
+	found, _ := find(w.config) // the error names paths that are gone; their files are handled as lost
 	w.arrange(ctx, found)
 	w.searched = time.Now()
 	w.searchTook = w.searched.Sub(start)
@@ -28,9 +28,8 @@ func (w *loop) enqueueIdle(f *file) {
 	}
 }
 
-// rescan finds changes that were not notified. It searches, unless the last search took so
-// long that searching all the time would be expensive: then it looks at the active files and
-// at the folders, and searches when that shows a reason.
+// rescan finds changes without a notification. It searches, unless the last search took so long that repeating it
+// would cost too much: then it checks only the active files and the folders, and searches if those changed.
 func (w *loop) rescan(ctx context.Context) {
 	rest := time.Since(w.searched)
 	if rest >= rescanRatio*w.searchTook || w.look() && rest >= searchRatio*w.searchTook {
@@ -38,8 +37,8 @@ func (w *loop) rescan(ctx context.Context) {
 	}
 }
 
-// look enqueues the active files that have changed or are idle, and those that are to be tried
-// again. It reports whether a folder has changed, or such a file is no longer at its path.
+// look enqueues the active files that have changed or are idle, and those to be tried again. It reports whether a
+// folder has changed, or one of these files is no longer at its path.
 func (w *loop) look() (changed bool) {
 	for _, f := range w.files {
 		switch {
@@ -78,7 +77,7 @@ func (w *loop) arrange(ctx context.Context, found finder) {
 	missing, fresh := w.matchPaths(found.logs)
 	prior := make(map[string]offset, len(fresh))
 	for _, l := range fresh {
-		prior[l.path] = w.offsets.at(l.path) // before the offset of a lost file is forgotten
+		prior[l.path] = w.offsets.at(l.path) // read before the offset of a lost file is dropped
 	}
 	fresh = w.matchRenamed(missing, fresh)
 	files := make([]*file, len(fresh))
@@ -92,7 +91,7 @@ func (w *loop) arrange(ctx context.Context, found finder) {
 	w.tally.found(files)
 }
 
-// refuseFolders reports what a search could not read, once as long as that lasts.
+// refuseFolders reports each path that a search could not read, once until it can be read.
 func (w *loop) refuseFolders(ctx context.Context, refusals []Refusal) {
 	failed := map[string]bool{}
 	for _, r := range refusals {
@@ -104,8 +103,8 @@ func (w *loop) refuseFolders(ctx context.Context, refusals []Refusal) {
 	w.failed = failed
 }
 
-// matchPaths updates the files that a search has found where they were. It returns the
-// files that are no longer there, by path, and the logs that are new at their path.
+// matchPaths updates the files that a search found at their old paths. It returns the files that are missing, by
+// path, and the logs that are new at their paths.
 func (w *loop) matchPaths(logs []log) (missing map[string]*file, fresh []log) {
 	missing = w.files
 	w.files = make(map[string]*file, len(logs))
@@ -121,8 +120,8 @@ func (w *loop) matchPaths(logs []log) (missing map[string]*file, fresh []log) {
 	return missing, fresh
 }
 
-// matchRenamed updates the missing files that are found again at another path, and
-// follows the others as lost. It returns the logs that are no file of before.
+// matchRenamed updates the missing files that were found at another path, and follows the others as lost. It returns
+// the logs that match no known file.
 func (w *loop) matchRenamed(missing map[string]*file, fresh []log) []log {
 	listed := folders{}
 	for _, f := range missing {
@@ -137,7 +136,7 @@ func (w *loop) matchRenamed(missing map[string]*file, fresh []log) []log {
 	return fresh
 }
 
-// observe notes where and how a search has found a file, and enqueues it if it changed.
+// observe notes where a search found a file, and enqueues the file if it changed.
 func (w *loop) observe(f *file, l log) {
 	changed := f.log.info == nil || f.log.path != l.path ||
 		f.log.info.Size() != l.info.Size() || !f.log.info.ModTime().Equal(l.info.ModTime())
@@ -154,8 +153,8 @@ func (w *loop) observe(f *file, l log) {
 	}
 }
 
-// lost follows a file that no search finds any more: it was rotated to a name that no log
-// has, or deleted. The unread rest of a rotated file is read.
+// lost follows a file that no search finds any more: it was deleted, or rotated to a name that no log has. The unread
+// rest of a rotated file is read.
 func (w *loop) lost(f *file, listed folders) {
 	active := f.busy || f.queued || f.active()
 	if l, ok := listed.elsewhere(f.log); ok && (active || f.grown(l)) {
@@ -172,11 +171,11 @@ func (w *loop) lost(f *file, listed folders) {
 	w.offsets.release(f)
 }
 
-// folders are the files of folders, by path. Each folder is read once.
+// folders holds the files of folders, by path. Each folder is read once.
 type folders map[string]map[string]fs.FileInfo
 
-// elsewhere finds a file under another name in its folder. Only a regular file counts:
-// anything else has got the inode of a deleted file.
+// elsewhere finds a file under another name in its folder. Only a regular file counts: anything else reuses the inode
+// of a deleted file.
 func (d folders) elsewhere(l log) (log, bool) {
 	for path, info := range d.list(filepath.Dir(l.path)) {
 		if os.SameFile(info, l.info) {
@@ -187,7 +186,7 @@ func (d folders) elsewhere(l log) (log, bool) {
 	return l, false
 }
 
-// list returns the regular files of a folder, none of a folder that cannot be read.
+// list returns the regular files of a folder; none if the folder cannot be read.
 func (d folders) list(dir string) map[string]fs.FileInfo {
 	if d[dir] == nil {
 		d[dir] = map[string]fs.FileInfo{}
@@ -201,8 +200,8 @@ func (d folders) list(dir string) map[string]fs.FileInfo {
 	return d[dir]
 }
 
-// grown reports whether an idle file has more content at l than is shipped, and is not
-// another file on the same inode.
+// grown reports whether an idle file has more content at l than was shipped, and l is not another file on the same
+// inode.
 func (f *file) grown(l log) bool {
 	if f.offset.Done == 0 || l.info.Size() <= f.offset.Done {
 		return false

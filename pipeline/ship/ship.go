@@ -50,35 +50,35 @@ import (
 // Config says what a [Ship] ships, and how. One of Roots, Paths and Input must be set; the
 // other fields have defaults.
 type Config struct {
-	Roots  []Root           // where agents keep their logs; searched when there are no Paths, which may be below them
-	Paths  []string         // log files of any name, and folders of which every file is a log
-	Source envelopes.Source // ships only the roots of this agent; the agent of Paths and Input; empty to detect it
-	Since  time.Time        // skips files that were last written to before; zero for none
+	Roots  []Root           // where agents keep their logs; not searched when Paths are given, which may lie below them
+	Paths  []string         // log files of any name, and folders in which every file is a log
+	Source envelopes.Source // limits Roots to this agent; agent of Paths and Input; empty to detect it
+	Since  time.Time        // skips files last written before; zero for none
 
-	Input     io.Reader  // shipped up to its end instead of files
+	Input     io.Reader  // shipped to its end instead of files
 	Discovery *Discovery // finds the session of plain text on Input; nil for none
 
 	Once    bool   // ships the present content and returns, instead of following
 	DryRun  bool   // sends nothing and stores no offsets; implies Once
-	Offsets string // path of the offsets file, which keeps how far each log is shipped; empty to keep that in memory
-	Inherit string // path of the offsets file of an earlier version, which is taken over when Offsets lacks the stream; may be missing
-	Broker  string // what the user calls the broker, such as its URL; distinguishes a new stream from another broker
+	Offsets string // path of the offsets file, which stores how far each log is shipped; empty to keep offsets in memory
+	Inherit string // path of the offsets file of an earlier version, used when Offsets lacks the stream; may be missing
+	Broker  string // the user's name for the broker, such as its URL; tells a new stream from another broker
 	Again   bool   // ships everything again
 
 	Idle   time.Duration // time without a write after which the sessions of a file end; default 5 minutes
-	Rescan time.Duration // time between two searches for changes that were not notified; default 5 seconds
+	Rescan time.Duration // interval between searches for changes without a notification; default 5 seconds
 
-	Redactor *redact.Redactor // of all records before they are sent; nil for none
-	Redacted func(Redaction)  // called for each secret that a record had, maybe more than once; must not block; nil for none
+	Redactor *redact.Redactor // redacts all records before they are sent; nil for none
+	Redacted func(Redaction)  // called for each secret of a record, maybe repeatedly; must not block; nil for none
 
 	Edge *envelopes.Edge // sender that the records state; nil for none
 
-	Host      string        // name of this machine in its heartbeats; empty for no heartbeats
-	Version   string        // of the program, in its heartbeats
+	Host      string        // name of this machine in heartbeats; empty to send none
+	Version   string        // program version in heartbeats
 	Heartbeat time.Duration // interval of the heartbeats; default 30 seconds
 
-	Parallel     int // files that are read at the same time; default 16
-	BatchRecords int // records in one batch, at most and by default 1000
+	Parallel     int // files read at the same time; default 16
+	BatchRecords int // maximum records in a batch; default 1000
 
 	Logger   *slog.Logger  // nil for silence
 	Tracer   trace.Tracer  // nil for no traces
@@ -86,7 +86,7 @@ type Config struct {
 	Progress func(Summary) // called after every change, one call at a time; must neither block nor call Summary; nil for none
 }
 
-// withDefaults returns c with its defaults filled in.
+// withDefaults returns a copy of c with defaults filled in.
 func (c Config) withDefaults() Config {
 	c.Once = c.Once || c.DryRun
 	c.Roots = slices.Clone(c.Roots)
@@ -115,17 +115,17 @@ type Ship struct {
 	room      *semaphore.Weighted // for files with large records
 	tally     *tally
 	attached  atomic.Bool // the raw stream is there
-	looping   broker.Step // of a loop
+	looping   broker.Step // of the present loop
 
-	offsets     *offsets // in the raw stream that the publisher has found
+	offsets     *offsets // offsets in the raw stream found by the publisher
 	offsetsFile *offsetsFile
 
-	loop *loop // of the present pass
+	loop *loop // loop of the present pass
 }
 
-// New returns a Ship that publishes through nc, which may be nil for a dry run. The caller
-// keeps nc, which should reconnect without limit, and closes it after Run. A Config with
-// nothing to ship is an error, and so is an Edge that a record cannot state.
+// New returns a Ship that publishes through nc, which may be nil for a dry run. The caller keeps nc, which should
+// reconnect without limit, and closes it after Run. New returns an error if c has nothing to ship, or an Edge that a
+// record cannot state.
 func New(nc *nats.Conn, c Config) (*Ship, error) {
 	c = c.withDefaults()
 	if len(c.Paths) == 0 && len(c.Roots) == 0 && c.Input == nil {
@@ -159,11 +159,10 @@ func (s *Ship) reset() {
 	s.tally.reset()
 }
 
-// Summary returns what was done so far. It may be called at any time.
+// Summary returns what was done so far. Any goroutine may call it at any time.
 func (s *Ship) Summary() Summary { return s.tally.summary() }
 
-// Ready returns nil while the broker takes records, else why it does not. Any goroutine may call
-// it.
+// Ready returns nil while the broker accepts records, else the reason why it does not. Any goroutine may call it.
 func (s *Ship) Ready() error {
 	if s.config.DryRun {
 		return nil
@@ -180,18 +179,16 @@ func (s *Ship) Ready() error {
 	return nil
 }
 
-// Alive returns an error when the Ship makes no progress and will not by itself. A broker that is
-// away is no reason. Any goroutine may call it.
+// Alive returns an error when the Ship is stuck and will not recover by itself. A broker that is away is no reason.
+// Any goroutine may call it.
 func (s *Ship) Alive() error { return s.looping.Check("the search for changed logs") }
 
-// Run ships until ctx ends, and then returns nil. With Once it returns when the broker has
-// acknowledged everything, or with the error of ctx if that ends before. An Input is
-// shipped to its end, or until ctx ends; what was read of it is sent even then. A broker
-// that is away is waited for.
+// Run ships until ctx ends, and then returns nil. With Once it returns when the broker has acknowledged everything,
+// or with the error of ctx if that ends first. An Input is shipped to its end, or until ctx ends; what was read of it
+// is sent even then. Run waits while the broker is away.
 //
-// The other errors are a path that does not exist, offsets that cannot be read or written,
-// an Input that cannot be read, and a connection that was closed. Problems of
-// single files and records are in the [Summary].
+// It returns an error for a path that does not exist, offsets that cannot be read or written, an Input that cannot be
+// read, and a closed connection. Problems of single files and records are in the [Summary].
 func (s *Ship) Run(ctx context.Context) error {
 	stop, err := s.startMetrics(s.config.Meter)
 	if err != nil {
@@ -236,8 +233,8 @@ func (s *Ship) Run(ctx context.Context) error {
 	return errors.Join(err, s.offsetsFile.save(s.offsets))
 }
 
-// pass ships from the offsets in the present raw stream. The error is errStreamChanged when
-// that is another one since, or has lost records.
+// pass ships from the offsets in the present raw stream. It returns errStreamChanged when that was replaced
+// meanwhile, or lost records.
 func (s *Ship) pass(ctx context.Context, found finder, again bool) error {
 	s.attached.Store(false)
 	if err := s.attach(ctx, s.offsetsFile); err != nil {
@@ -250,8 +247,8 @@ func (s *Ship) pass(ctx context.Context, found finder, again bool) error {
 	return s.runFiles(ctx, found)
 }
 
-// complete reports whether every log of this machine was visited, so that each offset
-// names the present path of its file.
+// complete reports whether every log of this machine was visited, so that each offset has the present path of its
+// file.
 func (s *Ship) complete() bool {
 	return len(s.config.Paths) == 0 && s.config.Source == "" && s.config.Since.IsZero() && len(s.loop.queue) == 0
 }
@@ -262,7 +259,7 @@ func (s *Ship) runFiles(ctx context.Context, found finder) error {
 	defer fail(nil)
 	g, ctx := errgroup.WithContext(running)
 	visits := make(chan *visit)
-	done := make(chan *visit, s.config.Parallel) // a worker can end after the loop has
+	done := make(chan *visit, s.config.Parallel) // buffered, because a worker can end after the loop
 	var workers sync.WaitGroup
 	workers.Add(s.config.Parallel)
 	for range s.config.Parallel {
@@ -287,7 +284,7 @@ func (s *Ship) runFiles(ctx context.Context, found finder) error {
 	err := g.Wait()
 	close(done)
 	for v := range done {
-		s.loop.returned(v) // the summary says what it holds back
+		s.loop.returned(v) // the summary shows what it holds back
 	}
 	if cause := context.Cause(running); errors.Is(cause, errStreamChanged) {
 		return cause

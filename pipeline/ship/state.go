@@ -9,18 +9,17 @@ import (
 	"os"
 )
 
-// state says how an opened file relates to its offset. README.md, Offset states, has a row
-// for each.
+// state is the relation of an opened file to its offset. README.md, Offset states, has a row for each.
 type state int
 
 const (
 	stateExchanged state = iota // another file took the path after the search: skipped, the next search finds it
-	stateLinked                 // a second name of a file that is shipped under its first: skipped until that is gone
+	stateLinked                 // a second name of a file that is shipped under its first: skipped until the first is gone
 	stateNew                    // has no offset: shipped from its start
-	stateKnown                  // has the content that was shipped, and maybe more; it may be renamed: shipped from its offset
+	stateKnown                  // has the shipped content and maybe more, perhaps under a new name: shipped from its offset
 	stateRewritten              // a document or packed log that has changed: shipped whole
-	stateTruncated              // a log of lines that starts as before and goes on differently: shipped from where it differs
-	stateReplaced               // a log of lines that starts differently: shipped from its start as another log
+	stateTruncated              // a log of lines that begins as before and then differs: shipped from the first difference
+	stateReplaced               // a log of lines that begins differently: shipped from its start as another log
 	stateUndecided              // a changed log with less than its first line: waits until it grows or is idle
 )
 
@@ -51,8 +50,8 @@ func examine(r *os.File, buf []byte) (snapshot, error) {
 	return snapshot{info, id, buf[:n]}, err
 }
 
-// version distinguishes the versions of a rewritable file: by the time of modification in
-// Unix nanoseconds, and by the bytes on the disk. Both are 0 for a log of lines.
+// version returns what distinguishes the versions of a rewritable file: modification time in Unix nanoseconds and
+// bytes on disk. Both are 0 for a log of lines.
 func (l log) version(info fs.FileInfo) (modified, size int64) {
 	if rewritable(l.path) {
 		return info.ModTime().UnixNano(), info.Size()
@@ -60,8 +59,8 @@ func (l log) version(info fs.FileInfo) (modified, size int64) {
 	return 0, 0
 }
 
-// recognize finds out which file was opened, and prepares its offset and its framer.
-// False means that there is nothing to read.
+// recognize finds out which file was opened, and prepares its offset and framer. It returns false when there is
+// nothing to read.
 func (v *visit) recognize(ctx context.Context, r *os.File) (readable bool, err error) {
 	seen, err := examine(r, v.buf[:headBytes])
 	if err != nil {
@@ -84,15 +83,14 @@ func (v *visit) recognize(ctx context.Context, r *os.File) (readable bool, err e
 	return true, nil
 }
 
-// recognition is what a visit makes of the file that it has opened.
+// recognition is the identification of the file that a visit opened.
 type recognition struct {
 	*visit
 	seen snapshot
 }
 
-// compare decides the state of the file. For a truncated log, common is the offset up to
-// which it is as before. It acquires the inode and looks up its offset, and changes
-// nothing else.
+// compare decides the state of the file. For a truncated log, common is the offset up to which it is unchanged. It
+// acquires the inode, looks up its offset, and changes nothing else.
 func (n *recognition) compare(r io.ReaderAt) (s state, common int64) {
 	if !os.SameFile(n.seen.info, n.log.info) {
 		return stateExchanged, 0
@@ -124,9 +122,8 @@ func (n *recognition) compare(r io.ReaderAt) (s state, common int64) {
 	}
 }
 
-// lookUp gives the file the offset that is stored for its inode. A log of lines whose
-// inode is unknown takes over the offset of the log that had its path before: that log is
-// gone, and this one may be a copy of it.
+// lookUp gives the file the stored offset of its inode. A log of lines with an unknown inode takes over the offset of
+// the log that had its path: that log is gone, and this one may be a copy of it.
 func (n *recognition) lookUp() {
 	f := n.f
 	if f.offset.inode == n.seen.id {
@@ -141,7 +138,7 @@ func (n *recognition) lookUp() {
 	n.remember()
 }
 
-// unchanged reports whether the file still has the content that was read of it.
+// unchanged reports whether the file still has the content that was read.
 func (n *recognition) unchanged(r io.ReaderAt) bool {
 	was := n.f.offset
 	modified, size := n.log.version(n.seen.info)
@@ -151,15 +148,14 @@ func (n *recognition) unchanged(r io.ReaderAt) bool {
 	return rewritable(n.log.path) || n.seen.info.Size() >= max(n.f.read, was.Done) && was.Marks.lastMatches(r)
 }
 
-// fragment reports whether the file has less than the first line that was read of it: too
-// little to decide whether it starts as before.
+// fragment reports whether the file is shorter than its first line was when read: too short to decide whether it
+// begins as before.
 func (n *recognition) fragment() bool {
 	marks := n.f.offset.Marks
 	return len(marks) > 0 && n.seen.info.Size() < marks[0].At && !bytes.Contains(n.seen.head, []byte("\n"))
 }
 
-// enter does what a state asks for before the file is read. False means that the file is
-// not read in this visit.
+// enter does what a state requires before the file is read. It returns false if this visit does not read the file.
 func (n *recognition) enter(ctx context.Context, s state, common int64) (ok bool, err error) {
 	f := n.f
 	switch s {
@@ -178,7 +174,7 @@ func (n *recognition) enter(ctx context.Context, s state, common int64) (ok bool
 		if err := n.finish(ctx); err != nil {
 			return false, err
 		}
-		n.config.Logger.InfoContext(ctx, "log was truncated or replaced: shipping it from where it differs", "path", n.log.path, "state", s, "offset", common)
+		n.config.Logger.InfoContext(ctx, "log was truncated or replaced: shipping it from the first difference", "path", n.log.path, "state", s, "offset", common)
 		if s == stateTruncated {
 			f.restart(f.offset.truncated(common))
 		} else {
@@ -189,12 +185,12 @@ func (n *recognition) enter(ctx context.Context, s state, common int64) (ok bool
 	return !n.log.strayed, nil
 }
 
-// restart reads the file again from its start and ships it from an offset.
+// restart rereads the file from its start and ships it from an offset.
 func (f *file) restart(from offset) {
 	f.framer, f.parked, f.offset, f.refused, f.unshown = nil, 0, from, false, false
 }
 
-// locate updates the offset with where the file is now and how it looks.
+// locate updates the offset with the present path and attributes of the file.
 func (n *recognition) locate() {
 	o := &n.f.offset
 	o.inode, o.Head, o.Path = n.seen.id, headOf(n.seen.head), n.log.path
@@ -203,14 +199,14 @@ func (n *recognition) locate() {
 		o.Origin = n.log.origin
 	}
 	if o.Done > 0 {
-		n.remember() // also where the file was only renamed
+		n.remember() // also after a mere rename
 	}
 	if n.f.framer == nil {
-		n.f.torn = false // nothing of it is read yet
+		n.f.torn = false // nothing of it was read yet
 	}
 }
 
-// nothingNew reports whether the file has nothing that is to be shipped.
+// nothingNew reports whether the file has nothing to ship.
 func (n *recognition) nothingNew() bool {
 	f := n.f
 	return f.refused || f.framer == nil && f.offset.Ended && (packed(n.log.path) || f.offset.Done == n.seen.info.Size())

@@ -10,16 +10,16 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// Loss is something that a raw stream had acknowledged and no longer has. Its records are
-// shipped again, as far as their logs still have them.
+// Loss describes what a raw stream acknowledged and no longer has. Its records are shipped again if their logs still
+// have them.
 type Loss struct {
-	New          bool   // the whole stream: another one is in its place
-	Acknowledged uint64 // sequence of the last message that the stream had acknowledged; 0 when New
-	Intact       uint64 // up to this sequence nothing is lost; 0 when New
-	Files        int    // that are shipped again, at least from their last records that are there; 0 for all
+	New          bool   // the whole stream was replaced by another one
+	Acknowledged uint64 // sequence of the last acknowledged message; 0 when New
+	Intact       uint64 // nothing is lost up to this sequence; 0 when New
+	Files        int    // number of logs shipped again, from their last stored records or earlier; 0 for all
 }
 
-// Error says what happened and what is done.
+// Error says what was lost and what is shipped again.
 func (l Loss) Error() string {
 	if l.New {
 		return "the broker has another raw stream than before: all logs are shipped again"
@@ -28,8 +28,7 @@ func (l Loss) Error() string {
 		l.Acknowledged, l.Intact, l.Files)
 }
 
-// attach waits for the raw stream and opens the offsets in it. What the stream has lost since
-// it acknowledged it becomes unshipped again.
+// attach waits for the raw stream and opens the offsets in it. It takes back the offsets of what the stream has lost.
 func (s *Ship) attach(ctx context.Context, file *offsetsFile) error {
 	if s.config.DryRun {
 		s.offsets = file.latest()
@@ -62,9 +61,9 @@ func (s *Ship) attach(ctx context.Context, file *offsetsFile) error {
 	return nil
 }
 
-// findCells finds out over how many cells the broker spreads the sessions, and makes a guard for each. It
-// returns the state of the first raw stream, with the time at which the youngest was created. A client
-// without the right to ask assumes one cell, if it may.
+// findCells finds out over how many cells the broker spreads sessions, and makes a guard for each. It returns the
+// state of the first raw stream, with the creation time of the youngest. With mayAssume, a client without the right
+// to ask assumes one cell.
 func (p *publisher) findCells(ctx context.Context, mayAssume bool) (first streams.RawState, err error) {
 	for c := 0; c == 0 || c < p.layout.Cells; c++ {
 		if c == len(p.guards) {
@@ -93,8 +92,8 @@ func (p *publisher) findCells(ctx context.Context, mayAssume bool) (first stream
 	return first, nil
 }
 
-// openStream opens the offsets in the stream. Those of version 1 of the file are taken over,
-// unless the stream is younger than they are, or empty: then they are of another one.
+// openStream opens the offsets in the stream. It takes over the offsets of version 1 of the file, unless the stream
+// is younger than they are, or empty: then they belong to another stream.
 func (s *Ship) openStream(ctx context.Context, file *offsetsFile, state streams.RawState) error {
 	var known bool
 	if s.offsets, known = file.open(state.Created); known {
@@ -115,8 +114,8 @@ func (s *Ship) openStream(ctx context.Context, file *offsetsFile, state streams.
 	return nil
 }
 
-// inherit takes over offsets of version 1, which do not say what the stream has acknowledged:
-// everything up to its present end.
+// inherit takes over offsets of version 1. They do not state what the stream acknowledged, so everything up to its
+// present end counts as acknowledged.
 func (s *Ship) inherit(ctx context.Context, files []offset, state streams.RawState) error {
 	for i := range files {
 		files[i].Acks = acks{{files[i].Done, streams.Positions{state.Last}}}
@@ -140,7 +139,7 @@ func (s *Ship) inherit(ctx context.Context, files []offset, state streams.RawSta
 	return err
 }
 
-// takeBack makes unshipped what the stream has lost.
+// takeBack marks what the stream has lost as unshipped.
 func (s *Ship) takeBack(ctx context.Context, g *guard, found finding) {
 	files := s.offsets.rewind(g.cell, found.intact)
 	s.noteLoss(ctx, Loss{Acknowledged: found.newest, Intact: found.intact, Files: files},

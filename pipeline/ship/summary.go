@@ -10,62 +10,60 @@ import (
 	"tributary/envelopes"
 )
 
-// maxRefusals is how many refusals a Summary has in full.
+// maxRefusals is how many refusals a Summary lists.
 const maxRefusals = 100
 
-// Summary is what a [Ship] has done so far.
+// Summary counts what a [Ship] has done so far.
 type Summary struct {
-	Files      int            // found
-	Hidden     int            // folders below the paths that were skipped because they are hidden
-	Sessions   int            // with a shipped record
-	Records    int            // acknowledged by the broker; in a dry run, those that would be sent
-	Duplicates int            // those of Records that the broker already had
-	Bytes      int64          // of Records
+	Files      int            // files found
+	Hidden     int            // hidden folders below the paths, which were skipped
+	Sessions   int            // sessions with a shipped record
+	Records    int            // records acknowledged by the broker; in a dry run, those to be sent
+	Duplicates int            // records among these that the broker already had
+	Bytes      int64          // bytes of Records
 	Waiting    int            // files with unshipped content: queued, being visited, or held back
-	Held       []Held         // files of which something is held back, by path
-	Refused    map[Reason]int // number of files and records that are not shipped
+	Held       []Held         // held back ends of files, by path
+	Refused    map[Reason]int // number of refused files and records
 	Refusals   []Refusal      // the first 100 of them
-	Redacted   map[string]int // number of secrets, or texts, that are replaced, by rule
-	Losses     []Loss         // what the raw stream had acknowledged and no longer has
-	Revived    int            // messages, ends included, that the broker took for duplicates of messages that are gone; they are stored
-	Stalls     int            // how often the broker stopped taking records
-	Stalled    error          // why the broker takes no records at the moment; nil when it does
+	Redacted   map[string]int // number of secrets or texts replaced, by rule
+	Losses     []Loss         // what the raw stream acknowledged and no longer has
+	Revived    int            // messages, ends included, that the broker took for duplicates of removed messages; they are stored
+	Stalls     int            // how often the broker stopped accepting records
+	Stalled    error          // why the broker accepts no records now; nil when it does
 	Backfill   Backfill       // progress of the first pass
-	Behind     Behind         // what waits to be sent, as of the last second
+	Behind     Behind         // what waits to be sent, at most a second old
 	Shipped    time.Time      // when the broker acknowledged the last record; zero for none
-	Unknown    *Refusal       // the last file that is no log of an agent that is known; nil for none
-	Trouble    error          // the last error, which may be over: a stall, another refusal, offsets that cannot be saved
-	TroubleAt  time.Time      // when it was noticed
+	Unknown    *Refusal       // last file that is no log of a known agent; nil for none
+	Trouble    error          // last error, which may be over: a stall, another refusal, offsets that cannot be saved
+	TroubleAt  time.Time      // when Trouble was noticed
 }
 
-// Behind is the content of files that can be sent and is not. It is an estimate by sizes on
-// the disk.
+// Behind is the content of files that can be sent and is not sent yet, estimated from sizes on disk.
 type Behind struct {
 	Files  int
 	Bytes  int64
-	Oldest time.Time // when the file that has been behind for longest was written to, at the beginning of that; zero for none
+	Oldest time.Time // when the file that has been behind for longest was first written to in that time; zero for none
 }
 
-// Held is the end of a file that was read and is not sent: a line without its end, which is
-// sent when the rest of it is written, or when the file is idle and it is complete JSON; or
-// records whose session is not known yet.
+// Held is the end of a file that was read and is not sent. It is an unfinished line, sent when it is completed or
+// when the file is idle and the line is whole JSON; or records whose session is not known yet.
 type Held struct {
 	Path  string
 	Bytes int64
 }
 
-// Backfill is the progress of a [Ship] through the files that existed when it began, or
-// were found before it had shipped those. A file is done when it was shipped to its end
-// once, or is refused. Bytes are those on the disk. An Input has no backfill.
+// Backfill is the progress of a [Ship] through the files that existed when it began, or were found before it had
+// shipped those. A file is done once it was shipped to its end or refused. Bytes are bytes on disk. An Input has no
+// backfill.
 type Backfill struct {
 	Files, Done int
 	Bytes       int64
 	BytesDone   int64
-	Packed      int64 // those of the remaining Bytes that are compressed, and so hold more content
-	Over        bool  // all is done; never false again
+	Packed      int64 // compressed bytes among the remaining ones, which hold more content
+	Over        bool  // everything is done; stays true
 }
 
-// tally is the Summary that workers write. It reports each change.
+// tally collects the Summary for all workers, and reports each change.
 type tally struct {
 	report func(Summary) // nil for none
 
@@ -106,7 +104,7 @@ func (t *tally) change(f func(*Summary)) {
 	}
 }
 
-// count adds stored records, of which the broker already had some.
+// count adds stored records; the broker already had duplicates of them.
 func (t *tally) count(stored []outgoing, duplicates int) {
 	t.change(func(sum *Summary) {
 		for _, o := range stored {
@@ -141,7 +139,7 @@ func (t *tally) refuse(r Refusal) {
 	})
 }
 
-// stall notes why the broker takes no records, nil when it does.
+// stall sets why the broker accepts no records; nil when it does.
 func (t *tally) stall(err error) {
 	t.change(func(sum *Summary) {
 		if err != nil && sum.Stalled == nil {
@@ -154,15 +152,14 @@ func (t *tally) stall(err error) {
 	})
 }
 
-// trouble notes another error. The next change reports it.
+// trouble sets another error. The next change reports it.
 func (t *tally) trouble(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.sum.Trouble, t.sum.TroubleAt = err, time.Now()
 }
 
-// behind counts what is not sent of the files, which belong to the caller. The next change
-// reports it.
+// behind counts the unsent content of files, which belong to the caller. The next change reports it.
 func (t *tally) behind(files map[string]*file) {
 	var b Behind
 	for _, f := range files {
@@ -180,7 +177,7 @@ func (t *tally) behind(files map[string]*file) {
 	t.sum.Behind = b
 }
 
-// hold notes that the end of a file is held back, until unhold.
+// hold lists the end of a file as held back, until unhold.
 func (t *tally) hold(f *file, h Held) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -193,8 +190,7 @@ func (t *tally) unhold(f *file) {
 	delete(t.held, f)
 }
 
-// wait sets how many files wait beside those that are held back, and whether the backfill is
-// over.
+// wait sets how many files wait, besides those held back, and whether the backfill is over.
 func (t *tally) wait(files int) {
 	t.mu.Lock()
 	files += len(t.held)
@@ -208,13 +204,13 @@ func (t *tally) wait(files int) {
 	t.change(func(sum *Summary) { sum.Waiting, sum.Backfill.Over = files, over })
 }
 
-// backlog is what is left of a file in the backfill.
+// backlog is the rest of a file in the backfill.
 type backlog struct {
 	bytes  int64
 	packed bool
 }
 
-// found adds new files. Until the backfill is over they are part of it.
+// found adds new files. They join the backfill if that is not over.
 func (t *tally) found(files []*file) {
 	if len(files) == 0 {
 		return
@@ -246,8 +242,7 @@ func (t *tally) advance(f *file, n int64) {
 	}
 }
 
-// passed notes that a file was shipped to its end, or cannot be. The next change reports
-// it.
+// passed notes that a file was shipped to its end, or cannot be shipped. The next change reports it.
 func (t *tally) passed(f *file) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -258,7 +253,7 @@ func (t *tally) passed(f *file) {
 	}
 }
 
-// reduce moves up to n bytes of a backlog to the bytes that are done.
+// reduce moves up to n bytes of a backlog to the done bytes.
 func (t *tally) reduce(b *backlog, n int64) {
 	n = min(n, b.bytes)
 	b.bytes -= n

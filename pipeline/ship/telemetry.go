@@ -25,8 +25,7 @@ import (
 // reasons are the values of [Reason].
 var reasons = []Reason{ReasonTooLarge, ReasonUnknownSource, ReasonUnreadable}
 
-// instruments are the metrics of a Ship. They are read from its [Summary], and cost nothing
-// while nobody reads them.
+// instruments are the metrics of a Ship. They read its [Summary], and cost nothing while nobody reads them.
 type instruments struct {
 	meter metric.Meter
 	errs  []error
@@ -45,7 +44,7 @@ func (s *Ship) startMetrics(meter metric.Meter) (stop func(), err error) {
 	m.counter("bytes", "By", "Bytes of the records that the broker has acknowledged.", func(sum Summary) int64 { return sum.Bytes })
 	m.counter("stalls", "{stall}", "Times that the broker stopped taking records.", func(sum Summary) int64 { return int64(sum.Stalls) })
 	m.counter("losses", "{loss}", "Times that the raw stream had lost records that it had acknowledged.", func(sum Summary) int64 { return int64(len(sum.Losses)) })
-	m.counter("revived", "{message}", "Messages stored that the broker took for duplicates of such that are gone.", func(sum Summary) int64 { return int64(sum.Revived) })
+	m.counter("revived", "{message}", "Messages that the broker took for duplicates of removed ones, stored under other ids.", func(sum Summary) int64 { return int64(sum.Revived) })
 	m.gauge("files", "{file}", "Logs found.", func(sum Summary) int64 { return int64(sum.Files) })
 	m.gauge("hidden", "{folder}", "Hidden folders below the paths that were skipped at the start.", func(sum Summary) int64 { return int64(sum.Hidden) })
 	m.gauge("held", "{file}", "Logs whose end is held back until it is complete.", func(sum Summary) int64 { return int64(len(sum.Held)) })
@@ -55,7 +54,7 @@ func (s *Ship) startMetrics(meter metric.Meter) (stop func(), err error) {
 		}
 		return 0
 	})
-	m.gauge("backlog", "By", "Bytes of the logs that the broker has not acknowledged, by their sizes on the disk.", func(sum Summary) int64 { return sum.Behind.Bytes })
+	m.gauge("backlog", "By", "Bytes of logs that the broker has not acknowledged, by sizes on disk.", func(sum Summary) int64 { return sum.Behind.Bytes })
 	m.gauge("backlog.files", "{file}", "Logs with content that the broker has not acknowledged.", func(sum Summary) int64 { return int64(sum.Behind.Files) })
 	m.gauge("pending", "{record}", "Records read that the broker has not acknowledged.", func(Summary) int64 { return s.publisher.pending.Load() })
 	m.refused()
@@ -98,7 +97,8 @@ func (m *instruments) refused() {
 	})
 }
 
-// redactions counts by rule, of which there are as many as the redactor has. The series that are no rules are there from the start.
+// redactions counts by rule; the redactor bounds the number of rules. The series that belong to no rule exist from
+// the start.
 func (m *instruments) redactions() {
 	c, err := m.meter.Int64ObservableCounter(metricPrefix+"redactions", metric.WithUnit("{item}"),
 		metric.WithDescription("Secrets, or texts, that were replaced in the records that the broker has acknowledged, by rule."))
@@ -115,7 +115,7 @@ func (m *instruments) redactions() {
 }
 
 func (m *instruments) oldest() {
-	g, err := m.meter.Float64ObservableGauge(metricPrefix+"oldest", metric.WithUnit("s"), metric.WithDescription("Time since the oldest content was written that the broker has not acknowledged, 0 when there is none."))
+	g, err := m.meter.Float64ObservableGauge(metricPrefix+"oldest", metric.WithUnit("s"), metric.WithDescription("Age of the oldest content that the broker has not acknowledged, 0 when there is none."))
 	m.add(g, err, func(o metric.Observer, sum Summary) {
 		age := 0.0
 		if at := sum.Behind.Oldest; !at.IsZero() {
@@ -129,8 +129,8 @@ func (m *instruments) add(o metric.Observable, err error, read func(metric.Obser
 	m.errs, m.list, m.reads = append(m.errs, err), append(m.list, o), append(m.reads, read)
 }
 
-// startTrace starts the trace of a record, which has its context from then on. Without a tracer
-// the record has none.
+// startTrace starts the trace of a record and sets the trace context of the record. Without a tracer the record gets
+// none.
 func (s *Ship) startTrace(ctx context.Context, r *core.Record, id string) trace.Span {
 	if s.config.Tracer == nil {
 		return tracenoop.Span{}
@@ -155,7 +155,7 @@ func (s *Ship) startTrace(ctx context.Context, r *core.Record, id string) trace.
 	return span
 }
 
-// put stores the object of a message, in a span of the trace of the record.
+// put stores the object of a message, in a span of the record's trace.
 func (p *publisher) put(ctx context.Context, m parcel) error {
 	ctx, span := m.span.TracerProvider().Tracer("tributary/pipeline/ship").Start(trace.ContextWithSpan(ctx, m.span), "put object",
 		trace.WithSpanKind(trace.SpanKindClient),

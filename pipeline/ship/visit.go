@@ -23,25 +23,23 @@ import (
 // readBytes is how much of a file is read at once.
 const readBytes = 256 << 10
 
-// visit is the work of one worker on one file, from where the last visit ended to the
-// end of the file.
+// visit is the work of one worker on one file, from the end of the previous visit to the end of the file.
 type visit struct {
 	*Ship
 	f       *file
 	log     log
 	gone    bool   // do not open the file
 	closing bool   // the framer was closed: its record may be a line without an end
-	buf     []byte // to read with
-	taken   int64  // room
-	wide    bool   // has taken all of it, because the packed file refers back further than freeWindow
+	buf     []byte // read buffer
+	taken   int64  // room taken, in bytes
+	wide    bool   // took all room, because the packed file refers back further than freeWindow
 
 	batch []outgoing
 	bytes int
-	end   int64 // offset behind the last record of batch, or behind a refused one
+	end   int64 // offset behind the last record of batch, or behind a refused record
 }
 
-// run ships the new content of the file. An error ends the Ship; a problem of the file
-// itself is a refusal.
+// run ships the new content of the file. An error ends the Ship; a problem with the file alone is a refusal.
 func (v *visit) run(ctx context.Context) error {
 	defer v.leave()
 	v.f.retry = false
@@ -64,7 +62,7 @@ func (v *visit) run(ctx context.Context) error {
 	return v.pause(ctx)
 }
 
-// startFramer begins to read the file from its start, unless it is being read.
+// startFramer prepares to read the file from its start, unless it is being read.
 func (v *visit) startFramer(info fs.FileInfo) {
 	f := v.f
 	if f.framer != nil {
@@ -113,7 +111,7 @@ func (v *visit) follow(ctx context.Context, r *os.File) error {
 	return nil
 }
 
-// shipNext ships the records that the next bytes of the file complete.
+// shipNext ships the records completed by the next bytes of the file.
 func (v *visit) shipNext(ctx context.Context, p []byte) error {
 	if len(p) == 0 {
 		return nil
@@ -129,7 +127,7 @@ func (v *visit) shipNext(ctx context.Context, p []byte) error {
 	return v.settle(ctx)
 }
 
-// widen reads a packed file again from its start, with memory for all that it may refer back to.
+// widen reads a packed file again from its start, with enough memory for all of its back references.
 func (v *visit) widen(ctx context.Context, r *os.File) error {
 	if _, err := r.Seek(0, io.SeekStart); err != nil {
 		v.reportUnreadable(ctx, err)
@@ -148,8 +146,8 @@ func (v *visit) widen(ctx context.Context, r *os.File) error {
 	return v.follow(ctx, r)
 }
 
-// unread returns the content of a file behind what was read of it, as it was when the visit began. A packed file is read in
-// one visit or not at all; wide says that it may refer back as far as it does.
+// unread returns the content of a file behind the first read bytes, as of the beginning of the visit. A packed file
+// is read in one visit or not at all; wide allows back references of any distance.
 func (l log) unread(r *os.File, read int64, wide bool) (io.ReadCloser, error) {
 	switch {
 	case !packed(l.path):
@@ -163,7 +161,7 @@ func (l log) unread(r *os.File, read int64, wide bool) (io.ReadCloser, error) {
 	}
 }
 
-// frame writes the next bytes of the file to the framer, and marks those of a log of lines.
+// frame writes the next bytes of the file to the framer, and marks them if the file is a log of lines.
 func (f *file) frame(p []byte, lines bool) {
 	if lines {
 		f.offset.Marks = f.offset.Marks.extend(f.tail, p, f.read)
@@ -177,14 +175,14 @@ func (f *file) frame(p []byte, lines bool) {
 	_, _ = f.framer.Write(p) // never fails
 }
 
-// limitUnknown refuses a file whose agent is still unknown after as much as the longest record may take.
+// limitUnknown refuses a file whose agent is still unknown after as many bytes as the longest record may have.
 func (v *visit) limitUnknown(ctx context.Context) {
 	if v.f.framer.Source() == "" && v.f.tooMuchUnknown() {
 		v.refuseFile(ctx)
 	}
 }
 
-// tooMuchUnknown reports whether a file of an unknown agent, of which the framer has all in memory, has too much.
+// tooMuchUnknown reports whether the framer has too many bytes of a file of an unknown agent in memory.
 func (f *file) tooMuchUnknown() bool {
 	return f.read > core.MaxRecordBytes || f.framer.Held() > roomBytes
 }
@@ -198,7 +196,7 @@ func (v *visit) pause(ctx context.Context) error {
 		return nil
 	case f.unreadable:
 		if packed(v.log.path) {
-			f.framer = nil // reads it from its start when it is replaced
+			f.framer = nil // if it is replaced, it is read from its start
 		}
 		return v.flush(ctx)
 	}
@@ -211,20 +209,18 @@ func (v *visit) pause(ctx context.Context) error {
 		return v.finish(ctx)
 	}
 	f.parked = 0
-	if f.framer.Held() > largeBytes { // the next visit reads the file again
+	if f.framer.Held() > largeBytes { // the next visit reads the file again from its start
 		f.framer, f.parked = nil, f.read
 	}
 	return v.flush(ctx)
 }
 
-// final reports whether the file counts as complete: it is idle, or nothing that is
-// written later is waited for.
+// final reports whether the file counts as complete: it is idle, or later writes are not waited for.
 func (v *visit) final() bool {
 	return v.config.Once || v.f.idle(v.log.info, v.config.Idle)
 }
 
-// finish ships the pending records of the framer, then the end of each session of the file,
-// and drops the framer.
+// finish ships the pending records of the framer, then the end of each session of the file, and drops the framer.
 func (v *visit) finish(ctx context.Context) error {
 	f := v.f
 	if f.framer == nil {
@@ -238,7 +234,7 @@ func (v *visit) finish(ctx context.Context) error {
 	if f.framer.Source() == "" && f.read > 0 && !f.refused {
 		v.refuseFile(ctx)
 	}
-	// An end is sent once, unless a record follows it.
+	// Ends are sent once, unless a record follows them.
 	if !f.refused && (!f.offset.Ended || v.end > f.offset.Done) {
 		if err := v.shipEnds(ctx, ends); err != nil {
 			return err
@@ -248,9 +244,8 @@ func (v *visit) finish(ctx context.Context) error {
 	return nil
 }
 
-// closeFramer ships the pending records of the framer: those whose session or time is
-// undecided, and a last line without an end. It returns the ends of the sessions that
-// have a shipped record.
+// closeFramer ships the pending records of the framer: records whose session or time is undecided, and a last line
+// without an end. It returns the ends of the sessions that have a shipped record.
 func (v *visit) closeFramer(ctx context.Context) (ends []core.Record, err error) {
 	f := v.f
 	f.framer.Settle()
@@ -284,7 +279,7 @@ func (v *visit) shipEnds(ctx context.Context, ends []core.Record) error {
 	return nil
 }
 
-// shipReady ships the records that the framer has ready.
+// shipReady ships the records that the framer has completed.
 func (v *visit) shipReady(ctx context.Context) error {
 	for !v.f.refused {
 		framed, ok := v.f.framer.Next()
@@ -303,7 +298,7 @@ func (v *visit) shipReady(ctx context.Context) error {
 	return nil
 }
 
-// due reports whether a record is to be shipped now. If it never will be, due reports why.
+// due reports whether to ship a record now. It reports the refusal of a record that is never shipped.
 func (v *visit) due(ctx context.Context, framed normalizers.Framed) bool {
 	r := framed.Record
 	switch {
@@ -328,8 +323,8 @@ func (v *visit) due(ctx context.Context, framed normalizers.Framed) bool {
 	}
 }
 
-// unfinished reports whether a record is part of a line that is still being written:
-// shipping it now would lose the rest of the line.
+// unfinished reports whether a record is part of a line that is still being written. Shipping it now would lose the
+// rest of the line.
 func (v *visit) unfinished(r core.Record) bool {
 	if !v.closing || v.gone || packed(v.log.path) || v.config.Once && v.f.idle(v.log.info, v.config.Idle) {
 		return false
@@ -340,7 +335,7 @@ func (v *visit) unfinished(r core.Record) bool {
 // agentJSON accepts the JSON that agents write.
 var agentJSON = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 
-// refuseFile skips the whole file until its content is replaced, or shows its agent at last.
+// refuseFile skips the whole file until its content is replaced or shows its agent.
 func (v *visit) refuseFile(ctx context.Context) {
 	f, r := v.f, v.f.framer.Recognition()
 	reported := f.unshown
@@ -354,8 +349,8 @@ func (v *visit) refuseFile(ctx context.Context) {
 	})
 }
 
-// reportUnreadable reports a file that cannot be read, once until it can be. A file that
-// is gone is no error: the next search finds out what happened to it.
+// reportUnreadable reports a file that cannot be read, once until it can be read. A missing file is no error: the
+// next search finds out what happened to it.
 func (v *visit) reportUnreadable(ctx context.Context, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return

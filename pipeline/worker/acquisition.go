@@ -13,19 +13,19 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// acquisition is one try to become the owner of a partition (README.md, Commit protocol). Its steps
-// follow one another: read, check and fence, mend.
+// acquisition is one attempt to become the owner of a partition (README.md, Commit protocol). Its steps run in this
+// order: read, check and fence, mend.
 type acquisition struct {
 	p      *partition
 	last   streams.Checkpoint // the newest one
-	stored broker.Stored      // its message
+	stored broker.Stored      // message of last
 
-	mine     streams.Checkpoint // the newest one, stored again under the name of this worker
+	mine     streams.Checkpoint // last, stored again under the name of this worker
 	sequence uint64             // of mine in the events stream
 }
 
-// settling is for how many heartbeats workers that begin together, as with a generation that becomes live, may not know each
-// other yet, and acquire what is assigned to others.
+// settling is a number of heartbeats. Workers that start together, as when a generation becomes live, may not know
+// each other for so long, and acquire partitions that are assigned to others.
 const settling = 5
 
 // acquire makes this worker the owner of the partition.
@@ -53,16 +53,15 @@ func (p *partition) acquire(ctx context.Context) (*ownership, error) {
 	return newOwnership(ctx, p, a.mine, a.sequence), nil
 }
 
-// read reads the newest checkpoint of the partition. When another worker has
-// overtaken this one, it waits for a heartbeat first: without the wait the two would do
-// nothing but acquire the partition from each other. While the heartbeats of the workers cannot
-// be exchanged, both believe that the partition is theirs: it waits until they can.
+// read reads the newest checkpoint of the partition. After another worker has overtaken this one, it waits for a
+// heartbeat first: otherwise the two would only acquire the partition from each other. While heartbeats cannot be
+// exchanged, both workers consider the partition theirs, so it waits until they can.
 func (a *acquisition) read(ctx context.Context) error {
 	p, s := a.p, a.p.stage
 	if err := a.readCheckpoint(ctx); err != nil {
 		return err
 	}
-	if p.acquired && a.last.Owner != s.owner && a.last.Owner != "" { // a command that retires the generation is no worker
+	if p.acquired && a.last.Owner != s.owner && a.last.Owner != "" { // a command that retires the generation leaves no owner
 		overtaken := change{changeOvertaken, "overtaken", streams.OwnerName(a.last.Owner)}
 		if time.Since(s.began) < settling*s.config.Heartbeat {
 			overtaken = change{changeHandedOver, "assigned to another worker", ""}
@@ -73,7 +72,7 @@ func (a *acquisition) read(ctx context.Context) error {
 				return err
 			}
 			if broker.Closed(p.drain) {
-				return errOvertaken // it stays with the other worker
+				return errOvertaken // the partition stays with the other worker
 			}
 		}
 		if err := a.readCheckpoint(ctx); err != nil {
@@ -83,7 +82,7 @@ func (a *acquisition) read(ctx context.Context) error {
 	return a.last.BelongsTo(&s.generation)
 }
 
-// readCheckpoint reads the checkpoint of the partition from the leader.
+// readCheckpoint reads the newest checkpoint of the partition from the leader of the stream.
 func (a *acquisition) readCheckpoint(ctx context.Context) (err error) {
 	s := a.p.stage
 	if err := s.acquiring.Acquire(ctx); err != nil {
@@ -94,8 +93,8 @@ func (a *acquisition) readCheckpoint(ctx context.Context) (err error) {
 	return err
 }
 
-// checkAndFence makes this worker the owner behind the newest checkpoint, unless the raw stream has lost
-// its tail or the batch of the checkpoint is not whole.
+// checkAndFence makes this worker the owner from the newest checkpoint on. It fails when the raw stream has lost its
+// tail or the batch of the checkpoint is incomplete.
 func (a *acquisition) checkAndFence(ctx context.Context) error {
 	p, s := a.p, a.p.stage
 	end, err := p.cell.end.Get(ctx)
@@ -115,8 +114,8 @@ func (a *acquisition) checkAndFence(ctx context.Context) error {
 	return a.fence(ctx)
 }
 
-// fence stores the newest checkpoint again under the name of this worker. After that no
-// commit that began before can succeed, whichever worker sent it and whenever it arrives.
+// fence stores the newest checkpoint again under the name of this worker. From then on no commit that began earlier
+// can succeed, whichever worker sent it and whenever it arrives.
 func (a *acquisition) fence(ctx context.Context) error {
 	p, s := a.p, a.p.stage
 	mine := a.last.WithCounted()
@@ -126,12 +125,12 @@ func (a *acquisition) fence(ctx context.Context) error {
 	mine.Revision = s.config.Revision
 	mine.Tries = p.countAttempt(a.last)
 	mine.Slow, mine.Timeouts = p.countTimeouts(a.last)
-	p.tries = mine.Tries // also when the answer gets lost
+	p.tries = mine.Tries // even if the answer gets lost
 	a.mine, a.sequence = mine, a.stored.Sequence
 	return a.store(ctx)
 }
 
-// store stores the checkpoint of this worker in place of the one before it.
+// store replaces the checkpoint with the one of this worker.
 func (a *acquisition) store(ctx context.Context) error {
 	p, s := a.p, a.p.stage
 	sequence, err := a.mine.Store(ctx, s.js, p.cell.name, p.number, a.sequence)
@@ -143,7 +142,7 @@ func (a *acquisition) store(ctx context.Context) error {
 	return nil
 }
 
-// note counts and logs that the partition is acquired.
+// note counts and logs the acquisition.
 func (a *acquisition) note(ctx context.Context) {
 	p, t := a.p, a.p.stage.telemetry
 	kind, cause := changeAcquired, p.cause
@@ -158,8 +157,8 @@ func (a *acquisition) note(ctx context.Context) {
 	p.stage.changes.note(change{kind, cause, streams.OwnerName(a.last.Owner)}, p.number, a.mine.Epoch)
 }
 
-// reportUnconfirmed reports the entry whose outcome was unknown, when the checkpoint that was
-// fenced says that it is stored: this worker wrote it, and no other can have since.
+// reportUnconfirmed reports the entry whose outcome was unknown if the fenced checkpoint shows that it is stored.
+// Only this worker can have written that checkpoint.
 func (a *acquisition) reportUnconfirmed(ctx context.Context) {
 	e, last := a.p.unconfirmed.Swap(nil), a.last
 	if e != nil && last.Owner == a.p.stage.owner && last.Epoch <= e.checkpoint.Epoch+1 && last.Raw >= e.checkpoint.Raw && last.Archived >= e.checkpoint.Archived {

@@ -18,39 +18,38 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// archiving is what tests change of the time in which states leave.
+// archiving holds the times and limits of archiving that tests change.
 type archiving struct {
-	age   func(stored, now time.Time) time.Duration // of a state; nil for the difference
-	every time.Duration                             // between two looks at the oldest state; 0 for [archiveEvery]
+	age   func(stored, now time.Time) time.Duration // age of a state; nil for now minus stored
+	every time.Duration                             // interval between two checks of the oldest state; 0 for [archiveEvery]
 	limit int                                       // bytes of an archive; 0 for [states.MaxArchive]
 }
 
-// archiveEvery is how often an owner looks at the oldest state of its partition.
+// archiveEvery is how often an owner checks the oldest state of its partition.
 const archiveEvery = 5 * time.Minute
 
-// A move rewrites the whole of an archive, so an owner waits until many states may leave each: it
-// starts once the oldest state exceeds ArchiveAfter by a quarter.
+// A sweep starts once the oldest state exceeds ArchiveAfter by a quarter (1/archiveSlack): a move rewrites a whole
+// archive, so it should move many states at once.
 const archiveSlack = 4
 
-// The limits of one step, between which records are read.
+// The limits of one step. Records are read between steps.
 const (
-	listStates   = 512                    // that are listed with one request
-	listBytes    = 2 << 20                // of these
-	sweepStates  = 32 << 10               // that are listed before they are moved, so that each archive is written once
-	stepArchives = 16                     // that are written with one batch
-	stepStates   = 128                    // that are moved with one batch; those of one archive may be more
-	stepBytes    = 512 << 10              // of the archives
-	stepTime     = 100 * time.Millisecond // after which no other archive is read
-	groupStates  = 400                    // of one archive that are moved at once
-	groupBytes   = 4 << 20                // of these
-	changedBytes = 32 << 10               // of a state of which only the change is listed
-	archiveGap   = 10 * time.Millisecond  // between two looks, at least
+	listStates   = 512                    // states per list request
+	listBytes    = 2 << 20                // bytes of these states
+	sweepStates  = 32 << 10               // states listed before any is moved, so that each archive is written once
+	stepArchives = 16                     // archives written in one batch
+	stepStates   = 128                    // states moved in one batch, unless one archive gets more
+	stepBytes    = 512 << 10              // bytes of the archives in one batch
+	stepTime     = 100 * time.Millisecond // no further archive is read after this time
+	groupStates  = 400                    // states moved to one archive at once
+	groupBytes   = 4 << 20                // bytes of these states
+	changedBytes = 32 << 10               // bytes of a state that is listed by its change alone
+	archiveGap   = 10 * time.Millisecond  // minimum interval between two checks
 )
 
-// archiver moves the states of a partition that are old enough to the archives, see archive.go. It
-// works in steps while no record waits, in the goroutine that works on the partition. It reads states in the
-// order in which they were stored and remembers up to where it has, so that those that stay are not
-// read again.
+// archiver moves the old states of a partition to archives, see pipeline/states. It works in steps while no record
+// waits, in the goroutine that works on the partition. It reads states in the order in which they were stored and
+// remembers its position, so it does not read the remaining ones again.
 type archiver struct {
 	o      *ownership
 	source *subscription
@@ -58,38 +57,38 @@ type archiver struct {
 	every  time.Duration
 	limit  int // bytes of an archive
 	timer  *time.Timer
-	ready  chan time.Time // closed: a sweep has more steps
+	ready  chan time.Time // closed: the sweep has more steps
 
-	next    uint64 // sequence behind the states that were listed
-	again   bool   // a state was not removed: list all of them again
-	failed  bool   // since the last sweep that was complete, which is logged once
-	full    bool   // an archive was full, which is logged once
-	left    int    // states behind next for which their archives had no room
-	*sweep         // nil between two sweeps
-	release func() // of the right to sweep
+	next    uint64 // sequence behind the listed states
+	again   bool   // a state was not removed: list all states again
+	failed  bool   // a step failed since the last complete sweep; logged once
+	full    bool   // an archive was full; logged once
+	left    int    // states before next whose archives had no room
+	*sweep         // nil between sweeps
+	release func() // releases the right to sweep
 }
 
 // sweep is a pass over the states that are old enough.
 type sweep struct {
 	now      time.Time
 	began    time.Time
-	listed   bool       // the states are complete
-	rest     bool       // more states than these may leave
-	states   []oldState // that are still to be moved; when they are complete, in the order of their archives
+	listed   bool       // all states are listed
+	rest     bool       // there are more old states than these
+	states   []oldState // still to be moved; once listed, in the order of their archives
 	encoder  *zstd.Encoder
 	moved    int
 	archives int
-	kept     int // because their archives are full
+	kept     int // states whose archives are full
 }
 
-// oldState is a state that may leave.
+// oldState is a state that is old enough to be moved.
 type oldState struct {
 	subject, archive, session string
 	size                      int
 }
 
-// newArchiver returns an archiver of an ownership, which reads records from source; nil when nothing leaves. A
-// replay moves nothing: its states are young until it is live.
+// newArchiver returns the archiver of an ownership, which reads records from source; nil when nothing is archived. A
+// replay archives nothing: its states are young until it is live.
 func newArchiver(o *ownership, source *subscription) *archiver {
 	cfg := o.p.stage.config
 	if cfg.ArchiveAfter <= 0 || cfg.Pacer != nil {
@@ -99,11 +98,11 @@ func newArchiver(o *ownership, source *subscription) *archiver {
 	close(a.ready)
 	a.every = cmp.Or(cfg.archiving.every, max(min(archiveEvery, a.after), archiveGap))
 	a.limit = cmp.Or(cfg.archiving.limit, min(states.MaxArchive, int(o.normalizer.encoder.maxPayload)-states.ArchiveRoom))
-	a.timer = time.NewTimer(rand.N(a.every)) // partitions that were acquired together do not look at the same time
+	a.timer = time.NewTimer(rand.N(a.every)) // partitions that were acquired together check at different times
 	return a
 }
 
-// due returns a channel that has a value when there is a step to do.
+// due returns a channel that yields a value when a step is due.
 func (a *archiver) due() <-chan time.Time {
 	switch {
 	case a == nil:
@@ -124,8 +123,8 @@ func (a *archiver) close() {
 	a.end()
 }
 
-// step does the next step. An error ends the ownership; when the broker does not answer, the
-// archiver tries again later.
+// step does the next step. An error ends the ownership. While the broker does not answer, the archiver tries again
+// later.
 func (a *archiver) step() error {
 	var err error
 	switch {
@@ -152,7 +151,7 @@ func (a *archiver) step() error {
 	return nil
 }
 
-// begin begins a sweep when the oldest state has waited long enough.
+// begin begins a sweep if the oldest state is old enough.
 func (a *archiver) begin() error {
 	p, ctx := a.o.p, a.o.ctx
 	select {
@@ -192,7 +191,7 @@ func (a *archiver) age(m broker.Stored, now time.Time) time.Duration {
 	return now.Sub(m.Time)
 }
 
-// list lists the next states that may leave.
+// list lists the next old states.
 func (a *archiver) list() error {
 	p := a.o.p
 	stored, err := broker.NextMessages(a.o.ctx, p.stage.js, streams.EventsStream(p.cell.name), envelopes.StateFilter(p.cell.name, p.number), a.next, listStates, listBytes)
@@ -225,14 +224,14 @@ func (a *archiver) list() error {
 	return nil
 }
 
-// move moves the states of the next archives: it reads both, and stores the archives with the checkpoint;
-// then it removes the states.
+// move moves the states of the next archives: it reads states and archives, stores the archives with the checkpoint,
+// then removes the states.
 func (a *archiver) move() error {
 	o := a.o
 	if len(a.states) == 0 {
 		return a.finish()
 	}
-	if err := o.outbox.waitUntil(o.outbox.allStored); err != nil { // no state is newer than the stored one
+	if err := o.outbox.waitUntil(o.outbox.allStored); err != nil { // after this no state is newer than the stored one
 		return err
 	}
 	var all moved
@@ -245,7 +244,7 @@ func (a *archiver) move() error {
 		}
 		all.add(m)
 		if len(a.states) > 0 && a.states[0].archive == group[0].archive {
-			break // a batch writes an archive once
+			break // a batch writes each archive once
 		}
 	}
 	if all.archives != nil {
@@ -258,16 +257,16 @@ func (a *archiver) move() error {
 	return broker.RemoveMessages(o.ctx, o.p.stage.js, streams.EventsStream(o.p.cell.name), all.leave)
 }
 
-// moved is what a move does, or a part of it.
+// moved is the result of a move, or of a part of it.
 type moved struct {
 	archives []*nats.Msg
-	size     int            // of these, in bytes
-	states   int            // that are new to them
-	to       uint64         // highest sequence of one of these
-	leave    []broker.Place // of the states that the archives have
+	size     int            // bytes of the archives
+	states   int            // states that the archives did not have
+	to       uint64         // highest sequence of these states
+	leave    []broker.Place // messages to remove, because the archives have their states
 }
 
-// add adds what is done with the states of another archive.
+// add adds the result for another archive.
 func (m *moved) add(other moved) {
 	m.archives = append(m.archives, other.archives...)
 	m.size, m.states, m.to = m.size+other.size, m.states+other.states, max(m.to, other.to)
@@ -286,9 +285,9 @@ func (a *archiver) nextGroup() []oldState {
 	return group
 }
 
-// merge returns the archive of states that may leave with those in it. It is not written when it has them already.
-// States for which it has no room stay, and so do those that have changed since they were listed, and those that cannot be
-// read or have gaps: operators look for these.
+// merge returns the archive of a group with the states of the group added. It returns no archive when that already
+// has them all. A state stays where it is when its archive has no room, when it changed after it was listed, and when
+// it cannot be read or has gaps: operators search for those.
 func (a *archiver) merge(group []oldState) (moved, error) {
 	var subjects []string
 	for _, s := range group {
@@ -317,7 +316,7 @@ func (a *archiver) merge(group []oldState) (moved, error) {
 			continue
 		}
 		if have, there := content[s.session]; there && have.Sequence >= state.Sequence {
-			m.leave = append(m.leave, state.Messages...) // it was not removed, or a server that was killed has brought it back
+			m.leave = append(m.leave, state.Messages...) // not removed last time, or restored by a server that was killed
 			continue
 		}
 		session, err := state.Decode()
@@ -345,8 +344,8 @@ func (a *archiver) merge(group []oldState) (moved, error) {
 	return m, nil
 }
 
-// keep takes states that do not fit their archive out of it. A copy of one that it had before is older
-// than the state under its own subject.
+// keep takes states that do not fit out of the content of their archive. Copies that the archive already had are
+// older than the states under their own subjects.
 func (a *archiver) keep(content states.Archive, states []oldState) {
 	for _, s := range states {
 		delete(content, s.session)
@@ -362,7 +361,7 @@ func (a *archiver) keep(content states.Archive, states []oldState) {
 	}
 }
 
-// finish ends a sweep, or begins the next where more states may leave.
+// finish ends a sweep, or begins the next one if there are more old states.
 func (a *archiver) finish() error {
 	a.o.p.log.Debug("old session states were moved to archives", slog.Int("states", a.moved), slog.Int("archives", a.archives),
 		slog.Int("kept", a.kept), slog.Duration("took", time.Since(a.began)))
@@ -370,7 +369,7 @@ func (a *archiver) finish() error {
 		a.sweep = &sweep{now: a.now, began: time.Now(), encoder: a.encoder}
 		return nil
 	}
-	if err := a.o.outbox.waitUntil(a.o.outbox.allStored); err != nil { // a commit on its way would bring the checkpoint of before
+	if err := a.o.outbox.waitUntil(a.o.outbox.allStored); err != nil { // a commit in flight would restore the previous checkpoint
 		return err
 	}
 	a.failed = false
@@ -379,7 +378,7 @@ func (a *archiver) finish() error {
 	return nil
 }
 
-// end drops what a sweep has in memory.
+// end drops the memory of a sweep.
 func (a *archiver) end() {
 	a.sweep = nil
 	if a.release != nil {
@@ -388,7 +387,7 @@ func (a *archiver) end() {
 	}
 }
 
-// readStored reads messages of the partition as they are with the newest checkpoint, or later.
+// readStored reads messages of the partition from a replica that has at least the newest checkpoint.
 func (o *ownership) readStored(subjects []string) (map[string]broker.Stored, error) {
 	_, sequence := o.outbox.newest()
 	return o.sessions.read(o.ctx, subjects, sequence)

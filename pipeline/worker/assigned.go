@@ -11,25 +11,24 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// assigned are the partitions that are assigned to a stage, and the goroutines that work on them.
+// assigned holds the partitions assigned to a stage, and the goroutines that work on them.
 type assigned struct {
 	stage *Stage
 	ended chan struct{} // signaled when a partition has ended
 
 	mu         sync.Mutex
-	partitions map[int]*partition // that were started and are still there
-	mine       []int              // that this worker has to work on
-	known      bool               // mine is
+	partitions map[int]*partition // started and not yet removed
+	mine       []int              // assigned to this worker
+	known      bool               // mine has been set
 }
 
 func newAssigned(s *Stage) *assigned {
 	return &assigned{stage: s, ended: make(chan struct{}, 1), partitions: make(map[int]*partition)}
 }
 
-// set makes mine the partitions of this worker. It releases those that are no longer
-// assigned and starts those that are new, but for those in awaited, which another worker
-// has yet to hand over; cause returns why a partition is acquired. fail ends the stage: a partition
-// calls it when it finds that no partition of the generation can be trusted.
+// set makes mine the partitions of this worker. It releases those no longer assigned and starts the new ones, except
+// those in awaited, which another worker still has to hand over. cause returns why a partition is acquired. A
+// partition calls fail to end the stage when no partition of the generation can be trusted.
 func (a *assigned) set(ctx context.Context, mine []int, awaited map[int]bool, cause func(partition int) string, fail context.CancelCauseFunc) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -50,8 +49,7 @@ func (a *assigned) set(ctx context.Context, mine []int, awaited map[int]bool, ca
 	}
 }
 
-// start begins to work on a partition, until it is released, ctx ends, or it
-// cannot go on.
+// start begins to work on a partition until it is released, ctx ends, or it cannot go on.
 func (a *assigned) start(ctx context.Context, number int, cause string, fail context.CancelCauseFunc) *partition {
 	p := newPartition(a.stage, number, cause)
 	go func() {
@@ -65,7 +63,7 @@ func (a *assigned) start(ctx context.Context, number int, cause string, fail con
 	return p
 }
 
-// signalEnded signals the goroutine of [Stage.Run] that the partitions have to be assigned anew.
+// signalEnded makes [Stage.Run] assign the partitions anew.
 func (a *assigned) signalEnded() {
 	select {
 	case a.ended <- struct{}{}:
@@ -73,7 +71,7 @@ func (a *assigned) signalEnded() {
 	}
 }
 
-// stopped returns why none of the assigned partitions can go on, nil while one can.
+// stopped returns why none of the assigned partitions can go on; nil while at least one can.
 func (a *assigned) stopped() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -119,8 +117,7 @@ func (a *assigned) ready() []error {
 	return errs
 }
 
-// wait waits until every partition has ended, and returns the reasons of
-// those that could not go on.
+// wait waits until every partition has ended, and returns the errors of those that could not go on.
 func (a *assigned) wait() error {
 	var errs []error
 	for _, p := range a.list() {
@@ -129,14 +126,14 @@ func (a *assigned) wait() error {
 	return errors.Join(errs...)
 }
 
-// list returns the partitions that were started, by number.
+// list returns the started partitions by number.
 func (a *assigned) list() []*partition {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.SortedFunc(maps.Values(a.partitions), func(p, q *partition) int { return p.number - q.number })
 }
 
-// working returns the numbers of the partitions that have not ended, in their order.
+// working returns the numbers, in order, of the partitions that have not ended.
 func (a *assigned) working() []int {
 	return numbers(slices.DeleteFunc(a.list(), func(p *partition) bool {
 		ended, _ := p.ended()
@@ -153,7 +150,7 @@ func numbers(partitions []*partition) []int {
 	return out
 }
 
-// everyPartition returns the numbers of n partitions, in their order.
+// everyPartition returns the numbers 0 to n-1.
 func everyPartition(n int) []int {
 	all := make([]int, n)
 	for i := range all {

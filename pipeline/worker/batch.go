@@ -11,27 +11,27 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// batchMessages is the limit of messages: of the 1,000 that the broker accepts, see [broker.MaxBatch].
+// batchMessages is the limit of messages per batch, below the 1,000 that the broker accepts ([broker.MaxBatch]).
 const batchMessages = 900
 
-// batchLimits are those of one atomic batch. A new field of [batchSize] is a compiler error wherever it needs a value;
-// it is counted in [entry.measure], and compared in within and reaches. A record that exceeds it alone is cut in
-// [chunk.head].
+// batchLimits are the limits of one atomic batch. A new field of [batchSize] needs a value here (the compiler says
+// so), must be counted in [entry.measure], and compared in within and reaches. [chunk.head] splits a record that
+// alone exceeds it.
 var batchLimits = batchSize{0, batchMessages, broker.BatchBytes}
 
-// A chunk is full at half of a batch: that of a partition with much to do fits beside those of
-// others. Its records are limited because those without a message count for nothing else.
+// A chunk is full at half of a batch, so that the chunk of a busy partition fits beside others. Its records are
+// limited too, because records without a message count for nothing else.
 const chunkRecords = 512
 
 var chunkLimits = batchSize{chunkRecords, batchMessages / 2, broker.BatchBytes / 2}
 
-// maxWaiting limits the bytes of the messages that wait in the chunks of all partitions of a cell: while one batch
-// is stored, another gets ready.
+// maxWaiting limits the bytes of the messages that wait in the chunks of all partitions of a cell: one batch is
+// stored while the next one fills.
 const maxWaiting = 2 * broker.BatchBytes
 
-// batchSize measures a batch, or a part of one, in everything that a batch is limited by.
+// batchSize measures a batch, or a part of one, in every quantity that limits a batch.
 type batchSize struct {
-	records  int // in the limits of a batch 0, for they are not compared
+	records  int // not compared for a batch, so 0 in its limits
 	messages int // events, dead letters, session states and checkpoints
 	bytes    int
 }
@@ -57,25 +57,24 @@ type batch struct {
 	size    batchSize
 }
 
-// entry is the part of a batch that belongs to one partition: a chunk, or as much of it as
-// one batch holds.
+// entry is the part of a batch that belongs to one partition: a chunk, or as much of it as one batch can take.
 type entry struct {
 	outbox     *outbox
 	chunk      *chunk
 	sent       []message   // events and dead letters
-	messages   []*nats.Msg // of these
-	blocks     blocks      // of messages that were encoded for this entry
-	states     []*nats.Msg // session states, with the last entry of a chunk
+	messages   []*nats.Msg // the encoded messages of sent
+	blocks     blocks      // memory of messages encoded for this entry
+	states     []*nats.Msg // session states; only in the last entry of a chunk
 	size       batchSize   // see [entry.measure]
-	last       bool        // the chunk has nothing left after this entry
+	last       bool        // no entry of the chunk follows
 	checkpoint streams.Checkpoint
-	expected   uint64 // stream sequence of the checkpoint before it
-	tries      int    // attempts on the partition without progress, this one included; 0 after progress
+	expected   uint64 // stream sequence of the previous checkpoint
+	tries      int    // attempts on the partition without progress, including this one; 0 after progress
 }
 
-// measure counts what the entry adds to its batch. The records of a chunk count with its last entry.
+// measure sets the size that the entry adds to its batch. The records of a chunk count in its last entry.
 func (e *entry) measure() {
-	e.size = batchSize{messages: len(e.sent) + len(e.states) + 2} // with its begin and the checkpoint
+	e.size = batchSize{messages: len(e.sent) + len(e.states) + 2} // plus its begin message and its checkpoint
 	if e.last {
 		e.size.records = e.chunk.records
 	}
@@ -90,8 +89,8 @@ func (e *entry) measure() {
 // empty reports whether no partition has anything to store.
 func (b *batch) empty() bool { return len(b.entries) == 0 }
 
-// accepts reports whether the whole of a chunk fits beside the entries that are there.
-// An empty batch accepts any chunk: one that exceeds the limits is split.
+// accepts reports whether a whole chunk fits beside the present entries. An empty batch accepts any chunk, and splits
+// one that exceeds the limits.
 func (b *batch) accepts(c *chunk) bool {
 	return b.empty() || b.size.plus(c.size()).within(b.limits)
 }
@@ -102,9 +101,8 @@ func (b *batch) add(e entry) {
 	b.size = b.size.plus(e.size)
 }
 
-// seal returns the messages in the order in which they are stored: per partition its begin,
-// events, dead letters and states, then the checkpoints of all partitions. Because the
-// checkpoints come last, [batch.sequence] knows their stream sequences.
+// seal returns the messages in the order in which they are stored: for each partition its begin message, events, dead
+// letters and states; then the checkpoints of all partitions. [batch.sequence] relies on the checkpoints being last.
 func (b *batch) seal() ([]*nats.Msg, error) {
 	messages := make([]*nats.Msg, 0, b.size.messages)
 	for _, e := range b.entries {
@@ -121,14 +119,14 @@ func (b *batch) seal() ([]*nats.Msg, error) {
 	return messages, nil
 }
 
-// sequence returns the stream sequence of the checkpoint of entry i, when last is that of
-// the last message of the batch.
+// sequence returns the stream sequence of the checkpoint of entry i; last is the sequence of the last message of the
+// batch.
 func (b *batch) sequence(i int, last uint64) uint64 {
 	return last - uint64(len(b.entries)-1-i)
 }
 
-// stateSequence returns the stream sequence of the first state of entry i, when last is that of the
-// last message of the batch.
+// stateSequence returns the stream sequence of the first state of entry i; last is the sequence of the last message
+// of the batch.
 func (b *batch) stateSequence(i int, last uint64) uint64 {
 	behind := len(b.entries)
 	for _, e := range b.entries[i+1:] {
@@ -137,13 +135,13 @@ func (b *batch) stateSequence(i int, last uint64) uint64 {
 	return last - uint64(behind+len(b.entries[i].states)) + 1
 }
 
-// steps returns the steps of the events in the batch with their positions, when last is the stream sequence of the
-// last message. ok is false when a step was not made.
+// steps returns the steps of the events in the batch with their positions; last is the stream sequence of the last
+// message. ok is false when an event has no step.
 func (b *batch) steps(last uint64) (out events.HandedBatch, ok bool) {
 	out = events.HandedBatch{First: last - uint64(b.size.messages) + 1, Last: last}
 	position := out.First
 	for _, e := range b.entries {
-		position++ // behind its begin
+		position++ // behind the begin message
 		for i, m := range e.sent {
 			switch {
 			case m.letter:
@@ -159,7 +157,7 @@ func (b *batch) steps(last uint64) (out events.HandedBatch, ok bool) {
 	return out, true
 }
 
-// started returns when the work on the first record of the batch began.
+// started returns when work on the first record of the batch began.
 func (b *batch) started() time.Time {
 	started := b.entries[0].chunk.started
 	for _, e := range b.entries[1:] {
@@ -170,7 +168,7 @@ func (b *batch) started() time.Time {
 	return started
 }
 
-// attempt returns the largest number of attempts on a partition of the batch.
+// attempt returns the highest number of attempts on any partition of the batch.
 func (b *batch) attempt() int {
 	n := 0
 	for _, e := range b.entries {
@@ -179,7 +177,7 @@ func (b *batch) attempt() int {
 	return n
 }
 
-// links returns the trace contexts of the records that the batch completes.
+// links returns the trace contexts of the records that this batch completes.
 func (b *batch) links() []trace.Link {
 	var links []trace.Link
 	for _, e := range b.entries {

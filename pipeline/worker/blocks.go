@@ -8,24 +8,25 @@ import (
 	"tributary/envelopes"
 )
 
-// blocks are memory in which the events of a chunk are encoded, one behind the other, and that of their headers. They
-// are used again once the chunk is stored: events are most of what a worker allocates. The zero value is ready for use.
+// blocks is the memory in which the events of a chunk and their headers are encoded, one behind the other. It is
+// reused once the chunk is stored, because events are most of what a worker allocates. The zero value is ready for
+// use.
 type blocks struct {
 	full    []*[]byte
-	last    *[]byte // has room; nil at the beginning
+	last    *[]byte // has room; nil at first
 	headers []*envelopes.EventHeader
 }
 
-// blockBytes is the length of a block. An event that may be longer than half of it has a longer one of its own.
+// blockBytes is the length of a block. An event that may exceed half of it gets a longer block of its own.
 const blockBytes = 128 << 10
 
-// freeBlocks are the blocks that are not in use: of blockBytes, of twice that, and so on. A longer event is not
-// encoded in blocks.
+// freeBlocks are the unused blocks: of blockBytes, of twice that, and so on. Still longer events are not encoded in
+// blocks.
 var freeBlocks [7]sync.Pool
 
 var freeHeaders = sync.Pool{New: func() any { return new(envelopes.EventHeader) }}
 
-// takeBlock returns a block with room for size bytes; nil when none is so long.
+// takeBlock returns a block with room for size bytes; nil when no class of blocks is long enough.
 func takeBlock(size int) *[]byte {
 	class := blockClass(size)
 	if class >= len(freeBlocks) {
@@ -37,7 +38,7 @@ func takeBlock(size int) *[]byte {
 	return new(make([]byte, 0, blockBytes<<class))
 }
 
-// blockClass returns which of freeBlocks has the shortest blocks with room for size bytes.
+// blockClass returns the index in freeBlocks of the shortest blocks with room for size bytes.
 func blockClass(size int) int { return bits.Len(uint(max(size-1, 0) / blockBytes)) }
 
 // header returns memory for the headers of an event.
@@ -47,7 +48,7 @@ func (b *blocks) header() *envelopes.EventHeader {
 	return h
 }
 
-// room returns an empty slice with room for about size bytes; nil where they take memory that is not used again.
+// room returns an empty slice with room for about size bytes; nil when the memory would not be reused.
 func (b *blocks) room(size int) []byte {
 	if size > blockBytes/2 {
 		block := takeBlock(size)
@@ -66,8 +67,8 @@ func (b *blocks) room(size int) []byte {
 	return (*b.last)[len(*b.last):]
 }
 
-// keep keeps what was appended to a slice from [blocks.room], unless it has grown beyond that. Appending to the
-// result copies it.
+// keep keeps what was appended to a slice from [blocks.room], unless the slice has grown beyond its room. The result
+// has no spare capacity: an append copies it.
 func (b *blocks) keep(data []byte) []byte {
 	if b.last != nil {
 		if block := *b.last; len(data) > 0 && len(block) < cap(block) && &data[0] == &block[:len(block)+1][len(block)] {
@@ -77,7 +78,7 @@ func (b *blocks) keep(data []byte) []byte {
 	return slices.Clip(data)
 }
 
-// free gives all blocks back: nobody uses any more what was kept.
+// free gives all blocks back. The caller no longer uses anything kept in them.
 func (b *blocks) free() {
 	if b.last != nil {
 		b.full = append(b.full, b.last)
@@ -92,7 +93,7 @@ func (b *blocks) free() {
 	*b = blocks{}
 }
 
-// lengthOf is about the length of an event in JSON.
+// lengthOf estimates the length of an event in JSON.
 func lengthOf(e *envelopes.AgentEventV1) int {
 	const members = 4 << 10 // names, ids and metadata
 	size := members + len(e.Raw) + len(e.ToolMetadata) + len(e.ToolInput)

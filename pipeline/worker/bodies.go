@@ -10,23 +10,22 @@ import (
 	"tributary/pipeline/claims"
 )
 
-// minBody is the least that a body counts for, so that the number of bodies is bounded, too.
+// minBody is the least room that a body counts for, which bounds the number of bodies.
 const minBody = 1 << 20
 
-// body is the data of a record that travels by claim check.
+// body is the data of a record that travels as a large object (claim check).
 type body struct {
 	claim                   claims.Claim
-	traceparent, tracestate string        // of the creation of the record
-	done                    chan struct{} // closed when data or err is set; nil before the fetch begins
+	traceparent, tracestate string        // trace context in which the record was created
+	done                    chan struct{} // closed once data or err is set; nil before the fetch begins
 	data                    []byte
 	err                     error
-	room                    int64 // that it occupies in the bodies
+	room                    int64 // counted in bodies
 }
 
-// bodies fetches the data of records for all partitions of a stage: several at once, and
-// ahead of their records. The bytes that are being fetched, or are fetched and not yet
-// normalized, are bounded for all partitions together. One body always fits, whatever its
-// size.
+// bodies fetches the data of large records for all partitions of a stage, several at once and ahead of need. It
+// bounds the bytes that are being fetched or wait to be normalized, for all partitions together. One body always
+// fits, whatever its size.
 type bodies struct {
 	claims *claims.Store
 	traces *traces
@@ -38,13 +37,12 @@ func newBodies(claims *claims.Store, traces *traces, limit int64) *bodies {
 	return &bodies{claims, traces, limit, semaphore.NewWeighted(limit)}
 }
 
-// begin begins to fetch the bodies of a list, which is in the order of their records. The
-// done of each is closed when it has arrived or failed. The order prevents deadlock: a
-// partition that occupies any room occupies it for its next record, so a partition that
-// waits for room waits for one that can go on.
+// begin begins to fetch a list of bodies, which is in the order of their records. It closes the done channel of each
+// body that has arrived or failed. The order prevents deadlock: a partition always occupies room for its next record
+// first, so whoever waits for room waits for a partition that can go on.
 //
-// When the caller needs no more of the bodies it calls end, which waits until no fetch is in
-// progress. It may call [bodies.release] for each body before.
+// The caller calls end when it needs no more of the bodies; end waits until no fetch is in progress. Before that, the
+// caller may call [bodies.release] for each body.
 func (b *bodies) begin(ctx context.Context, list ...*body) (end func()) {
 	if len(list) == 0 {
 		return func() {}
@@ -79,16 +77,15 @@ func (b *bodies) begin(ctx context.Context, list ...*body) (end func()) {
 	}
 }
 
-// roomFor returns how much room a body occupies.
+// roomFor returns the room that a body occupies, in bytes.
 func (b *bodies) roomFor(claim claims.Claim) int64 {
 	if claim.Size > core.MaxRecordBytes {
-		return 0 // it is refused, not fetched
+		return 0 // refused, not fetched
 	}
 	return min(max(claim.Size, minBody), b.limit)
 }
 
-// release drops a body and returns its room. It may be called more than once, but not by
-// two goroutines at the same time.
+// release drops a body and returns its room. It may be called repeatedly, but not by two goroutines at the same time.
 func (b *bodies) release(y *body) {
 	b.room.Release(y.room)
 	y.room, y.data = 0, nil

@@ -13,17 +13,17 @@ import (
 
 // The causes for which a partition is acquired.
 const (
-	causeStart    = "start"    // no worker is known to have worked on it
+	causeStart    = "start"    // no worker is known to have worked on the partition
 	causeHandover = "handover" // another worker released it
-	causeTakeover = "takeover" // another worker is dead, or did not release it in time
+	causeTakeover = "takeover" // another worker died, or did not release it in time
 	causeRecovery = "recovery" // this worker had lost it
 )
 
-// changesTogether is how long a change of ownership waits for others like it.
+// changesTogether is how long a change of ownership waits to be logged with others.
 const changesTogether = 250 * time.Millisecond
 
-// changes logs which partitions a worker acquires, releases and loses: those that change
-// together, for the same cause, are one line.
+// changes logs which partitions a worker acquires, releases and loses: one line for all that change together for the
+// same cause.
 type changes struct {
 	log *slog.Logger
 
@@ -43,24 +43,24 @@ const (
 	changeLost
 )
 
-// change is what several partitions have in common.
+// change is what the partitions of one log line have in common.
 type change struct {
 	kind   changeKind
 	cause  string
-	worker string // the worker before or after; empty when none is known
+	worker string // previous or next owner; empty when unknown
 }
 
-// changed is which partitions have changed.
+// changed lists the partitions of one log line.
 type changed struct {
 	partitions []int
-	epoch      uint64 // the highest of them
+	epoch      uint64 // highest epoch of them
 }
 
 func newChanges(log *slog.Logger) *changes {
 	return &changes{log: log, pending: make(map[change]*changed)}
 }
 
-// note notes a change of a partition.
+// note records a change of a partition.
 func (c *changes) note(is change, partition int, epoch uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,7 +77,7 @@ func (c *changes) note(is change, partition int, epoch uint64) {
 	}
 }
 
-// write logs what is pending.
+// write logs the pending changes.
 func (c *changes) write() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

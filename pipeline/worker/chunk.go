@@ -15,19 +15,19 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// message is an event or a dead letter, with its place among the messages of its record.
+// message is an event or a dead letter, with its position among the messages of its record.
 type message struct {
-	*nats.Msg                // nil while it still has to be encoded from event
-	event     *core.Emitted  // of a record whose messages exceed one batch, see [encoder.events]
+	*nats.Msg                // nil until it is encoded from event
+	event     *core.Emitted  // set for a record whose messages exceed one batch, see [encoder.events]
 	raw       uint64         // raw sequence of the record
 	part      int            // 1 for the first message of the record
 	size      int            // bytes
-	letter    bool           // a dead letter
-	step      *sessions.Step // of an event; nil unless it is handed over
+	letter    bool           // a dead letter, not an event
+	step      *sessions.Step // step of an event that is handed over, else nil
 }
 
-// chunk is the result of consecutive records of one partition, which is stored together:
-// messages in the order of their records, and the sessions that the records changed.
+// chunk is the result of consecutive records of one partition, stored together: messages in the order of their
+// records, and the sessions that the records changed.
 type chunk struct {
 	number  uint64
 	started time.Time
@@ -37,23 +37,23 @@ type chunk struct {
 	raw      uint64 // raw sequence of the last record in it
 	rawTime  time.Time
 	messages []message
-	blocks   blocks // of the messages
-	bytes    int    // of the messages that are not stored yet
+	blocks   blocks // memory of the messages
+	bytes    int    // bytes of the messages not stored yet
 	changed  []*liveSession
 	tally    tally
 	notes    []gapNote
-	links    []trace.Link // to the trace contexts in which its records were created
+	links    []trace.Link // links to the trace contexts in which the records were created
 
 	// A chunk of archives has no record.
 	archives   []*nats.Msg
-	archived   int    // states that they take over
-	archivedTo uint64 // highest sequence of one of these
+	archived   int    // states that the archives take over
+	archivedTo uint64 // highest sequence of these states
 
-	// Set when the chunk is sealed, that is handed to the committer.
-	states []*nats.Msg // of the changed sessions in their order, or the archives
-	sent   int         // messages that are stored already
+	// Set when the chunk is sealed, that is, handed to the committer.
+	states []*nats.Msg // states of the changed sessions in order, or the archives
+	sent   int         // number of messages already stored
 
-	gaps, rewritten []streams.ListChange // of the changed sessions
+	gaps, rewritten []streams.ListChange // changes of the changed sessions
 }
 
 func newChunk(number uint64) *chunk { return &chunk{number: number, tally: make(tally)} }
@@ -61,12 +61,11 @@ func newChunk(number uint64) *chunk { return &chunk{number: number, tally: make(
 // empty reports whether the chunk has nothing to store.
 func (c *chunk) empty() bool { return c.records == 0 && c.archives == nil }
 
-// full reports whether the chunk accepts no further record. Its last record may have
-// exceeded the limits of a batch.
+// full reports whether the chunk accepts no further record. Its last record may exceed the limits of a batch.
 func (c *chunk) full(limits batchSize) bool { return c.size().reaches(limits) }
 
-// size returns what a batch that stores the rest of the chunk contains. Until the chunk is
-// sealed, the memory that a session takes stands for the length of its encoded state.
+// size returns the size of a batch that stores the rest of the chunk. Until the chunk is sealed, the memory of a
+// session stands for the length of its encoded state.
 func (c *chunk) size() batchSize {
 	bytes := c.bytes
 	for _, s := range c.changed {
@@ -78,17 +77,17 @@ func (c *chunk) size() batchSize {
 	return batchSize{c.records, len(c.messages) - c.sent + len(c.changed) + len(c.archives) + 2, bytes}
 }
 
-// fitsOneBatch reports whether one batch stores the rest of the chunk. A chunk may exceed
-// the limits of a batch by its last record: up to what the broker accepts, and up to twice
-// the bytes of its messages. States do not count: they cannot be split.
+// fitsOneBatch reports whether one batch can store the rest of the chunk. The last record of a chunk may exceed the
+// limits of a batch: in messages up to what the broker accepts, in bytes up to twice the limit. States do not count,
+// because they cannot be split.
 func (c *chunk) fitsOneBatch() bool {
 	return c.size().messages <= broker.MaxBatch && c.bytes <= 2*broker.BatchBytes
 }
 
-// unsent returns the messages that are not stored yet.
+// unsent returns the messages not stored yet.
 func (c *chunk) unsent() []message { return c.messages[c.sent:] }
 
-// head returns as many of the unsent messages as one batch holds.
+// head returns the unsent messages that fit one batch.
 func (c *chunk) head() []message {
 	n, bytes := 0, 0
 	for _, m := range c.unsent() {
@@ -100,8 +99,7 @@ func (c *chunk) head() []message {
 	return c.unsent()[:n]
 }
 
-// add appends a record and its messages, without the first skip of them, which an earlier
-// commit has stored.
+// add appends a record and its messages, except the first skip of them, which an earlier commit has stored.
 func (c *chunk) add(m broker.Message, messages []message, skip int) {
 	if c.records == 0 {
 		c.started, c.oldest = time.Now(), m.Stored
@@ -115,9 +113,9 @@ func (c *chunk) add(m broker.Message, messages []message, skip int) {
 	}
 }
 
-// done returns the checkpoint behind the chunk.
+// done returns the checkpoint after the chunk.
 func (c *chunk) done(before streams.Checkpoint) streams.Checkpoint {
-	if c.records > 0 { // archives are no progress: the attempts on the next record stay counted
+	if c.records > 0 { // archives are no progress: the attempts on the next record still count
 		before = before.Done(c.raw, c.rawTime, c.records)
 	}
 	before.Gaps = before.Gaps.With(c.gaps)
@@ -127,19 +125,19 @@ func (c *chunk) done(before streams.Checkpoint) streams.Checkpoint {
 	return before
 }
 
-// count adds to a counter, from when the chunk is stored.
+// count adds to a counter. It takes effect once the chunk is stored.
 func (c *chunk) count(counter int, r received, n int64, labels ...string) {
 	c.tally.add(counter, r.Source, n, labels...)
 }
 
-// change notes that a record of the chunk has changed a session.
+// change notes that a record of the chunk changed a session.
 func (c *chunk) change(s *liveSession) {
 	if s.chunk != c.number {
 		c.changed = append(c.changed, s)
 	}
 }
 
-// seal encodes the states of the changed sessions as they are now.
+// seal encodes the present states of the changed sessions.
 func (c *chunk) seal(generation string, partition int) {
 	c.states = c.archives
 	for _, s := range c.changed {
@@ -156,22 +154,22 @@ func (c *chunk) acknowledge(n int) {
 	c.sent += n
 }
 
-// gapNote is what the records of a chunk changed about the gaps of a session, for the log.
+// gapNote sums up, for the log, how the records of a chunk changed the gaps of a session.
 type gapNote struct {
 	session *liveSession
 	opened  int
-	newest  core.Gap // of those that were opened
-	file    string   // of the newest
-	late    int      // records that lay in a gap
-	left    int      // gaps when the chunk was sealed
+	newest  core.Gap // newest gap that was opened
+	file    string   // file of the newest gap
+	late    int      // records that filled a gap
+	left    int      // gaps left when the chunk was sealed
 
-	rewritten     int    // records at passed places that were others
+	rewritten     int    // records that differ from the earlier ones at the same place
 	undecided     int    // records at passed places whose earlier records have expired
-	rewrittenFile string // of the newest of both
+	rewrittenFile string // file of the newest of both
 }
 
-// noteGap notes what a record changed about the gaps of its session, and whether it lay at a place that the session
-// had passed.
+// noteGap notes how a record changed the gaps of its session, and whether the session had passed the place of the
+// record.
 func (c *chunk) noteGap(r received, s *liveSession, result core.Result) {
 	if !result.Gap && !result.Late && !result.Rewritten && !result.Undecided {
 		return
@@ -198,7 +196,7 @@ func (c *chunk) noteGap(r received, s *liveSession, result core.Result) {
 	}
 }
 
-// sealGaps notes which sessions of the chunk have gaps or rewritten files now and had none, or the reverse.
+// sealGaps notes which sessions of the chunk now have gaps or rewritten files and had none before, or the reverse.
 func (c *chunk) sealGaps(generation string, partition int) {
 	for _, s := range c.changed {
 		subject := func() string { return envelopes.StateSubject(generation, partition, s.key.Source, s.key.ID) }
@@ -216,7 +214,7 @@ func (c *chunk) sealGaps(generation string, partition int) {
 	}
 }
 
-// logGaps logs what a chunk that is stored changed about gaps: a line for each session.
+// logGaps logs how a stored chunk changed gaps, one line for each session.
 func logGaps(log *slog.Logger, notes []gapNote) {
 	for _, n := range notes {
 		session := []any{slog.String("source", string(n.session.key.Source)), slog.String("session", n.session.key.ID)}
@@ -230,8 +228,8 @@ func logGaps(log *slog.Logger, notes []gapNote) {
 				append(session, slog.Int("records", n.rewritten), slog.String("file", n.rewrittenFile))...)
 		}
 		if n.undecided > 0 {
-			log.Warn("records repeat places whose earlier records have expired from the raw stream, and are taken for duplicates: "+
-				"keep raw records for longer than files are shipped again", append(session, slog.Int("records", n.undecided), slog.String("file", n.rewrittenFile))...)
+			log.Warn("records are taken for duplicates, because earlier records at their places have expired from the raw stream: "+
+				"keep raw records longer than files may be shipped again", append(session, slog.Int("records", n.undecided), slog.String("file", n.rewrittenFile))...)
 		}
 		if n.late > 0 {
 			log.Info("missing records were stored", append(session, slog.Int("records", n.late), slog.Int("gaps", n.left))...)

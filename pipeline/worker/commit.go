@@ -10,9 +10,9 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// The committer is one goroutine of each cell of a [Stage]. It stores one batch at a time, each with
-// the chunks of all partitions of the cell that wait. While a batch is in flight the partitions go on
-// normalizing into their next chunks, so batches grow with the load by themselves.
+// The committer is one goroutine for each cell of a [Stage]. It stores one batch at a time, with the waiting chunks
+// of all partitions of the cell. Meanwhile the partitions normalize into their next chunks, so batches grow with the
+// load.
 
 // signalPending signals the committer that a partition has something to store.
 func (c *cell) signalPending() {
@@ -43,11 +43,11 @@ func (c *cell) commitBatches(ctx context.Context) {
 	}
 }
 
-// sealWait is how long a batch waits for records in progress whose chunks it could store.
+// sealWait is how long a batch waits for a record in progress, to include its chunk.
 const sealWait = 5 * time.Millisecond
 
-// collect fills a batch with the waiting chunks of the partitions of the cell. The chunk that was begun
-// first goes first, so that none is always the one that no longer fits.
+// collect fills a batch with the waiting chunks of the partitions of the cell, oldest chunk first, so that no chunk
+// is left out every time.
 func (c *cell) collect(ctx context.Context) *batch {
 	type waiting struct {
 		*outbox
@@ -72,9 +72,9 @@ func (c *cell) collect(ctx context.Context) *batch {
 	return b
 }
 
-// commit stores a batch and reports the outcome to the partitions in it. After an error
-// their ownerships end: acquiring the partition again finds out what is stored. A batch that
-// was fenced is surely not stored: its entries are sent again without those that are stale.
+// commit stores a batch and reports the outcome to its partitions. After an error their ownerships end: acquiring the
+// partition again shows what is stored. A fenced batch is certainly not stored, so its entries are sent again without
+// the stale ones.
 func (c *cell) commit(ctx context.Context, b *batch) {
 	for _, e := range b.entries {
 		defer e.outbox.sending.Release()
@@ -86,7 +86,7 @@ func (c *cell) commit(ctx context.Context, b *batch) {
 			return
 		}
 		if len(rest.entries) == len(b.entries) {
-			break // none of them was found
+			break // no stale entry was found
 		}
 		b = rest
 		last, err = c.store(ctx, b)
@@ -104,9 +104,8 @@ func (c *cell) commit(ctx context.Context, b *batch) {
 	}
 }
 
-// dropStale ends the ownerships of a fenced batch that were overtaken, which only the leader of
-// the stream knows, and returns a batch of the other entries. It decides nothing: the fence
-// checks each of them again.
+// dropStale ends the ownerships in a fenced batch that were overtaken, and returns a batch of the other entries. It
+// asks the leader of the stream, the only one to know. The result is a guess: the fence checks each entry again.
 func (c *cell) dropStale(ctx context.Context, b *batch, cause error) *batch {
 	ctx, cancel := context.WithTimeout(ctx, broker.RequestTimeout)
 	defer cancel()
@@ -126,7 +125,7 @@ func (c *cell) dropStale(ctx context.Context, b *batch, cause error) *batch {
 	return rest
 }
 
-// report counts and logs what is stored of an entry.
+// report counts and logs the stored part of an entry.
 func (s *Stage) report(ctx context.Context, e entry) {
 	if e.last {
 		s.telemetry.add(ctx, e.chunk.tally)
@@ -152,7 +151,7 @@ func (c *cell) store(ctx context.Context, b *batch) (uint64, error) {
 	})
 }
 
-// signalRoom signals the partitions that wait because others have too much to store.
+// signalRoom signals the partitions that wait for room in the chunks of the cell.
 func (c *cell) signalRoom() {
 	for _, p := range c.stage.assigned.list() {
 		if o := p.ownership(); o != nil {

@@ -19,77 +19,76 @@ import (
 
 // feedLimits are the limits of a feed.
 type feedLimits struct {
-	messages int // that wait in the queues of all partitions
-	bytes    int // of these messages
-	// slack is how far, in sequences of the stream, a partition may be behind the feed and
-	// still join it: the feed then goes back so far, for all.
+	messages int // waiting in the queues of all partitions
+	bytes    int // bytes of these messages
+	// slack is how many sequences of the stream a partition may be behind the feed and still join it. The feed then
+	// goes back that far for all partitions.
 	slack uint64
-	// settle is how long the feed waits for other partitions to join or leave before it opens
-	// its consumer anew.
+	// settle is how long the feed waits for other partitions to join or leave before it reopens its consumer.
 	settle time.Duration
-	// patience is how long one partition may keep the queues full while others have nothing
-	// to do. Then it has to read alone, so that the others go on.
+	// patience is how long one partition may keep the queues full while others have nothing to do. After that it has
+	// to read alone.
 	patience time.Duration
 }
 
 var defaultFeedLimits = feedLimits{messages: 2048, bytes: 4 << 20, slack: 4096, settle: 10 * time.Millisecond, patience: 5 * time.Second}
 
-// feed reads a raw stream for all partitions of a stage, with one consumer: the server
-// then reads and unpacks each block of the stream once, and not once for each partition.
+// feed reads a raw stream for all partitions of a stage with one consumer, so that the server reads and unpacks each
+// block of the stream once and not once for each partition.
 //
-// It opens its consumer anew whenever a partition joins or leaves, at the first message that
-// one of the partitions still needs. It passes a message to its partition only at or behind
-// what that partition needs next, so each gets all of its messages, once and in order.
+// It reopens its consumer whenever a partition joins or leaves, at the first message that any partition still needs.
+// It passes a message to a partition only at or behind the sequence that the partition needs next, so each partition
+// gets all of its messages, once and in order.
 //
-// A partition that is far behind the others, or much slower, reads alone with a consumer
-// of its own until it has caught up: it never stops the others.
+// A partition that is far behind the others, or much slower, reads alone with a consumer of its own until it has
+// caught up. So it never stops the others.
 type feed struct {
 	js         jetstream.JetStream
 	stream     string
 	partitions int // of the raw stream
 	limits     feedLimits
-	part       streams.Part // of the raw stream that is read; set before run
+	part       streams.Part // part of the raw stream that is read; set before run
 	ahead      int          // see [streams.OpenRaw]
 
-	acquiring broker.Limit       // held during the requests with which a partition joins
+	acquiring broker.Limit       // held during the requests by which a partition joins
 	end       *streams.SharedEnd // of the raw stream
 
 	mu       sync.Mutex
 	members  map[int]*subscription
-	apart    map[int]*subscription // those that read alone
+	apart    map[int]*subscription // subscriptions that read alone
 	changed  chan struct{}         // closed when a partition joins or leaves
 	room     chan struct{}         // signaled when a partition takes messages
 	reading  bool                  // a consumer is open
-	position uint64                // behind the last message that was read
+	position uint64                // sequence behind the last message read
 	messages int                   // in all queues
 	bytes    int                   // in all queues
-	slow     *subscription         // keeps the queues full; nil while none does
+	slow     *subscription         // the partition that keeps the queues full; nil for none
 	since    time.Time             // when slow began to
 
-	unread atomic.Int64 // messages of the partitions behind the last one that was read
+	unread atomic.Int64 // messages of the partitions behind the last one read
 }
 
-// subscription is the place of one partition in a feed. It belongs to the goroutine of the
-// partition, but for what the lock of the feed protects.
+// subscription is the place of one partition in a feed. It belongs to the goroutine of the partition, except for the
+// fields protected by the lock of the feed.
 type subscription struct {
 	feed      *feed
 	partition int
-	arrived   chan struct{} // signaled when the queue has messages, or the subscription has left
+	arrived   chan struct{} // signaled when the queue has messages or the subscription has left
 
 	// Protected by the lock of the feed.
-	next  uint64 // the first sequence that is not in the queue
+	next  uint64 // first sequence not in the queue
 	fed   bool   // the present consumer of the feed reads the partition from next on
-	taken bool   // messages were taken since the feed has looked
+	taken bool   // messages were taken since the feed last checked
 	queue []broker.Message
 	bytes int   // in queue
-	err   error // why the feed has ended; errAlone when the partition has to read alone
+	err   error // why the feed ended; errAlone when the partition has to read alone
 
-	idle   bool           // nothing was to be read when it joined
+	idle   bool           // nothing was unread when it joined
 	alone  *broker.Reader // reads the partition alone; nil while the feed does
 	unread atomic.Int64   // messages behind the last one that alone has read
 }
 
-// errAlone: the partition is too slow for the feed, or too far behind it.
+// errAlone means that the partition is too slow for the feed, or too far behind it.
 var errAlone = errors.New("reads alone")
 
 func newFeed(js jetstream.JetStream, stream string, partitions int, limits feedLimits) *feed {
@@ -108,8 +107,8 @@ func newFeed(js jetstream.JetStream, stream string, partitions int, limits feedL
 	}
 }
 
-// run reads until ctx ends. Each reading ends with the link in which it began; ended is called
-// with the error of one that failed.
+// run reads until ctx ends. Each reading ends with the link in which it began. When a reading fails, run calls ended
+// with its error.
 func (f *feed) run(ctx context.Context, linked func() context.Context, ended func(context.Context, error)) {
 	for f.awaitMembers(ctx) {
 		if err := f.read(linked()); err != nil { //nolint:contextcheck // the link ends with ctx, too
@@ -121,8 +120,8 @@ func (f *feed) run(ctx context.Context, linked func() context.Context, ended fun
 	}
 }
 
-// awaitMembers waits until a partition has joined, and then for others that join at the same
-// time. It returns false when ctx ends.
+// awaitMembers waits until a partition has joined, and a little longer for others to join. It returns false when ctx
+// ends.
 func (f *feed) awaitMembers(ctx context.Context) bool {
 	f.mu.Lock()
 	if len(f.members) > 0 {
@@ -141,8 +140,8 @@ func (f *feed) awaitMembers(ctx context.Context) bool {
 	}
 }
 
-// read opens a consumer for the partitions that have joined, and passes on what it reads
-// until a partition joins or leaves.
+// read opens a consumer for the partitions that have joined, and delivers what it reads until a partition joins or
+// leaves.
 func (f *feed) read(ctx context.Context) error {
 	partitions, from, changed := f.plan()
 	if len(partitions) == 0 {
@@ -178,9 +177,9 @@ func (f *feed) setReading(open bool) {
 	f.reading = open
 }
 
-// filtered returns the partitions by which a consumer is filtered; none when it reads all
-// of them. A consumer of half of the partitions or more is not filtered: the server would
-// compare each message with every filter.
+// filtered returns the partitions that the filter of a consumer names; none when the consumer reads all of them. A
+// consumer of half of the partitions or more has no filter, because the server would compare each message with every
+// filter.
 func (f *feed) filtered(partitions []int) []int {
 	if 2*len(partitions) >= f.partitions && f.part.Source == "" && f.part.Session == "" {
 		return nil
@@ -188,8 +187,8 @@ func (f *feed) filtered(partitions []int) []int {
 	return partitions
 }
 
-// plan returns the partitions that a consumer reads from now on, and where it begins. changed
-// is closed when they are others. Partitions far behind most of the others leave.
+// plan returns the partitions that a consumer reads from now on, and its first sequence. changed is closed when the
+// partitions change. Partitions far behind most of the others leave.
 func (f *feed) plan() (partitions []int, from uint64, changed <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -197,7 +196,7 @@ func (f *feed) plan() (partitions []int, from uint64, changed <-chan struct{}) {
 	var needed []uint64
 	for _, m := range f.members {
 		if m.fed {
-			m.next = max(m.next, f.position) // it has no message that was not read
+			m.next = max(m.next, f.position) // everything before position was read
 		}
 		needed = append(needed, m.next)
 	}
@@ -218,8 +217,7 @@ func (f *feed) plan() (partitions []int, from uint64, changed <-chan struct{}) {
 	return partitions, from, f.changed
 }
 
-// deliver appends a message to the queue of its partition, when that needs it, and waits
-// for room before that.
+// deliver waits for room, then appends a message to the queue of its partition, if that needs it.
 func (f *feed) deliver(ctx context.Context, m broker.Message) error {
 	partition := partitionOf(m.Subject)
 	for {
@@ -250,7 +248,7 @@ func (f *feed) passed(m broker.Message) {
 	f.unread.Store(int64(m.Pending))
 }
 
-// awaitRoom waits until a partition takes messages, for a while.
+// awaitRoom waits a limited time for a partition to take messages.
 func (f *feed) awaitRoom(ctx context.Context) error {
 	wait := time.NewTimer(f.limits.patience)
 	defer wait.Stop()
@@ -264,9 +262,8 @@ func (f *feed) awaitRoom(ctx context.Context) error {
 	}
 }
 
-// detachSlow makes the partition leave that has kept the queues full for too long: it takes
-// nothing, or has most of what waits, while another partition has nothing to do. The caller
-// holds the lock, as for all that follow.
+// detachSlow detaches the partition that has kept the queues full for too long: it takes nothing, or has most of the
+// queued bytes, while another partition has nothing to do. The caller holds the lock, as for all functions below.
 func (f *feed) detachSlow() {
 	slow := f.longest()
 	if !f.starves() {
@@ -285,7 +282,7 @@ func (f *feed) detachSlow() {
 	}
 }
 
-// longest returns the subscription with most bytes in its queue; nil without any.
+// longest returns the subscription with the most queued bytes; nil for none.
 func (f *feed) longest() *subscription {
 	var longest *subscription
 	for _, s := range f.members {
@@ -296,7 +293,7 @@ func (f *feed) longest() *subscription {
 	return longest
 }
 
-// starves reports whether a partition has nothing in its queue.
+// starves reports whether any partition has an empty queue.
 func (f *feed) starves() bool {
 	for _, s := range f.members {
 		if len(s.queue) == 0 {
@@ -306,7 +303,7 @@ func (f *feed) starves() bool {
 	return false
 }
 
-// detach makes a partition leave. One that has to read alone reads its queue again.
+// detach makes a partition leave. A partition that has to read alone reads its queued messages again.
 func (f *feed) detach(s *subscription, cause error) {
 	if f.members[s.partition] != s {
 		return
@@ -321,14 +318,14 @@ func (f *feed) detach(s *subscription, cause error) {
 	s.signal()
 }
 
-// change signals the reading that the partitions are others.
+// change tells the reading that the partitions have changed.
 func (f *feed) change() {
 	if !broker.Closed(f.changed) {
 		close(f.changed)
 	}
 }
 
-// fail ends the subscriptions of all partitions.
+// fail ends all subscriptions.
 func (f *feed) fail(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -347,8 +344,7 @@ func (f *feed) subscribe(ctx context.Context, partition int, from uint64) (*subs
 	return s, nil
 }
 
-// join makes the subscription one of the feed, or of a consumer of its own when it is far
-// behind the feed.
+// join adds the subscription to the feed, or gives it a consumer of its own when it is far behind.
 func (s *subscription) join(ctx context.Context) error {
 	f := s.feed
 	next, some, err := f.firstUnread(ctx, s.partition, max(s.next, f.part.Sequence))
@@ -369,10 +365,10 @@ func (s *subscription) join(ctx context.Context) error {
 	return nil
 }
 
-// firstUnread returns the sequence of the first message of a partition at or behind a
-// sequence. Without some, it is the end of the stream.
+// firstUnread returns the sequence of the first message of a partition at or after from. If there is none, some is
+// false and first is the end of the stream.
 func (f *feed) firstUnread(ctx context.Context, partition int, from uint64) (first uint64, some bool, err error) {
-	last, err := f.end.Get(ctx) // asked first, because a message may arrive in between
+	last, err := f.end.Get(ctx) // read before the request, because a message may arrive in between
 	if err != nil {
 		return 0, false, fmt.Errorf("read stream %s: %w", f.stream, err)
 	}
@@ -393,18 +389,17 @@ func (f *feed) firstUnread(ctx context.Context, partition int, from uint64) (fir
 	return first, some, nil
 }
 
-// errIdle: no message has arrived when there was something else to do.
+// errIdle means that no message arrived before there was something else to do.
 var errIdle = errors.New("idle")
 
-// read waits for messages of the partition and returns those that have arrived, up to
-// ReadAhead. When stop is closed it returns none, and no error. Where none has arrived and other has
-// a value, the error is errIdle.
+// read waits for messages of the partition and returns those that have arrived, up to ReadAhead. When stop is closed
+// it returns neither messages nor an error. When nothing has arrived and other has a value, it returns errIdle.
 func (s *subscription) read(ctx context.Context, stop <-chan struct{}, other <-chan time.Time) ([]broker.Message, error) {
 	for {
 		messages, err := s.take()
 		switch {
 		case broker.Closed(stop):
-			return nil, nil // what was taken is not done, and will be read again
+			return nil, nil // messages taken and not done are read again
 		case len(messages) > 0:
 			return messages, nil
 		case errors.Is(err, errAlone):
@@ -412,7 +407,7 @@ func (s *subscription) read(ctx context.Context, stop <-chan struct{}, other <-c
 			if len(messages) > 0 || err != nil || broker.Closed(stop) {
 				return messages, err
 			}
-			continue // in the feed again
+			continue // it has joined the feed again
 		case err != nil:
 			return nil, err
 		}
@@ -427,18 +422,18 @@ func (s *subscription) read(ctx context.Context, stop <-chan struct{}, other <-c
 	}
 }
 
-// busy reports whether messages wait in the queue.
+// busy reports whether messages are queued.
 func (s *subscription) busy() bool {
 	s.feed.mu.Lock()
 	defer s.feed.mu.Unlock()
 	return len(s.queue) > 0
 }
 
-// takeAtOnce is how many messages a partition takes at once: while it works on them, they are in memory beside
-// those of the queues.
+// takeAtOnce is how many messages a partition takes at once. They take memory beside the queued ones while it works
+// on them.
 const takeAtOnce = 64
 
-// take returns the next messages of the queue, or why no more come.
+// take returns the next queued messages, or the error that ended the queue.
 func (s *subscription) take() ([]broker.Message, error) {
 	f := s.feed
 	f.mu.Lock()
@@ -454,8 +449,8 @@ func (s *subscription) take() ([]broker.Message, error) {
 	return messages, nil
 }
 
-// readAlone is [subscription.read] with a consumer of its own. When the partition has caught
-// up it joins the feed, and readAlone returns nothing.
+// readAlone is [subscription.read] with a consumer of its own. Once the partition has caught up it joins the feed,
+// and readAlone returns nothing.
 func (s *subscription) readAlone(ctx context.Context, stop <-chan struct{}) ([]broker.Message, error) {
 	if s.alone == nil {
 		r, err := streams.OpenRaw(ctx, s.feed.js, s.feed.stream, s.feed.part, []int{s.partition}, s.next, s.feed.ahead)
@@ -514,7 +509,7 @@ func (s *subscription) close() {
 	s.drop()
 }
 
-// hogs reports whether the queue has half of the room of all.
+// hogs reports whether the queue takes half of the room for all queues.
 func (s *subscription) hogs() bool {
 	return len(s.queue) >= s.feed.limits.messages/2 || s.bytes >= s.feed.limits.bytes/2
 }
@@ -535,7 +530,7 @@ func (s *subscription) drop() {
 	s.queue = nil
 }
 
-// remove makes room for messages that leave the queue.
+// remove gives back the room of messages that leave the queue.
 func (s *subscription) remove(messages []broker.Message) {
 	bytes := 0
 	for _, m := range messages {
@@ -558,8 +553,8 @@ func (s *subscription) signal() {
 	}
 }
 
-// waiting returns how many messages of the partitions are not read, or wait in a queue, and of how
-// many partitions that is known.
+// waiting returns how many messages of the partitions are unread or queued, and the number of partitions that it
+// knows this of.
 func (f *feed) waiting() (n int64, known int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -575,8 +570,7 @@ func (f *feed) waiting() (n int64, known int) {
 	return n, known
 }
 
-// partitionOf returns the partition whose filters ([envelopes.RawFilters]) select a subject of
-// the raw stream.
+// partitionOf returns the partition whose filters ([envelopes.RawFilters]) select a subject of the raw stream.
 func partitionOf(subject string) int {
 	if strings.Count(subject, ".") != 3 {
 		return 0

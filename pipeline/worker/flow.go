@@ -19,8 +19,8 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// The flow of records through an ownership. One goroutine runs the first four stages, the
-// committer the last; each hands a value on to the next:
+// The flow of records through an ownership. One goroutine runs the first four stages, the committer runs the last.
+// Each stage hands a value to the next:
 //
 //	receive    a message of the raw stream becomes a [received]: a record, or the reason why it cannot be read
 //	load       the states of the sessions that records belong to are read from the events stream
@@ -28,11 +28,11 @@ import (
 //	append     these join the [chunk] that is built, with the session
 //	commit     the chunks of all partitions are stored in one atomic [batch], with their checkpoints
 //
-// Before normalize, a record waits for room in the chunk, for its body where that travels by
-// claim check, and for the history of its session where that has passed its place (history.go).
+// Before normalize, a record waits for room in the chunk, for its body if that is a large object, and for what the
+// raw stream has about its place if its session has passed that ([normalizer.findEarlier]).
 
-// work reads the partition from behind its checkpoint. It ends with nil when the partition
-// is drained and everything is stored, else with the reason why the ownership ended.
+// work reads the partition from its checkpoint on. It returns nil once the partition is drained and everything is
+// stored, else the reason why the ownership ended.
 func (o *ownership) work() error {
 	source, err := o.p.cell.feed.subscribe(o.ctx, o.p.number, o.resume.Raw+1)
 	if err != nil {
@@ -69,8 +69,8 @@ func (o *ownership) work() error {
 	return o.forgetAttempt()
 }
 
-// forgetAttempt takes back the attempt of an ownership that ends well, unless the count is
-// about one record already.
+// forgetAttempt takes back the attempt of an ownership that ended well, unless the attempts already concern a single
+// record.
 func (o *ownership) forgetAttempt() error {
 	if c, _ := o.outbox.newest(); c.Tries == 0 || c.Tries > streams.MaxTogether {
 		return nil
@@ -104,8 +104,8 @@ type received struct {
 	core.Record
 
 	raw  broker.Message
-	body *body        // where the Data of the record come from; nil when they came with the message
-	hits []redact.Hit // what was redacted in the Data
+	body *body        // source of Data; nil when that came with the message
+	hits []redact.Hit // what was redacted in Data
 	err  error        // why the record becomes a dead letter; nil when it is to be normalized
 }
 
@@ -113,8 +113,8 @@ func (r *received) key() records.SessionKey {
 	return records.SessionKey{Source: r.Source, ID: r.Session}
 }
 
-// addressed reports whether the session of the record is known, which it can be also where
-// the rest of the record cannot be read.
+// addressed reports whether the session of the record is known. It can be even if the rest of the record cannot be
+// read.
 func (r *received) addressed() bool { return r.Source != envelopes.UnknownSource }
 
 // receive is the first stage: it appends the records of messages to a list.
@@ -137,8 +137,8 @@ func (p *partition) receive(messages []broker.Message, list []received) []receiv
 	return list
 }
 
-// load is the second stage: it loads the sessions of the next records, of as many as fit
-// in memory, and returns how many records those are.
+// load is the second stage: it loads the sessions of the next records, as many as fit in memory, and returns the
+// number of those records.
 func (o *ownership) load(batch []received) (n int, err error) {
 	c := o.sessions
 	c.evict(o.outbox.lastStored())
@@ -173,9 +173,8 @@ func (o *ownership) load(batch []received) (n int, err error) {
 	return n, nil
 }
 
-// runLoaded runs records whose sessions are loaded through the other stages, until the
-// partition is drained. It fetches their bodies ahead, unless one of the records is
-// suspect: then each body is fetched when its record is run.
+// runLoaded runs records whose sessions are loaded through the remaining stages, until the partition is drained. It
+// fetches their bodies ahead, unless one of the records is suspect: then it fetches each body when its record runs.
 func (o *ownership) runLoaded(records []received) error {
 	if o.suspicion.none() {
 		defer o.prefetch(records)()
@@ -192,11 +191,11 @@ func (o *ownership) runLoaded(records []received) error {
 	return nil
 }
 
-// turnTime is how long a partition works before it gives way to other goroutines. Go would do so after 10 ms, and the
-// committer, for which all partitions wait, needs a turn for each write to the connection.
+// turnTime is how long a partition works before it yields to other goroutines. Go would do so only after 10 ms, and
+// the committer, for which all partitions wait, needs to be scheduled for each write to the connection.
 const turnTime = time.Millisecond
 
-// giveWay lets other goroutines go first when the partition has worked for a turn.
+// giveWay yields to other goroutines when the partition has worked for turnTime.
 func (o *ownership) giveWay() {
 	if time.Since(o.turn) >= turnTime {
 		runtime.Gosched()
@@ -204,8 +203,7 @@ func (o *ownership) giveWay() {
 	}
 }
 
-// prefetch begins to fetch the bodies of records. The caller calls end when it needs none
-// of them any more.
+// prefetch begins to fetch the bodies of records. The caller calls end once it needs none of them.
 func (o *ownership) prefetch(records []received) (end func()) {
 	var ahead []*body
 	for _, r := range records {
@@ -234,8 +232,8 @@ func (o *ownership) runNext(r received) error {
 	return o.run(r)
 }
 
-// awaitRoom waits until the chunk that is built accepts a record: until it is not full, or,
-// while records are committed one at a time, until everything before is stored.
+// awaitRoom waits until the chunk that is built accepts a record: until it is not full, or, while records are
+// committed one at a time, until everything before is stored.
 func (o *ownership) awaitRoom() error {
 	if o.suspicion.careful > 0 {
 		o.suspicion.careful--
@@ -266,9 +264,9 @@ func (o *ownership) run(r received) error {
 	return o.apply(r)
 }
 
-// fetch waits for the body of a record. One that is not what the claim check says has the error of its record; any
-// other error ends the ownership, and the broker is asked again. The caller calls release when it is done with the
-// record.
+// fetch waits for the body of a record. If the object does not match its claim check, the record gets the error. Any
+// other error ends the ownership, and the next one asks the broker again. The caller calls release when it is done
+// with the record.
 func (o *ownership) fetch(sequence uint64, b *body) (release func(), err error) {
 	bodies := o.p.stage.bodies
 	end := func() {}
@@ -279,7 +277,7 @@ func (o *ownership) fetch(sequence uint64, b *body) (release func(), err error) 
 		bodies.release(b)
 		end()
 	})
-	<-b.done // which is closed at the latest when o.ctx ends
+	<-b.done // closed at the latest when o.ctx ends
 	if _, permanent := records.Reason(b.err); b.err == nil || permanent {
 		return release, nil
 	}
@@ -305,26 +303,26 @@ func (o *ownership) apply(r received) error {
 	}
 	defer func() {
 		b.between.Release()
-		o.p.cell.signalPending() // not before: the committer would leave the chunk out and wait for the next record
+		o.p.cell.signalPending() // not earlier: the committer would skip the chunk and wait for the next record
 	}()
 	if o.ctx.Err() != nil {
 		return context.Cause(o.ctx)
 	}
 	out, err := o.normalizer.normalize(r, b.building)
 	if err != nil {
-		o.cancel(err) // the session may be half changed: the committer must not seal the chunk
+		o.cancel(err) // the session may be half changed, so the committer must not seal the chunk
 		return err
 	}
 	b.append(r, out)
 	return nil
 }
 
-// largeRecord is the length of a record, in bytes, above which a worker normalizes and
-// stores it while no other large record is in memory: it may take many times as much.
+// largeRecord is the length of a record, in bytes, from which a worker normalizes and stores it while no other large
+// record is in memory: normalizing may take many times as much memory.
 const largeRecord = 1 << 20
 
-// applyLarge is [ownership.apply] for a large record. Of all partitions of the worker one
-// at a time has a large record in memory, from its normalization until it is stored.
+// applyLarge is [ownership.apply] for a large record. Only one partition of the worker at a time has a large record
+// in memory, from its normalization until it is stored.
 func (o *ownership) applyLarge(r received) error {
 	large := o.p.stage.large
 	if err := large.Acquire(o.ctx); err != nil {

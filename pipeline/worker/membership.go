@@ -15,35 +15,33 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// membership is the view that a worker has of the workers of its generation, itself
-// included. It belongs to the goroutine of [Stage.Run].
+// membership is how a worker sees the workers of its generation, itself included. It belongs to the goroutine of
+// [Stage.Run].
 //
-// Membership decides who works on which partition: a matter of speed, never of safety. Two
-// workers that own the same partition hinder each other, and the fence lets only one of
-// them store anything.
+// Membership decides which worker works on which partition. This matters for speed, never for safety: two workers
+// that own the same partition slow each other down, and the fence lets only one of them store anything.
 type membership struct {
 	stage   *Stage
-	kv      jetstream.KeyValue // nil until it could be opened
+	kv      jetstream.KeyValue // nil until it is opened
 	leaving bool               // the stage is drained
 	since   time.Time
 	beats   int // heartbeats written
-	rest    int // heartbeats until the others are read again
+	rest    int // heartbeats until the next read of the others
 	seen    map[string]sighting
-	awaited map[int]time.Time // partitions that another worker has yet to hand over, and since when
-	left    map[int]bool      // partitions that another worker has released, or has left
+	awaited map[int]time.Time // partitions that another worker still has to hand over, and since when
+	left    map[int]bool      // partitions that another worker released, or that left with it
 }
 
-// sighting is the last heartbeat that was seen of a worker. It carries the time of the
-// reader's clock, because the clocks of other workers may be wrong.
+// sighting is the last heartbeat seen of a worker, with the time of this worker's clock: the clocks of others may be
+// wrong.
 type sighting struct {
 	streams.Worker
 	sequence uint64
 	at       time.Time
 }
 
-// coordinate starts and releases partitions as they are assigned to this worker. It
-// returns nil when the stage is drained or ctx ends, else the reason why no partition can
-// go on.
+// coordinate starts and releases partitions as they are assigned to this worker. It returns nil when the stage is
+// drained or ctx ends, else the reason why no partition can go on.
 func (s *Stage) coordinate(ctx context.Context, fail context.CancelCauseFunc) error {
 	m := newMembership(s)
 	due := time.NewTimer(0)
@@ -79,12 +77,11 @@ func newMembership(s *Stage) *membership {
 	return &membership{stage: s, since: time.Now().UTC(), seen: make(map[string]sighting), left: make(map[int]bool)}
 }
 
-// alone reports whether the stage works on every partition by itself.
+// alone reports whether the stage works on every partition without other workers.
 func (m *membership) alone() bool { return m.stage.config.Member == "" }
 
-// waitForPartitions is [assigned.wait] of a stage that is drained. Its heartbeats go
-// on, so that the other workers wait for the partitions that are not released yet, and take the
-// others over.
+// waitForPartitions is [assigned.wait] for a stage that is drained. It keeps sending heartbeats, so that other
+// workers wait for the unreleased partitions and take over the released ones.
 func (m *membership) waitForPartitions(ctx context.Context) error {
 	s := m.stage
 	ended := make(chan error, 1)
@@ -108,8 +105,8 @@ func (m *membership) waitForPartitions(ctx context.Context) error {
 	}
 }
 
-// round writes a heartbeat, reads those of the others and assigns the partitions that
-// follow. It returns when the next round is due, 0 for never.
+// round writes a heartbeat, reads those of the others, and assigns partitions accordingly. It returns the time until
+// the next round, 0 for never.
 func (m *membership) round(ctx context.Context, fail context.CancelCauseFunc) time.Duration {
 	s := m.stage
 	if m.alone() {
@@ -142,15 +139,15 @@ func (m *membership) round(ctx context.Context, fail context.CancelCauseFunc) ti
 	return heartbeat
 }
 
-// logFailure logs and counts a failure.
+// logFailure counts a failure and logs the first of consecutive ones.
 func (m *membership) logFailure(ctx context.Context, err error) {
 	t := m.stage.telemetry
 	t.count(ctx, t.heartbeatFailures, 1)
 	m.stage.config.Logger.WarnContext(ctx, "heartbeats of the workers cannot be exchanged", slog.Any("error", err))
 }
 
-// cause returns why a partition that was assigned to this worker is acquired. awaited has those
-// that another worker had yet to hand over before this round.
+// cause returns why a partition assigned to this worker is acquired. awaited holds the partitions that another worker
+// had yet to hand over before this round.
 func (m *membership) cause(partition int, alive []string, awaited map[int]time.Time) string {
 	_, waited := awaited[partition]
 	left := m.left[partition]
@@ -169,15 +166,14 @@ func (m *membership) cause(partition int, alive []string, awaited map[int]time.T
 	return causeStart
 }
 
-// workersPerBeat is how many workers of a generation each of them may read with every
-// heartbeat. What all of them read grows with the square of their number: among more
-// workers, each reads them less often, so that it grows with their number alone.
+// workersPerBeat is how many workers a worker may read per heartbeat. Reads grow with the square of the number of
+// workers; beyond this number each worker reads less often, so that they grow in proportion.
 const workersPerBeat = 16
 
-// readBeats is the number of heartbeats between two readings of the others.
+// readBeats returns the number of heartbeats between two reads of the others.
 func (m *membership) readBeats() int { return 1 + max(0, len(m.seen)-1)/workersPerBeat }
 
-// exchange reads the heartbeats of the others, if that is due, and writes that of this worker.
+// exchange reads the heartbeats of the others, if due, and writes its own.
 func (m *membership) exchange(ctx context.Context) error {
 	heartbeat := m.stage.config.Heartbeat
 	if m.kv == nil {
@@ -200,7 +196,7 @@ func (m *membership) open(ctx context.Context) (err error) {
 	return broker.Wrap(err, "bucket "+streams.WorkersBucket)
 }
 
-// Within runs do with a timeout.
+// Within runs do with a context that ends after timeout, and returns its error.
 func Within(ctx context.Context, timeout time.Duration, do func(context.Context) error) error {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -253,7 +249,7 @@ func (m *membership) read(ctx context.Context) error {
 	return nil
 }
 
-// noteReleased notes which partitions a worker had and has no more.
+// noteReleased notes the partitions in had that are not in has.
 func (m *membership) noteReleased(had, has []int) {
 	for _, p := range had {
 		m.left[p] = true
@@ -263,7 +259,7 @@ func (m *membership) noteReleased(had, has []int) {
 	}
 }
 
-// alive returns the ids of the workers that are alive, this one included, in their order.
+// alive returns the ids of the live workers, this one included, in order.
 func (m *membership) alive() []string {
 	beats := streams.AliveBeats + m.readBeats() - 1
 	limit := time.Now().Add(-time.Duration(beats) * m.stage.config.Heartbeat)
@@ -277,8 +273,8 @@ func (m *membership) alive() []string {
 	return ids
 }
 
-// able returns those of the workers that are alive to which partitions are assigned: not those
-// that are drained, and those whose normalizer does not return only when there is no other.
+// able returns the live workers that partitions are assigned to: those that are neither drained nor have a normalizer
+// that does not return. If every one has such a normalizer, it returns those.
 func (m *membership) able(alive []string) []string {
 	var able, hanging []string
 	for _, id := range alive {
@@ -300,8 +296,7 @@ func (m *membership) able(alive []string) []string {
 	return able
 }
 
-// await returns those of mine that another worker has yet to hand over. Each is left to
-// that worker for a few heartbeats.
+// await returns those of mine that another worker still has to hand over. That worker has a few heartbeats to do so.
 func (m *membership) await(mine []int, alive []string) map[int]bool {
 	now := time.Now()
 	since := make(map[int]time.Time)
@@ -323,8 +318,8 @@ func (m *membership) await(mine []int, alive []string) map[int]bool {
 	return awaited
 }
 
-// grace returns how many heartbeats another worker that is alive and works on a partition has to
-// hand it over; 0 when there is none.
+// grace returns how many heartbeats the other live worker on a partition has to hand it over; 0 when there is no such
+// worker.
 func (m *membership) grace(partition int, alive []string) int {
 	beats := 0
 	for _, id := range alive {

@@ -22,17 +22,16 @@ type encoder struct {
 	stage      *Stage
 	cell       *cell
 	partition  int
-	maxPayload int64 // of the broker; asking the connection waits for a batch that is being sent
+	maxPayload int64 // of the broker; reading it from the connection waits for a batch that is being sent
 }
 
-// events returns the messages of the events of one record. Beyond the bytes of a
-// batch, a message keeps the event and is encoded when it is sent: the events of a record
-// share what they repeat and their messages do not, so those of a short record could take
-// gigabytes.
+// events returns the messages of the events of one record. Once they exceed the bytes of a batch, further messages
+// keep the event and are encoded when sent: the events of a record share repeated values but their messages do not,
+// so those of a short record could take gigabytes.
 func (c *encoder) events(events []core.Emitted, b *blocks) ([]message, error) {
 	messages := make([]message, len(events))
 	bytes := 0
-	var measured blocks // of events that are encoded for their size alone
+	var measured blocks // memory of events encoded only to measure them
 	for i := range events {
 		var err error
 		if messages[i], err = c.event(&events[i], b); err != nil {
@@ -83,9 +82,8 @@ func (c *encoder) event(e *core.Emitted, b *blocks) (message, error) {
 	return out, nil
 }
 
-// letter returns the message of a record that becomes a dead letter. Of a record
-// that travels by claim check it keeps the reference, which is a header, and not the bytes; of one
-// that could not be redacted it keeps neither.
+// letter returns the message of a record that becomes a dead letter. For a large record it keeps the reference (a
+// header), not the bytes. For a record that could not be redacted it keeps neither.
 func (c *encoder) letter(ctx context.Context, r received, cause error) message {
 	s := c.stage
 	r.Data = r.raw.Data
@@ -108,13 +106,13 @@ func (c *encoder) letter(ctx context.Context, r received, cause error) message {
 	return message{Msg: m, size: broker.HeaderSize(m.Header) + len(m.Data), letter: true}
 }
 
-// newRedactor returns the redactor of a generation, nil when its records are not redacted.
+// newRedactor returns the redactor of a generation; nil when the generation redacts nothing.
 func newRedactor(g streams.Generation, create func(redact.Mode) (*redact.Redactor, error)) (*redact.Redactor, error) {
 	if !g.Settings.Redacted() {
 		return nil, nil //nolint:nilnil // redacts nothing
 	}
 	if create == nil {
-		return nil, fmt.Errorf("%w: generation %s has redact=%s, and this worker no key: %s", streams.ErrTopology, g.Name, g.Settings.Redact, streams.RedactKeyCure)
+		return nil, fmt.Errorf("%w: generation %s has redact=%s, but this worker has no key: %s", streams.ErrTopology, g.Name, g.Settings.Redact, streams.RedactKeyCure)
 	}
 	r, err := create(g.Settings.Redact)
 	if err != nil {
@@ -123,8 +121,8 @@ func newRedactor(g streams.Generation, create func(redact.Mode) (*redact.Redacto
 	return r, g.Settings.Contradiction(g.Name, streams.Settings{RedactKey: r.Fingerprint(), RedactRules: r.RulesFingerprint()})
 }
 
-// CheckUnredacted returns an [records.ErrRedacted] when a generation redacts its records, so that those
-// of the raw stream must not be shown in their place.
+// CheckUnredacted returns [records.ErrRedacted] when a generation redacts its records, so that the raw records must
+// not be shown in their place.
 func CheckUnredacted(ctx context.Context, js jetstream.JetStream, generation string) error {
 	g, err := streams.ReadGeneration(ctx, js, generation)
 	if err == nil && g.Settings.Redacted() {

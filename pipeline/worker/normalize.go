@@ -18,7 +18,7 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// normalizer is what turns the records of a partition into what they yield, in the goroutine of an ownership.
+// normalizer turns the records of a partition into results, in the goroutine of an ownership.
 type normalizer struct {
 	p         *partition
 	ctx       context.Context    // of the ownership
@@ -29,16 +29,16 @@ type normalizer struct {
 	calls     *calls
 }
 
-// normalized is what a record yields.
+// normalized is the result of a record.
 type normalized struct {
 	messages []message
-	stored   int          // of the messages, which an earlier commit has stored
-	session  *liveSession // the session that the record changed; nil when it changed none
+	stored   int          // messages that an earlier commit has stored
+	session  *liveSession // session changed by the record; nil for none
 }
 
-// redact replaces what the generation replaces in a record. It may take as long as the normalizer, and ends soon after
-// the ownership does. A record that takes too much work becomes a dead letter, and so does one at which it took too
-// long, or that ended workers, without another try: its bytes are left out.
+// redact applies the redaction of the generation to a record. It may take as long as the normalizer, and ends soon
+// after the ownership does. The record becomes a dead letter without its bytes and without another try if redaction
+// takes too much work, took too long before, or ended workers.
 func (n *normalizer) redact(r *received) error {
 	redactor := n.p.stage.redactor
 	switch {
@@ -62,26 +62,26 @@ func (n *normalizer) redact(r *received) error {
 	return nil
 }
 
-// findEarlier asks the raw stream about a record whose place its session has passed.
+// findEarlier looks in the raw stream for what a record repeats, if its session has passed its place.
 func (n *normalizer) findEarlier(r *received) error {
 	if !r.addressed() {
 		return nil
 	}
 	session := n.sessions.live[r.key()]
 	if session == nil || session.damaged != nil || !session.state.Passed(r.Record) {
-		return nil //nolint:nilerr // the records of a damaged session are dead letters
+		return nil //nolint:nilerr // the records of a damaged session become dead letters
 	}
 	earlier, err := n.histories.Earlier(n.ctx, r.raw.Subject, r.Record, session.state.First)
 	r.Earlier = earlier
 	return err
 }
 
-// normalize is the third stage: a record changes its session and yields events, or becomes
-// a dead letter. It counts what it does in the chunk that the record will join, and encodes the events
-// in the memory of that chunk. An error ends the ownership.
+// normalize is the third stage: a record changes its session and yields events, or becomes a dead letter. It counts
+// in the chunk that the record will join, and encodes events in the memory of that chunk. An error ends the
+// ownership.
 func (n *normalizer) normalize(r received, c *chunk) (normalized, error) {
 	if n.isAhead(r) {
-		return normalized{}, nil // a torn batch has stored what it yields
+		return normalized{}, nil // the torn batch stored its result
 	}
 	if r.err != nil {
 		return n.reject(r, r.err, c), nil //nolint:nilerr // the error of the record; the ownership goes on
@@ -115,9 +115,8 @@ func (n *normalizer) normalize(r received, c *chunk) (normalized, error) {
 	return normalized{messages, n.storedOf(r, len(messages)), session}, nil
 }
 
-// call calls the normalizer. panicked reports a panic that the normalizer did not
-// catch itself: the session may be half changed then. After [errLeftBehind] the caller returns
-// and uses nothing that outlives the ownership.
+// call calls the normalizer. panicked reports a panic that the normalizer did not catch itself: the session may then
+// be half changed. After [errLeftBehind] the caller returns and uses nothing that outlives the ownership.
 func (n *normalizer) call(s *core.Session, r core.Record) (result core.Result, panicked bool, err error) {
 	call := n.calls.begin(r.Sequence)
 	defer func() {
@@ -136,9 +135,8 @@ func (n *normalizer) call(s *core.Session, r core.Record) (result core.Result, p
 	return result, false, err
 }
 
-// reject makes a record a dead letter. Its session notes it as open, in the same batch, so
-// that a requeued copy is read once (pipeline/events/README.md, Dead letters). A duplicate of a record that
-// is settled yields nothing.
+// reject makes a record a dead letter. Its session notes it as open in the same batch, so that a requeued copy is
+// read once (pipeline/events/README.md, Dead letters). A duplicate of a settled record yields nothing.
 func (n *normalizer) reject(r received, cause error, c *chunk) normalized {
 	var session *liveSession
 	if r.addressed() && n.sessions.use(r.key()).damaged == nil {
@@ -156,8 +154,8 @@ func (n *normalizer) reject(r received, cause error, c *chunk) normalized {
 	return normalized{[]message{n.encoder.letter(n.ctx, r, cause)}, n.storedOf(r, 1), session}
 }
 
-// logRejected logs a record that becomes a dead letter for a reason that does not lie with it:
-// each that ended workers, and the first whose object is missing.
+// logRejected logs a record that becomes a dead letter through no fault of its own: each that ended workers, and the
+// first whose object is missing.
 func (p *partition) logRejected(sequence uint64, cause error) {
 	switch {
 	case errors.Is(cause, records.ErrCrashed):
@@ -171,7 +169,7 @@ func (p *partition) logRejected(sequence uint64, cause error) {
 	}
 }
 
-// isAhead reports whether a torn batch has stored what the record yields.
+// isAhead reports whether a torn batch already stored the result of the record.
 func (n *normalizer) isAhead(r received) bool {
 	if len(n.resume.Ahead) == 0 || !r.addressed() {
 		return false
@@ -180,22 +178,22 @@ func (n *normalizer) isAhead(r received) bool {
 	return r.Sequence <= n.resume.Ahead[session]
 }
 
-// storedOf returns how many of the messages of a record an earlier commit has stored:
-// the checkpoint says so of records that are stored in part.
+// storedOf returns how many of the messages of a record an earlier commit has stored, as the checkpoint states for a
+// record that is stored in part.
 func (n *normalizer) storedOf(r received, messages int) int {
 	switch {
-	case records.Fatal(r.err): // what is stored came from an attempt; the dead letter is new
+	case records.Fatal(r.err): // the stored messages came from an attempt; the dead letter is new
 		return 0
 	case r.Sequence < n.resume.Out:
 		return messages
-	case r.Sequence == n.resume.Out && n.resume.Part <= messages: // else the record can no longer be read
+	case r.Sequence == n.resume.Out && n.resume.Part <= messages: // otherwise the record can no longer be read
 		return n.resume.Part
 	default:
 		return 0
 	}
 }
 
-// countResult counts what a record yielded, and notes what it changed about gaps.
+// countResult counts the result of a record and notes its changes of gaps.
 func (c *chunk) countResult(r received, s *liveSession, result core.Result) {
 	for _, u := range result.Unknown {
 		c.count(countUnknown, r, int64(u.Count), normalizers.VersionOf(s.state), string(u.Kind), u.Name)

@@ -12,8 +12,8 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// outbox holds what an ownership has normalized until it is stored, with the checkpoint behind which it is stored. The
-// goroutine of the ownership appends to one chunk while the committer stores the chunk before it.
+// outbox holds the results of an ownership until they are stored, and the checkpoint that they follow. The goroutine
+// of the ownership fills one chunk while the committer stores the one before it.
 type outbox struct {
 	p        *partition
 	ctx      context.Context // of the ownership
@@ -22,29 +22,28 @@ type outbox struct {
 	sessions *sessionCache
 	calls    *calls
 
-	// between is held while a record is normalized and appended, and while the committer seals
-	// the chunk. Between the two the sessions know a record that the chunk lacks: states that
-	// were encoded then would be ahead of their checkpoint.
+	// between is held while a record is normalized and appended, and while the committer seals the chunk. Between
+	// normalizing and appending, the sessions know a record that the chunk lacks: states encoded then would be ahead
+	// of their checkpoint.
 	between broker.Limit
 	sending broker.Limit // held while a batch with an entry of the partition is in flight
-	skipped uint64       // belongs to the committer: the call of the normalizer that it no longer waits for
+	skipped uint64       // belongs to the committer: the normalizer call that it no longer waits for
 
 	room chan struct{} // signaled when a chunk is sealed or stored
 
 	mu         sync.Mutex
 	checkpoint streams.Checkpoint // the newest one
-	sequence   uint64             // of the checkpoint in the events stream
-	building   *chunk             // accepts records; the holder of between may read the field without the lock
-	sealed     *chunk             // is being stored; nil when none is
-	stored     uint64             // number of the last chunk that is stored in full
-	advanced   bool               // a chunk with records is stored in full
-	tries      int                // as in the checkpoint, without an attempt in progress
-	waiting    int                // bytes of the messages that wait in its chunks, as the cell counts them
-	ended      bool               // its chunks are dropped
+	sequence   uint64             // of the checkpoint, in the events stream
+	building   *chunk             // accepts records; the holder of between may read this field without the lock
+	sealed     *chunk             // being stored; nil for none
+	stored     uint64             // number of the last chunk stored in full
+	advanced   bool               // a chunk with records was stored in full
+	tries      int                // as in the checkpoint, without the attempt in progress
+	waiting    int                // bytes of the messages waiting in its chunks, as counted in the cell
+	ended      bool               // its chunks were dropped
 }
 
-// append is the fourth stage: the record, what it yields and the session that it changed
-// join the chunk that is built.
+// append is the fourth stage: it adds the record, its result and its session to the chunk that is built.
 func (b *outbox) append(r received, out normalized) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -65,8 +64,8 @@ func (b *outbox) append(r received, out normalized) {
 	}
 }
 
-// storeArchives hands the archives of a move to the committer and waits until they are stored. No
-// chunk may wait.
+// storeArchives hands the archives of a move to the committer and waits until they are stored. It must not be called
+// while a chunk waits.
 func (b *outbox) storeArchives(m moved) error {
 	b.mu.Lock()
 	c := b.building
@@ -83,22 +82,22 @@ func (b *outbox) newest() (streams.Checkpoint, uint64) {
 	return b.checkpoint, b.sequence
 }
 
-// lastStored returns the number of the last chunk that is stored in full.
+// lastStored returns the number of the last chunk stored in full.
 func (b *outbox) lastStored() uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.stored
 }
 
-// setUnarchived notes how many states wait for room in their archives, which the next commit stores.
+// setUnarchived notes how many states wait for room in their archives. The next commit stores the number.
 func (b *outbox) setUnarchived(n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.checkpoint.Unarchived = n
 }
 
-// areRemoved notes that messages of states are about to be removed from the stream: no change may
-// name one of them.
+// areRemoved notes that messages of states are about to be removed from the stream. From then on no change may refer
+// to them.
 func (b *outbox) areRemoved(messages []broker.Place) {
 	removed := make(map[uint64]bool, len(messages))
 	for _, m := range messages {
@@ -113,7 +112,7 @@ func (b *outbox) areRemoved(messages []broker.Place) {
 	}
 }
 
-// end drops the chunks and returns the attempts without progress.
+// end drops the chunks and returns the number of attempts without progress.
 func (b *outbox) end() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -122,8 +121,7 @@ func (b *outbox) end() int {
 	return b.tries
 }
 
-// wait counts bytes of messages that wait in a chunk; below zero for those that wait no longer. The
-// caller holds the lock.
+// wait adds to the bytes of waiting messages; a negative number subtracts. The caller holds the lock.
 func (b *outbox) wait(bytes int) {
 	if !b.ended {
 		b.waiting += bytes
@@ -131,8 +129,8 @@ func (b *outbox) wait(bytes int) {
 	}
 }
 
-// hasRoom reports whether the chunk that is built accepts a record: it is not full, and empty if
-// the chunks of all partitions of the cell together wait with too much. The caller holds the lock.
+// hasRoom reports whether the chunk that is built accepts a record: it is not full, and it is empty if the chunks of
+// the cell together exceed [maxWaiting]. The caller holds the lock.
 func (b *outbox) hasRoom() bool {
 	limits, _ := b.p.stage.config.Pacer.limits()
 	return !b.building.full(limits) && (b.building.records == 0 || b.p.cell.waiting.Load() < maxWaiting)
@@ -141,7 +139,7 @@ func (b *outbox) hasRoom() bool {
 // allStored reports whether no chunk waits. The caller holds the lock.
 func (b *outbox) allStored() bool { return b.building.empty() && b.sealed == nil }
 
-// waitUntil waits until a condition, which it calls with the lock held, is true.
+// waitUntil waits until condition returns true. It calls condition with the lock held.
 func (b *outbox) waitUntil(condition func() bool) error {
 	for {
 		b.mu.Lock()
@@ -165,8 +163,7 @@ func (b *outbox) progress() bool {
 	return b.advanced
 }
 
-// oldest returns when the broker stored the oldest record that waits in a chunk; false
-// when none does.
+// oldest returns when the broker stored the oldest record waiting in a chunk; false for none.
 func (b *outbox) oldest() (time.Time, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -180,7 +177,7 @@ func (b *outbox) oldest() (time.Time, bool) {
 	}
 }
 
-// waitingSince returns when the oldest chunk that waits was begun; false when none waits.
+// waitingSince returns when the oldest waiting chunk was begun; false for none.
 func (b *outbox) waitingSince() (time.Time, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -194,8 +191,8 @@ func (b *outbox) waitingSince() (time.Time, bool) {
 	}
 }
 
-// storeTries stores the checkpoint again with another count of attempts. No batch with an
-// entry of the partition may be in flight.
+// storeTries stores the checkpoint again with another count of attempts. No batch with an entry of the partition may
+// be in flight.
 func (b *outbox) storeTries(tries int) error {
 	c, last := b.newest()
 	c.Tries = tries
@@ -209,9 +206,9 @@ func (b *outbox) storeTries(tries int) error {
 	return nil
 }
 
-// stopBetween waits until no record is in progress, and keeps the next one from beginning; the
-// caller calls release of b.between. It returns false when the record takes longer than ctx: its
-// chunk is then left out of this batch, and of those that follow until the record is done.
+// stopBetween waits until no record is in progress, and keeps the next one from beginning until the caller releases
+// b.between. It returns false when the record takes longer than ctx: its chunk is then left out of the batches until
+// the record is done.
 func (b *outbox) stopBetween(ctx context.Context) bool {
 	select {
 	case b.between <- struct{}{}:
@@ -229,7 +226,7 @@ func (b *outbox) stopBetween(ctx context.Context) bool {
 	return false
 }
 
-// addTo adds the waiting chunk to a batch that accepts it. The committer calls it.
+// addTo adds the waiting chunk to a batch that accepts it. Only the committer calls it.
 func (b *outbox) addTo(ctx context.Context, to *batch) {
 	b.mu.Lock()
 	seal := b.sealed == nil
@@ -264,7 +261,7 @@ func (b *outbox) addTo(ctx context.Context, to *batch) {
 	to.add(e)
 }
 
-// seal hands the building chunk to the committer and begins the next one.
+// seal hands the chunk to the committer and begins the next one.
 func (b *outbox) seal() {
 	c := b.building
 	c.seal(b.p.cell.name, b.p.number)
@@ -272,8 +269,8 @@ func (b *outbox) seal() {
 	b.signalRoom()
 }
 
-// entry returns the next entry of a sealed chunk. A chunk that exceeds one batch goes out
-// in several: its messages first, its states with the last of them.
+// entry returns the next entry of a sealed chunk. A chunk that exceeds one batch is sent in several entries: first
+// its messages, then its states with the last of them.
 func (b *outbox) entry(c *chunk) (entry, error) {
 	e := entry{outbox: b, chunk: c, last: c.fitsOneBatch(), expected: b.sequence, tries: b.tries}
 	e.sent = c.unsent()
@@ -299,8 +296,8 @@ func (b *outbox) entry(c *chunk) (entry, error) {
 	return e, nil
 }
 
-// acknowledge notes that an entry is stored, with its checkpoint at a stream sequence and its states
-// at those from states on. If the ownership has ended meanwhile, the next one finds the checkpoint in the stream.
+// acknowledge notes that an entry is stored: its checkpoint at sequence, its states from states on. If the ownership
+// has ended meanwhile, the next one finds the checkpoint in the stream.
 func (b *outbox) acknowledge(e entry, sequence, states uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -327,14 +324,14 @@ func (b *outbox) acknowledge(e entry, sequence, states uint64) {
 	b.signalRoom()
 }
 
-// refuse ends the ownership after a batch whose outcome is not known. The next one finds out whether the entry is stored.
+// refuse ends the ownership after a batch with an unknown outcome. The next ownership finds out whether the entry is
+// stored.
 func (b *outbox) refuse(e entry, cause error) {
 	b.p.unconfirmed.Store(&e)
 	b.fail(broker.Wrap(cause, "commit"))
 }
 
-// signalRoom signals the goroutine of the partition that there is room again, or that
-// something is stored.
+// signalRoom signals the goroutine of the partition that there is room, or that something was stored.
 func (b *outbox) signalRoom() {
 	select {
 	case b.room <- struct{}{}:

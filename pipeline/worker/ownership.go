@@ -11,12 +11,12 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// ownership is one period in which this worker owns a partition, with everything that it
-// has in memory about it. All of that is dropped together when anything is in doubt.
+// ownership is one period in which this worker owns a partition, and everything in memory about the partition. All of
+// it is dropped together when anything is in doubt.
 //
-// Three goroutines use it: one runs records through the stages, see [ownership.work]; the
-// committer collects the waiting chunk of the outbox between two records; the goroutine of the partition
-// waits for the first, and leaves it behind when the normalizer does not return.
+// Three goroutines use it: the first runs records through the stages, see [ownership.work]; the committer collects
+// the waiting chunk of the outbox between two records; the goroutine of the partition waits for the first, and leaves
+// it behind when the normalizer does not return.
 type ownership struct {
 	p      *partition
 	ctx    context.Context // ends with the ownership; its cause is the reason
@@ -25,9 +25,9 @@ type ownership struct {
 	calls  calls
 	held
 
-	// These belong to the goroutine that works.
-	turn       time.Time  // when it last gave way to other goroutines
-	received   []received // of the present read
+	// These belong to the working goroutine.
+	turn       time.Time  // when it last yielded to other goroutines
+	received   []received // records of the present read
 	sessions   *sessionCache
 	normalizer *normalizer
 	resume     streams.Checkpoint // where the ownership began
@@ -67,20 +67,20 @@ func newOwnership(ctx context.Context, p *partition, c streams.Checkpoint, seque
 	return o
 }
 
-// end ends the ownership and returns the attempts without progress.
+// end ends the ownership and returns the number of attempts without progress.
 func (o *ownership) end() int {
 	o.cancel(nil)
 	return o.outbox.end()
 }
 
-// held is what a goroutine occupies and has to release, also when it is left behind.
+// held is what a goroutine occupies and has to release, even if it is left behind.
 type held struct {
 	mu       sync.Mutex
 	releases []func()
 }
 
-// hold notes how to release something that the goroutine occupies, in case it is left behind.
-// The caller calls released instead of release, in the reverse order of the calls of hold.
+// hold notes how to release what the goroutine occupies, in case it is left behind. The caller calls released instead
+// of release, in reverse order of the calls of hold.
 func (h *held) hold(release func()) (released func()) {
 	once := sync.OnceFunc(release)
 	h.mu.Lock()
@@ -94,7 +94,7 @@ func (h *held) hold(release func()) (released func()) {
 	}
 }
 
-// all returns how to release everything that is occupied, in the order in which it was.
+// all returns the release functions of everything occupied, in the order of the calls of hold.
 func (h *held) all() []func() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

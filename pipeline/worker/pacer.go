@@ -7,35 +7,34 @@ import (
 	"tributary/pipeline/broker"
 )
 
-// How the replays of a worker divide its time with the live stage.
+// How the replays of a worker share its time with the live stage.
 const (
 	paceSlice = 2 * time.Millisecond   // of normalizing, between two rests
 	paceRest  = 5                      // while the live stage is active, a replay rests this many times as long as it works
-	paceLimit = 500 * time.Millisecond // of one rest
-	paceIdle  = 500 * time.Millisecond // a live stage that had no record for so long is not active
+	paceLimit = 500 * time.Millisecond // longest rest
+	paceIdle  = 500 * time.Millisecond // a live stage without records for so long is not active
 	paceAhead = 32                     // records that a replay reads ahead, see ReadAhead
 )
 
-// While the live stage is active, the batches of a replay are small, so that no live commit
-// waits long behind one at the broker and at its disk.
+// While the live stage is active, the batches of a replay are small, so that no live commit waits long for one at the
+// broker and its disk.
 var (
 	paceChunk = batchSize{16, 32, 64 << 10}
 	paceBatch = batchSize{0, 64, 128 << 10}
 )
 
-// Pacer keeps the replays of a worker out of the way of its live stage. Of all partitions of
-// all replays one normalizes at a time, so that the replays take one processor at most. While
-// the live stage is active they rest after each slice of time, and after each commit, for
-// several times as long as it took: so they leave the broker alone, too.
+// Pacer keeps the replays of a worker out of the way of its live stage. Only one partition of all replays normalizes
+// at a time, so replays use one processor at most. While the live stage is active, replays rest after each time slice
+// and each commit, for several times as long as that took. This spares the broker, too.
 //
-// A nil pacer lets everyone work at once.
+// A nil Pacer never waits.
 type Pacer struct {
-	active func() bool // reports whether the live stage has records, or had some just now
+	active func() bool // reports whether the live stage has records, or had some recently
 	slot   broker.Limit
-	end    time.Time // of the present slice; belongs to the owner of the slot
+	end    time.Time // end of the present slice; belongs to the owner of the slot
 }
 
-// NewPacer returns the pacer of the replays of a process; active says whether its live stage has something to do.
+// NewPacer returns the pacer for all replays of a process; active reports whether its live stage has something to do.
 func NewPacer(active func() bool) *Pacer { return &Pacer{active: active, slot: broker.NewExclusive()} }
 
 // acquire waits for the slot. After a nil error the caller calls release.
@@ -63,7 +62,7 @@ func (p *Pacer) release() {
 	}
 }
 
-// rest waits after a piece of work that took so long, if the live stage is active.
+// rest waits after work that took so long, if the live stage is active.
 func (p *Pacer) rest(ctx context.Context, took time.Duration) error {
 	if p == nil || !p.active() {
 		return nil
@@ -71,7 +70,7 @@ func (p *Pacer) rest(ctx context.Context, took time.Duration) error {
 	return broker.Pause(ctx, min(paceRest*took, paceLimit))
 }
 
-// limits returns those of a chunk and of a batch.
+// limits returns the limits of a chunk and of a batch.
 func (p *Pacer) limits() (chunk, batch batchSize) {
 	if p == nil || !p.active() {
 		return chunkLimits, batchLimits
@@ -87,7 +86,7 @@ func (p *Pacer) ahead() int {
 	return paceAhead
 }
 
-// Active reports whether the stage has records to process, or had some just now.
+// Active reports whether the stage has records to process, or had some within the last half second.
 func (s *Stage) Active() bool {
 	if time.Since(time.Unix(0, s.received.Load())) < paceIdle {
 		return true

@@ -17,40 +17,39 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// The wait of a partition before it is acquired again after a failure.
+// The wait before a partition is acquired again after a failure.
 const (
 	minBackoff  = 50 * time.Millisecond
 	maxBackoff  = 2 * time.Second
-	lostBackoff = 10 * time.Second // while the raw stream has lost its tail: its restore takes a while
+	lostBackoff = 10 * time.Second // while the raw stream lacks its tail: restoring it takes a while
 )
 
-// partition is one partition of the raw stream as this worker works on it. The worker
-// acquires it again and again while it runs. What is here outlives an [ownership];
-// everything else belongs to one.
+// partition is one partition of the raw stream, as this worker sees it. The worker acquires it again and again while
+// it runs. The fields here outlive an [ownership]; everything else belongs to one.
 type partition struct {
 	stage  *Stage
 	cell   *cell
 	number int
 	cause  string        // why it was assigned to this worker
-	drain  chan struct{} // closed to end the partition well
+	drain  chan struct{} // closed to end the partition cleanly
 	log    *slog.Logger
 
-	// What the metrics report.
-	open    atomic.Int64 // records read but not stored
+	// Read by the metrics.
+	open    atomic.Int64 // records read and not stored
 	cached  atomic.Int64 // memory of the session states
-	waiting atomic.Int64 // when the broker stored the oldest record that is in no chunk yet, in Unix nanoseconds; 0 for none
+	waiting atomic.Int64 // when the broker stored the oldest record not yet in a chunk, in Unix nanoseconds; 0 for none
 
-	unconfirmed atomic.Pointer[entry] // the last entry whose outcome is not known; nil for none
+	unconfirmed atomic.Pointer[entry] // last entry with an unknown outcome; nil for none
 
-	normalizing broker.Step // of the goroutine of the partition
+	normalizing broker.Step // in the goroutine of the partition
 
 	// These belong to the goroutine of the partition.
 	epoch     uint64     // of the last ownership
 	acquired  bool       // at least once
-	slow      slowRecord // exceeded the time of a record in the last ownership
-	tries     int        // attempts without progress, without those that this process survived
+	slow      slowRecord // record that took too long in the last ownership
+	tries     int        // attempts without progress, except those that this process survived
 	condemned condemned
-	lost      bool // the raw stream has lost its tail, which is logged
+	lost      bool // the raw stream lacks its tail; logged once
 
 	mu    sync.Mutex
 	owned *ownership // nil between two ownerships
@@ -77,9 +76,9 @@ func newPartition(s *Stage, number int, cause string) *partition {
 	}
 }
 
-// run acquires the partition and works on it, again after each failure. It returns nil
-// when the partition is drained or ctx ends, else the reason why no further try can
-// succeed. A raw stream that has lost its tail may be restored, so the partition tries on.
+// run acquires the partition and works on it, again after each failure. It returns nil when the partition is drained
+// or ctx ends, else the reason why no further try can succeed. It keeps trying while the raw stream lacks its tail,
+// because that may be restored.
 func (p *partition) run(ctx context.Context) error {
 	backoff := minBackoff
 	for ctx.Err() == nil {
@@ -95,14 +94,14 @@ func (p *partition) run(ctx context.Context) error {
 		case ctx.Err() != nil, errors.Is(err, errCondemned):
 			continue
 		case errors.Is(err, streams.ErrRetired):
-			return err // of all partitions: the runner says it once
+			return err // concerns all partitions: the runner reports it once
 		case p.isRetired(ctx, err):
 			return fmt.Errorf("%w: %s", streams.ErrRetired, p.stage.generation.Name)
 		case final(err):
 			p.log.Error("partition stopped", slog.Any("error", err))
 			return err
 		case draining, errors.Is(err, errOvertaken):
-			return nil // drained before: else it is acquired again, to take back an attempt that this process survived
+			return nil // drained before; otherwise it is acquired again, to take back an attempt that this process survived
 		case errors.Is(err, streams.ErrRawLost):
 			p.awaitRaw(ctx, err, backoff)
 			backoff = min(2*backoff, lostBackoff)
@@ -111,13 +110,13 @@ func (p *partition) run(ctx context.Context) error {
 		if !broker.Fenced(err) { // the next acquisition logs the new owner, or that the generation is retired
 			p.stage.changes.note(change{changeLost, err.Error(), ""}, p.number, p.epoch)
 		}
-		_ = broker.Pause(ctx, min(backoff, maxBackoff)) // which ends early only with ctx
+		_ = broker.Pause(ctx, min(backoff, maxBackoff)) // fails only when ctx ends
 		backoff = min(2*backoff, maxBackoff)
 	}
 	return nil
 }
 
-// isRetired reports whether a stream does not answer because the generation is being dropped.
+// isRetired reports whether a request failed because the generation is being dropped.
 func (p *partition) isRetired(ctx context.Context, err error) bool {
 	if !errors.Is(err, jetstream.ErrStreamNotFound) && !errors.Is(err, jetstream.ErrNoStreamResponse) && !errors.Is(err, nats.ErrNoResponders) {
 		return false
@@ -128,7 +127,7 @@ func (p *partition) isRetired(ctx context.Context, err error) bool {
 	return errors.Is(err, streams.ErrNoGeneration) || err == nil && (g.Marked == streams.StateRetired || g.Marked == streams.StateDropping)
 }
 
-// awaitRaw waits until it is time to look at a raw stream again that has lost its tail, or the partition is drained.
+// awaitRaw waits until the raw stream that lost its tail is to be checked again, or the partition is drained.
 func (p *partition) awaitRaw(ctx context.Context, err error, wait time.Duration) {
 	if !p.lost {
 		p.lost = true
@@ -143,16 +142,16 @@ func (p *partition) awaitRaw(ctx context.Context, err error, wait time.Duration)
 	}
 }
 
-// runOnce acquires the partition and works on it until the ownership ends. progress
-// reports whether the ownership has stored anything.
+// runOnce acquires the partition and works on it until the ownership ends. progress reports whether the ownership
+// stored anything.
 func (p *partition) runOnce(ctx context.Context) (progress bool, err error) {
 	o, err := p.acquire(p.stage.link.context()) //nolint:contextcheck // the link ends with ctx, too
 	if err == nil {
 		p.setOwnership(o, nil)
 		err = o.supervise(ctx)
 		if errors.Is(err, errCondemned) {
-			// The partition is acquired at once. A batch in flight could be stored between the read of its
-			// checkpoint and the fence, which would fail.
+			// The partition is acquired at once. Without this wait, a batch in flight could be stored between the
+			// read of its checkpoint and the fence, which would then fail.
 			_ = o.outbox.sending.Acquire(ctx)
 		}
 		p.tries = o.end()
@@ -166,7 +165,7 @@ func (p *partition) runOnce(ctx context.Context) (progress bool, err error) {
 	return progress, err
 }
 
-// reasonToRelease says why the partition was released.
+// reasonToRelease returns why the partition was released.
 func (p *partition) reasonToRelease() string {
 	if broker.Closed(p.stage.drain) {
 		return "drain"
@@ -174,7 +173,7 @@ func (p *partition) reasonToRelease() string {
 	return "assigned to another worker"
 }
 
-// final reports whether an error stays, however often the partition is acquired.
+// final reports whether an error remains however often the partition is acquired.
 func final(err error) bool {
 	for _, f := range []error{streams.ErrNoCheckpoint, streams.ErrState, streams.ErrRetired} {
 		if errors.Is(err, f) {
@@ -184,7 +183,7 @@ func final(err error) bool {
 	return false
 }
 
-// setOwnership notes the present ownership, or why there is none.
+// setOwnership sets the present ownership, or the reason why there is none.
 func (p *partition) setOwnership(o *ownership, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -211,7 +210,7 @@ func (p *partition) ready() error {
 	return p.err
 }
 
-// finish notes the end of the partition.
+// finish sets the end of the partition.
 func (p *partition) finish(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -219,15 +218,15 @@ func (p *partition) finish(err error) {
 	close(p.done)
 }
 
-// release makes the partition end well: another worker owns it from then on. Only one
-// goroutine may call it; it may do so more than once.
+// release ends the partition cleanly, so that another worker can own it. It may be called repeatedly, but by one
+// goroutine only.
 func (p *partition) release() {
 	if !broker.Closed(p.drain) {
 		close(p.drain)
 	}
 }
 
-// ended reports whether the partition has ended, and the reason when it could not go on.
+// ended reports whether the partition has ended, with the error if it could not go on.
 func (p *partition) ended() (bool, error) {
 	if !broker.Closed(p.done) {
 		return false, nil
@@ -235,7 +234,7 @@ func (p *partition) ended() (bool, error) {
 	return true, p.wait()
 }
 
-// wait waits for the end of the partition and returns the reason when it could not go on.
+// wait waits for the end of the partition and returns the error if it could not go on.
 func (p *partition) wait() error {
 	<-p.done
 	p.mu.Lock()
@@ -243,17 +242,17 @@ func (p *partition) wait() error {
 	return p.err
 }
 
-// cell is a cell as a stage works on it.
+// cell is the state of one cell while a stage works on it.
 type cell struct {
 	stage   *Stage
-	name    string // under which it stores the generation
+	name    string // of the generation in this cell's stream names
 	raw     string // its raw stream
 	feed    *feed
 	end     *streams.SharedEnd // of the raw stream
 	pending chan struct{}      // signaled when a chunk waits for the committer
 
 	waiting    atomic.Int64 // bytes of the messages in the chunks of its partitions
-	committing broker.Step  // of the loop of that name
+	committing broker.Step  // of [cell.commitBatches]
 }
 
 func newCell(s *Stage, number int) *cell {
@@ -270,8 +269,8 @@ func newCell(s *Stage, number int) *cell {
 	return c
 }
 
-// holds reports whether the subject of a record names the partition of its session. A
-// single raw stream computes that itself; with several a producer might choose another one.
+// holds reports whether the subject of a record names the right partition for its session. A single raw stream
+// computes the partition itself; with several, a producer might choose a wrong one.
 func (c *cell) holds(subject string) bool {
 	l := c.stage.config.Topology.Layout()
 	if l.Cells <= 1 {

@@ -17,28 +17,25 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// A poison record is one that cannot be survived: it ends the process, each time that it
-// is tried, or it makes the normalizer panic. This file gives such records up without
-// giving up any other.
+// A poison record ends the process every time it is tried, or makes the normalizer panic. This file gives up such
+// records and no others.
 //
-// A process that ends leaves nothing but the count of attempts in the checkpoint
-// ([Checkpoint.Tries]): acquiring the partition adds one, a commit resets it. The count
-// must distinguish a poison record from its neighbors, which end with the same process, and from
-// a broker in trouble. So it first narrows the suspicion to one record, and then tries that
-// record alone.
+// A process that ends leaves nothing but the count of attempts in the checkpoint ([streams.Checkpoint.Tries]): each
+// acquisition of the partition adds one, each commit resets it. The count alone cannot tell a poison record from its
+// neighbors, which end with the same process, or from a broker in trouble. So the worker first narrows the suspicion
+// to one record, and then tries that record alone.
 const (
-	maxAlone = 6 // above it the next record becomes a dead letter
+	maxAlone = 6 // beyond it the next record becomes a dead letter
 
-	aloneFor   = chunkRecords           // as many records as one process may have lost together
-	retryAlone = 500 * time.Millisecond // the least wait before the second attempt; each further wait is four times as long
+	aloneFor   = chunkRecords           // one process may have lost as many records together
+	retryAlone = 500 * time.Millisecond // minimum wait before the second attempt; each further wait is four times as long
 )
 
-// suspicion is what the attempts without progress mean for the next records of an
-// ownership.
-type suspicion struct {
-	next    bool // the next record may be poison: it is tried alone
+// suspicion is what the attempts without progress mean for the next records of an ownership.
+type suspicion struct { // the next record may be poison: try it alone
+	next    bool // the next record is poison: make it a dead letter without another try
 	proven  bool // the next record is poison: it becomes a dead letter without another try
-	careful int  // records after it that are still committed one at a time
+	careful int  // number of records after it that are still committed one at a time
 }
 
 func newSuspicion(tries int) suspicion {
@@ -55,20 +52,19 @@ func (s suspicion) none() bool { return !s.next && s.careful == 0 }
 // countAttempt returns the count of attempts with which the partition is acquired.
 func (p *partition) countAttempt(last streams.Checkpoint) int {
 	switch {
-	case last.Owner == p.stage.owner: // this process is alive: none of its own attempts ended one
+	case last.Owner == p.stage.owner: // this process is alive, so none of its own attempts ended it
 		return min(p.tries, last.Tries)
 	case last.Tries <= streams.MaxTogether:
 		return last.Tries + 1
 	default:
-		return last.Tries // from here on only an attempt alone counts
+		return last.Tries // from here on only an attempt with the record alone counts
 	}
 }
 
-// trySuspect tries one record alone and stores the attempt before it. Nothing else that
-// ends processes may count as an attempt of this record. So no other suspect record of the
-// worker is tried meanwhile, and a record whose last attempt failed waits before the next:
-// a kill from outside, or a poison record of another partition, ends the process in that
-// wait.
+// trySuspect tries one record alone and stores the attempt first. Nothing else that ends processes may count as an
+// attempt of this record. So the worker tries no other suspect record meanwhile, and waits before it tries a record
+// again whose last attempt failed: a kill from outside, or a poison record of another partition, would end the
+// process during that wait.
 func (o *ownership) trySuspect(r received) error {
 	o.suspicion.next = false
 	if o.suspicion.proven {
@@ -84,8 +80,8 @@ func (o *ownership) trySuspect(r received) error {
 	return o.tryAlone(r, func() error { return o.outbox.storeTries(o.resume.Tries + 1) })
 }
 
-// tryAlone runs a record while no other suspect record of the worker is tried, after prepare,
-// and waits until it is stored.
+// tryAlone calls prepare and runs a record while the worker tries no other suspect record, and waits until it is
+// stored.
 func (o *ownership) tryAlone(r received, prepare func() error) error {
 	trial := o.p.stage.trial
 	if err := trial.Acquire(o.ctx); err != nil {
@@ -101,8 +97,7 @@ func (o *ownership) tryAlone(r received, prepare func() error) error {
 	return o.outbox.waitUntil(o.outbox.allStored)
 }
 
-// pause waits for d; drained reports that the partition is drained, and the record is left to
-// the next owner.
+// pause waits for d. drained reports that the partition is drained; the next owner gets the record then.
 func (o *ownership) pause(d time.Duration) (drained bool, err error) {
 	wait := time.NewTimer(d)
 	defer wait.Stop()
@@ -116,45 +111,42 @@ func (o *ownership) pause(d time.Duration) (drained bool, err error) {
 	}
 }
 
-// errCondemned ends an ownership whose successor makes the record a dead letter.
+// errCondemned ends an ownership; the next one makes the record a dead letter.
 var errCondemned = errors.New("record becomes a dead letter")
 
-// condemned are the records of a partition that must not be tried again, and why.
+// condemned maps records of a partition that must not be tried again to the reason.
 type condemned map[uint64]error
 
-// add makes a record a dead letter when it is read again. The session that the record
-// was normalized into may be half changed, so the ownership ends and the next one begins
-// before the record.
+// add makes a record a dead letter when it is read again. Its session may be half changed, so the ownership ends and
+// the next one begins before the record.
 func (c condemned) add(sequence uint64, cause error) error {
 	c[sequence] = cause
 	return fmt.Errorf("%w: sequence %d: %w", errCondemned, sequence, cause)
 }
 
-// forgive forgets the records up to a raw sequence: they are stored.
+// forgive forgets the records up to a raw sequence, because they are stored.
 func (c condemned) forgive(raw uint64) {
 	maps.DeleteFunc(c, func(sequence uint64, _ error) bool { return sequence <= raw })
 }
 
-// A slow record is one at which the normalizer has not returned within the time of a record
-// ([Config.RecordTimeout]). Go cannot end a goroutine from outside: the worker leaves it behind,
-// with everything in memory about the partition, and acquires the partition again. The
-// checkpoint names the record and counts the attempts ([streams.Checkpoint.Timeouts]), so other workers
-// know it, too. From the first timeout the record is tried alone; after the last it becomes a
-// dead letter.
+// The normalizer has a limited time for a record ([Config.RecordTimeout]). Go cannot end a goroutine from outside, so
+// the worker leaves a slow one behind, with everything in memory about the partition, and acquires the partition
+// again. The checkpoint names the slow record and counts the attempts ([streams.Checkpoint.Timeouts]), so other
+// workers know it. After the first timeout the record is tried alone; after the last it becomes a dead letter.
 //
-// A worker that has left a normalizer behind says so in its heartbeat, and the other workers
-// get its partitions until the normalizer returns: it may have a processor of its own for ever.
+// The heartbeat of a worker says whether it left a normalizer behind. If so, the other workers get its partitions
+// until the normalizer returns, because it may occupy a processor for ever.
 const (
 	defaultRecordTimeout = 30 * time.Second // a record of the largest size takes a few seconds
 	maxTimeouts          = 3
-	drainTimeout         = 2 * time.Second // of a record in progress, when its partition is drained or the stage ends
+	drainTimeout         = 2 * time.Second // for a record in progress when its partition is drained or the stage ends
 
-	// A record has to be in progress at this many checks in a row. They share the time evenly. A
-	// process that is paused looks only once when it goes on, so the pause does not count.
+	// A record times out after it was in progress at this many consecutive checks, spread evenly over the time. A
+	// paused process checks only once when it continues, so the pause does not count.
 	watchLooks = 10
 )
 
-// errLeftBehind ends the goroutine of a normalizer that has returned too late.
+// errLeftBehind ends the goroutine of a normalizer that returned too late.
 var errLeftBehind = errors.New("normalizer was left behind")
 
 // slowRecord is a record and how often it took too long.
@@ -163,11 +155,11 @@ type slowRecord struct {
 	timeouts int
 }
 
-// calls numbers the calls of the normalizer of an ownership: a number is odd while one is in
-// progress. Its end adds one to an odd number, or else the goroutine that leaves it behind.
+// calls numbers the calls of the normalizer in an ownership: the number is odd while a call is in progress. One is
+// added to it by the call when it ends, or by the goroutine that leaves the call behind.
 type calls struct {
 	number   atomic.Uint64
-	sequence atomic.Uint64 // of the record of the last call
+	sequence atomic.Uint64 // record of the last call
 }
 
 func (c *calls) begin(sequence uint64) (call uint64) {
@@ -175,11 +167,11 @@ func (c *calls) begin(sequence uint64) (call uint64) {
 	return c.number.Add(1)
 }
 
-// end returns false when the call was left behind.
+// end ends a call. It returns false when the call was left behind.
 func (c *calls) end(call uint64) bool { return c.number.CompareAndSwap(call, call+1) }
 
-// supervise lets a goroutine of its own work, and returns when that ends. It does not wait for
-// a normalizer that takes too long.
+// supervise runs [ownership.work] in a goroutine and returns when that ends. It does not wait for a normalizer that
+// takes too long.
 func (o *ownership) supervise(ctx context.Context) error {
 	s := o.p.stage
 	ended := make(chan error, 1)
@@ -217,7 +209,7 @@ func (o *ownership) supervise(ctx context.Context) error {
 	}
 }
 
-// abandon ends an ownership whose normalizer was left behind, and returns why.
+// abandon ends an ownership whose normalizer was left behind, and returns the reason.
 func (o *ownership) abandon(ctx context.Context) error {
 	p, sequence := o.p, o.calls.sequence.Load()
 	var err error
@@ -244,7 +236,7 @@ func (o *ownership) abandon(ctx context.Context) error {
 	return err
 }
 
-// countTimeouts returns the slow record and its timeouts with which the partition is acquired.
+// countTimeouts returns the slow record and its timeouts to store when the partition is acquired.
 func (p *partition) countTimeouts(last streams.Checkpoint) (sequence uint64, timeouts int) {
 	mine := p.slow
 	switch {
@@ -257,8 +249,8 @@ func (p *partition) countTimeouts(last streams.Checkpoint) (sequence uint64, tim
 	}
 }
 
-// trySlow tries a slow record alone, or makes it a dead letter. It waits for a heartbeat
-// before, so that a worker that has left a normalizer behind can hand the partition over.
+// trySlow tries a slow record alone, or makes it a dead letter. It waits for a heartbeat first, so that a worker that
+// left a normalizer behind can hand the partition over.
 func (o *ownership) trySlow(r received) error {
 	if err := o.outbox.waitUntil(o.outbox.allStored); err != nil {
 		return err
@@ -277,7 +269,7 @@ func (o *ownership) trySlow(r received) error {
 	return o.tryAlone(r, func() error { return nil })
 }
 
-// hanging is which normalizers of a stage were left behind and have not returned.
+// hanging lists the normalizers of a stage that were left behind and have not returned.
 type hanging struct {
 	mu      sync.Mutex
 	records map[*ownership]uint64 // raw sequences
@@ -304,7 +296,7 @@ func (h *hanging) remove(o *ownership) {
 	delete(h.records, o)
 }
 
-// list returns the raw sequences of the records, in their order; nil when there is none.
+// list returns the raw sequences of the records in order; nil for none.
 func (h *hanging) list() []uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -314,7 +314,7 @@ func TestWorkersOfOtherRedactionAreRefused(t *testing.T) {
 			}},
 			"generation v1 has redact_rules built-in, want ",
 		},
-		"no key": {worker.Config{Topology: plain}, "generation v1 has redact=redacted, and this worker no key"},
+		"no key": {worker.Config{Topology: plain}, "generation v1 has redact=redacted, but this worker has no key"},
 	} {
 		if err := run(c.cfg); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %s", name, err, c.want)

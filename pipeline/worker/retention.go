@@ -15,19 +15,19 @@ import (
 // retentionEvery is how often a stage looks for records that expired unread.
 const retentionEvery = 10 * time.Second
 
-// retention says what a stage knows about the retention and the limits of the streams. Of the stages of a generation the
-// one with the first partition looks.
+// retention watches the retention and the limits of the streams. Of all stages of a generation, only the one with the
+// first partition looks.
 type retention struct {
 	stage       *Stage
 	acquired    chan struct{}                   // signaled when the first partition is acquired
-	limits      atomic.Pointer[[]streams.Limit] // as they were read last; nil for not at all
+	limits      atomic.Pointer[[]streams.Limit] // as last read; nil before the first read
 	expiredOpen atomic.Int64                    // records that expired unread and are not acknowledged
 }
 
 func newRetention(s *Stage) *retention { return &retention{stage: s, acquired: make(chan struct{}, 1)} }
 
-// watchExpired looks for records that left the raw stream unread, until ctx ends: at once when the first partition is
-// acquired, and from then on from time to time.
+// watchExpired looks for records that left the raw stream unread: once when the first partition is acquired, then at
+// intervals until ctx ends.
 func (r *retention) watchExpired(ctx context.Context) {
 	if !r.stage.generation.CountsExpired() {
 		return
@@ -42,21 +42,21 @@ func (r *retention) watchExpired(ctx context.Context) {
 			return
 		}
 		if !r.stage.assigned.has(0) {
-			r.expiredOpen.Store(0) // another stage reports it
+			r.expiredOpen.Store(0) // another stage reports them
 			first = true
 			continue
 		}
 		switch err := r.countExpired(ctx, first); {
 		case err == nil:
 			first = false
-		case ctx.Err() == nil && !broker.Unavailable(err) && !errors.Is(err, streams.ErrChanged): // else it looks again
+		case ctx.Err() == nil && !broker.Unavailable(err) && !errors.Is(err, streams.ErrChanged): // otherwise it tries again
 			r.stage.config.Logger.Warn("records that expired unread cannot be counted", slog.Any("error", err))
 		}
 	}
 }
 
-// countExpired counts the records that expired unread, remembers them, and reports those that are new; with all
-// those that are not acknowledged.
+// countExpired counts the records that expired unread, stores the result, and reports the new ones; if all is set,
+// also the earlier ones that are not acknowledged.
 func (r *retention) countExpired(ctx context.Context, all bool) error {
 	s := r.stage
 	ctx, cancel := context.WithTimeout(ctx, broker.RequestTimeout)
@@ -94,7 +94,7 @@ func (r *retention) countExpired(ctx context.Context, all bool) error {
 	return nil
 }
 
-// expiredText is what an operator reads about records that expired unread.
+// expiredText tells operators about records that expired unread.
 const expiredText = "records left the raw stream before they were read: " + streams.CureExpired
 
 // look makes the stage look for records that expired unread.
@@ -105,7 +105,7 @@ func (r *retention) look() {
 	}
 }
 
-// watchLimits reads from time to time how near the limits are, for the metrics, until ctx ends.
+// watchLimits reads at intervals how near the limits are, for the metrics, until ctx ends.
 func (r *retention) watchLimits(ctx context.Context) {
 	tick := time.NewTicker(r.stage.config.retentionEvery)
 	defer tick.Stop()
@@ -123,7 +123,7 @@ func (r *retention) watchLimits(ctx context.Context) {
 	}
 }
 
-// readLimits returns none while the broker does not say.
+// readLimits returns nil while the broker does not answer.
 func (r *retention) readLimits(ctx context.Context) []streams.Limit {
 	ctx, cancel := context.WithTimeout(ctx, broker.RequestTimeout)
 	defer cancel()

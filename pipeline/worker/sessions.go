@@ -26,26 +26,25 @@ type liveSession struct {
 	state     *core.Session
 	size      int
 	chunk     uint64        // number of the last chunk that changed it
-	damaged   error         // of its records when its stored state cannot be read; nil when it can
-	cause     error         // why it cannot, for the log
+	damaged   error         // error for its records when its stored state cannot be read, else nil
+	cause     error         // why the state cannot be read, for the log
 	older     uint64        // see [states.Stored]
-	gaps      bool          // whether it has gaps, as of the last chunk that was sealed
-	rewritten bool          // whether it has rewritten files, likewise
+	gaps      bool          // had gaps when its last chunk was sealed
+	rewritten bool          // had rewritten files then
 	whole     states.Whole  // see [liveSession.message]
-	used      uint64        // number of its last record in the partition
+	used      uint64        // number, in the partition, of its last record
 	element   *list.Element // in sessionCache.recent
 }
 
-// idleRecords is how many records of a partition a live session may be without one of its own: in a long drain most
-// sessions are over.
+// idleRecords is how many records of other sessions evict an idle session: in a long drain most sessions are over.
 const idleRecords = 8192
 
-// sessionCache is the cache of the live sessions of a partition, bounded by bytes. A state is
-// loaded when a record first needs it, and evicted when it is the least recently used one, or idle for
-// [idleRecords]; a state that no commit has stored yet stays. Not safe for concurrent use.
+// sessionCache is the cache of the live sessions of a partition, bounded by bytes. It loads a state when a record
+// first needs it, and evicts the least recently used ones and those idle for [idleRecords]. It keeps states that no
+// commit has stored yet. Not safe for concurrent use.
 type sessionCache struct {
 	js         jetstream.JetStream
-	generation string // as the cell of the partition names it
+	generation string // name of the generation in the cell of the partition
 	partition  int
 	limit      int // bytes
 	settings   streams.Settings
@@ -53,7 +52,7 @@ type sessionCache struct {
 	live   map[records.SessionKey]*liveSession
 	recent list.List // of *liveSession, the most recently used first
 	bytes  int
-	uses   uint64 // of live sessions, one for each record
+	uses   uint64 // records of live sessions so far
 }
 
 func newSessionCache(js jetstream.JetStream, generation string, partition, limit int, settings streams.Settings) *sessionCache {
@@ -63,14 +62,12 @@ func newSessionCache(js jetstream.JetStream, generation string, partition, limit
 	}
 }
 
-// loadTogether is how many sessions one request loads. At the largest size of a state they
-// take about 16 MiB.
+// loadTogether is how many sessions one request loads. At the largest size of a state they take about 16 MiB.
 const loadTogether = 32
 
-// load loads the states of sessions that are not live, together. A session whose state
-// cannot be decoded is damaged, alone. checkpoint is the
-// sequence of the newest checkpoint that this worker knows of, see [sessionCache.read]; archivedTo is that of
-// [states.Reader.States].
+// load loads the states of sessions that are not live, with one request for several. A session whose state cannot be
+// decoded is damaged; the others are not affected. checkpoint is the sequence of the newest checkpoint that this
+// worker knows, see [sessionCache.read]; archivedTo is the argument of [states.Reader.States].
 func (c *sessionCache) load(ctx context.Context, keys []records.SessionKey, checkpoint, archivedTo uint64) error {
 	subjects := make([]string, len(keys))
 	for i, k := range keys {
@@ -104,14 +101,14 @@ func (c *sessionCache) load(ctx context.Context, keys []records.SessionKey, chec
 	return nil
 }
 
-// read reads the newest messages of subjects of the partition, from any replica that has got the
-// checkpoint at a sequence.
+// read reads the newest messages of subjects of the partition, from any replica that has the checkpoint at a
+// sequence.
 func (c *sessionCache) read(ctx context.Context, subjects []string, checkpoint uint64) (map[string]broker.Stored, error) {
 	newest := broker.Place{Subject: envelopes.CheckpointSubject(c.generation, c.partition), Sequence: checkpoint}
 	return broker.MessagesAsOf(ctx, c.js, streams.EventsStream(c.generation), newest, subjects)
 }
 
-// logLoaded logs what is not right with the states of sessions that were just loaded.
+// logLoaded logs problems with the states of sessions just loaded.
 func (c *sessionCache) logLoaded(log *slog.Logger, keys []records.SessionKey) {
 	for _, k := range keys {
 		session := []any{slog.String("source", string(k.Source)), slog.String("session", k.ID)}
@@ -132,7 +129,7 @@ func (c *sessionCache) add(k records.SessionKey, s *core.Session) {
 	c.bytes += l.size
 }
 
-// use returns a live session.
+// use returns a live session and marks it as used.
 func (c *sessionCache) use(k records.SessionKey) *liveSession {
 	l := c.live[k]
 	c.recent.MoveToFront(l.element)
@@ -148,8 +145,8 @@ func (c *sessionCache) changed(l *liveSession, chunk uint64) {
 	l.size, l.chunk = size, chunk
 }
 
-// evict drops the least recently used sessions until the rest is within the limit, and not idle. It
-// keeps sessions that a chunk after stored has changed: the stream has an older state.
+// evict drops the least recently used sessions until the rest is within the limit and not idle. It keeps sessions
+// changed by a chunk after stored, because the stream has an older state of them.
 func (c *sessionCache) evict(stored uint64) {
 	for e := c.recent.Back(); e != nil; {
 		l := e.Value.(*liveSession)
@@ -165,8 +162,8 @@ func (c *sessionCache) evict(stored uint64) {
 	}
 }
 
-// message returns the message of the session's state as it is now: the whole, or its change. The
-// whole is stored again once its changes have cost as much as that costs.
+// message returns the message of the present state of the session: the whole state, or its change. The whole is
+// stored again once its changes have cost as much.
 func (s *liveSession) message(generation string, partition int) *nats.Msg {
 	m := &nats.Msg{
 		Subject: envelopes.StateSubject(generation, partition, s.key.Source, s.key.ID),
@@ -182,7 +179,7 @@ func (s *liveSession) message(generation string, partition int) *nats.Msg {
 	return m
 }
 
-// change returns the message of a change, nil when the whole is to be stored.
+// change returns the data of a change; nil when the whole state is to be stored.
 func (s *liveSession) change() []byte {
 	w := &s.whole
 	if w.Sequence == 0 || w.Size < states.MinChanged || w.Paid >= w.Size {
@@ -199,7 +196,7 @@ func (s *liveSession) change() []byte {
 	return append(binary.AppendUvarint(nil, w.Sequence), change...)
 }
 
-// isStored notes that the message of the state is stored at a sequence.
+// isStored notes the sequence at which the state is stored.
 func (s *liveSession) isStored(sequence uint64) {
 	if s.whole.Sequence == 0 {
 		s.whole.Sequence = sequence

@@ -56,39 +56,38 @@ import (
 
 // Config configures a [Stage]. Only Topology must be set.
 type Config struct {
-	Topology streams.Topology // what [streams.Provision] created
+	Topology streams.Topology // created by [streams.Provision]
 	Worker   string           // name of this worker in checkpoints; default "worker"
-	Member   string           // key of this worker in the bucket of the workers, one token; empty to work on every partition alone
+	Member   string           // key of this worker in the bucket of the workers, one subject token; empty to work on every partition alone
 
-	SessionBytes int           // memory for the states of live sessions; default 256 MiB
-	ClaimBytes   int64         // memory for large records, from their fetch until they are normalized; default 128 MiB
+	SessionBytes int           // memory for the states of live sessions, in bytes; default 256 MiB
+	ClaimBytes   int64         // memory for large records from their fetch until they are normalized, in bytes; default 128 MiB
 	Heartbeat    time.Duration // interval between two heartbeats; default 0.7 s
 
-	// RecordTimeout is how long the normalizer may take for one record; default 30 s. A record
-	// that takes longer three times becomes a dead letter.
+	// RecordTimeout is how long the normalizer may take for one record; default 30 s. A record that exceeds it three
+	// times becomes a dead letter.
 	RecordTimeout time.Duration
 
-	// ArchiveAfter is how long the state of a session stays under a subject of its own after it was
-	// stored, by the broker's clock; within a quarter of that time longer it is moved to an archive
-	// (pipeline/states/README.md, Archives). Reads do not depend on it. 0 for ever.
+	// ArchiveAfter is how long the state of a session stays under its own subject after it was stored, by the
+	// broker's clock. Then it moves to an archive, after another quarter of that time at most
+	// (pipeline/states/README.md, Archives). Reads return the same either way. 0 means for ever.
 	ArchiveAfter time.Duration
 	archiving    archiving
 
-	// Normalize normalizes a record into its session; default [normalizers.Normalize],
-	// whose contract it keeps: it is deterministic, and on an error leaves the session as
-	// it was. A record at which it panics becomes a dead letter.
+	// Normalize normalizes a record into its session; default [normalizers.Normalize]. It must be deterministic, and
+	// leave the session unchanged on an error. A record at which it panics becomes a dead letter.
 	Normalize func(*core.Session, core.Record) (core.Result, error)
-	Revision  int // of Normalize; default [normalizers.Revision]
+	Revision  int // revision of Normalize; default [normalizers.Revision]
 
-	// Redact returns the redactor of a mode, for a generation whose records are redacted; nil for
-	// a worker without a key, which refuses such a generation.
+	// Redact returns the redactor of a mode, for a generation whose records are redacted. A worker without it (nil)
+	// has no key and refuses such a generation.
 	Redact func(redact.Mode) (*redact.Redactor, error)
 
-	Handover *events.Handover // gets the events that are stored; nil for none
+	Handover *events.Handover // gets the stored events; nil for none
 
 	retentionEvery time.Duration // see [retentionEvery]
 
-	Pacer *Pacer // of a replay beside a live generation; nil for any other stage
+	Pacer *Pacer // for a replay beside a live generation, else nil
 
 	Logger *slog.Logger // nil for no logs
 	Tracer trace.Tracer // nil for no traces
@@ -98,8 +97,7 @@ type Config struct {
 // minPayload is the smallest max_payload of a server that accepts every event.
 const minPayload = core.MaxEventBytes + 128<<10
 
-// CheckPayload returns an error when the max_payload of the server is too small for the
-// largest event.
+// CheckPayload returns an error when the max_payload of the server is too small for the largest event.
 func CheckPayload(nc *nats.Conn) error {
 	have := nc.MaxPayload()
 	if have >= minPayload {
@@ -112,7 +110,7 @@ func CheckPayload(nc *nats.Conn) error {
 	}
 }
 
-// WithDefaults returns c with its defaults filled in.
+// WithDefaults returns a copy of c with defaults for the fields that are zero.
 func (c Config) WithDefaults() Config {
 	if c.Worker == "" {
 		c.Worker = "worker"
@@ -144,14 +142,12 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Stage is a worker: it reads the partitions of the raw stream, normalizes their records,
-// and commits the results. Each partition has a goroutine that reads and normalizes into
-// its next chunk, see [ownership]; one goroutine for each cell, the committer, stores the chunks of
-// its partitions, one atomic batch at a time.
+// Stage is a worker: it reads the partitions of the raw stream, normalizes their records, and commits the results.
+// Each partition has a goroutine that reads and normalizes into its next chunk, see [ownership]. Each cell has a
+// goroutine, the committer, that stores the chunks of its partitions, one atomic batch at a time.
 //
-// Stages with a Member divide the partitions of their generation among themselves: a stage
-// takes over from one that is dead within a few seconds, and hands over to one that joins
-// or when it is drained.
+// Stages with a Member divide the partitions of their generation among themselves. A stage takes over from a dead one
+// within a few seconds. It hands partitions over to one that joins, and when it is drained.
 //
 // Make one with [New] and run it once.
 type Stage struct {
@@ -163,25 +159,25 @@ type Stage struct {
 	bodies    *bodies
 	cells     []*cell
 	room      *streams.Room
-	ttl       string // of an event; empty when events do not expire
+	ttl       string // of events; empty when they do not expire
 	changes   *changes
 	trial     broker.Limit // held while a suspect record is tried, see poison.go
 	large     broker.Limit // held while a large record is in memory
 	acquiring broker.Limit // held during the requests of an acquisition
-	sweeping  broker.Limit // held while the states of a partition are moved to archives
+	sweeping  broker.Limit // held while a partition moves states to archives
 
 	began      time.Time
-	lag        atomic.Int64       // that was reported last
-	received   atomic.Int64       // when records were received last, in Unix nanoseconds
-	generation streams.Generation // that the stage works on; set by Run before any partition starts
+	lag        atomic.Int64       // as last reported
+	received   atomic.Int64       // when records were last received, in Unix nanoseconds
+	generation streams.Generation // set by Run before any partition starts
 	redactor   *redact.Redactor
 
-	coordinating broker.Step // of the loop of that name
+	coordinating broker.Step // of [Stage.coordinate]
 
-	claimMissing sync.Once // the first record whose object is missing is logged
+	claimMissing sync.Once // logs the first record whose object is missing
 
 	hanging hanging     // normalizers that were left behind
-	blind   atomic.Bool // the heartbeats of the workers cannot be exchanged
+	blind   atomic.Bool // heartbeats of the workers cannot be exchanged
 
 	drain    chan struct{} // closed by Drain
 	draining sync.Once
@@ -191,7 +187,7 @@ type Stage struct {
 	retention *retention
 }
 
-// New returns a stage for a server that holds the topology of cfg.
+// New returns a stage for the server of js, which must have the topology of cfg.
 func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Topology.Validate(); err != nil {
@@ -229,11 +225,10 @@ func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 // Run works until one of these happens:
 //   - [Stage.Drain] is called: Run stores what is normalized and returns nil.
 //   - ctx ends: Run drops what is in memory and returns the cause.
-//   - No partition can go on any more, or the server does not hold the topology: Run
-//     returns why. Another try does not help without an operator.
+//   - No partition can go on, or the server lacks the topology: Run returns the reason. Only an operator can help.
 //
-// Run waits for a connection that is lost to come back. A partition that cannot go on stops
-// alone: it is logged, and [Stage.Ready] reports it.
+// Run waits for a lost connection to return. A partition that cannot go on stops alone: it is logged, and
+// [Stage.Ready] reports it.
 func (s *Stage) Run(ctx context.Context) error {
 	var err error
 	if s.generation, err = streams.CheckGeneration(ctx, s.js, s.config.Topology, s.config.Revision); err != nil {
@@ -280,12 +275,12 @@ func (s *Stage) Run(ctx context.Context) error {
 	return cause
 }
 
-// Drain makes [Stage.Run] stop reading, commit what is normalized, and return. It does not
-// wait. Any goroutine may call it, more than once.
+// Drain makes [Stage.Run] stop reading, commit what is normalized, and return. It does not wait. It may be called by
+// any goroutine, repeatedly.
 func (s *Stage) Drain() { s.draining.Do(func() { close(s.drain) }) }
 
-// Ready returns nil while every partition that is assigned to this worker is owned and
-// read, and no normalizer was left behind; else what is missing.
+// Ready returns nil while every partition assigned to this worker is owned and read, and no normalizer was left
+// behind; else an error that names what is missing.
 func (s *Stage) Ready() error {
 	var errs []error
 	for _, sequence := range s.hanging.list() {
@@ -294,8 +289,8 @@ func (s *Stage) Ready() error {
 	return errors.Join(append(errs, s.assigned.ready()...)...)
 }
 
-// Alive returns an error when the stage makes no progress and will not by itself: one of its
-// loops, or the normalizer, has not returned for minutes. A broker that is away is no reason.
+// Alive returns an error when the stage is stuck and will not recover by itself: one of its loops, or the normalizer,
+// has not returned for minutes. A broker that is away is no reason.
 func (s *Stage) Alive() error {
 	errs := []error{s.coordinating.Check("the assignment of partitions")}
 	for _, c := range s.cells {
@@ -307,8 +302,8 @@ func (s *Stage) Alive() error {
 	return errors.Join(errs...)
 }
 
-// unread returns how many records of the partitions are not read, or wait in a queue, and of how
-// many partitions that is known.
+// unread returns how many records of the partitions are unread or queued, and the number of partitions that it knows
+// this of.
 func (s *Stage) unread() (n int64, known int) {
 	for _, c := range s.cells {
 		more, of := c.feed.waiting()
@@ -317,8 +312,8 @@ func (s *Stage) unread() (n int64, known int) {
 	return n, known
 }
 
-// countLag returns how many records of the partitions are not done. While a partition is acquired
-// again, its records are not known: the number that was returned before is the least then.
+// countLag returns how many records of the partitions are not done. While a partition is being acquired its number is
+// unknown: the result is then at least the previous one.
 func (s *Stage) countLag() int64 {
 	n, known := s.unread()
 	for _, p := range s.assigned.list() {
@@ -334,7 +329,7 @@ func (s *Stage) countLag() int64 {
 	return n
 }
 
-// readerEnded counts a reading of the raw stream that failed.
+// readerEnded counts a failed reading of the raw stream.
 func (s *Stage) readerEnded(ctx context.Context, err error) {
 	cause := "other"
 	switch {
@@ -353,8 +348,8 @@ func (s *Stage) readerEnded(ctx context.Context, err error) {
 // errAwaited is why an assigned partition is not started yet.
 var errAwaited = errors.New("not handed over yet by another worker")
 
-// link is the time between two losses of the connection, as a context. Every ownership and
-// every commit belongs to the link in which it began, so none waits for an answer that a lost connection will not bring.
+// link is the time between two losses of the connection, as a context. Every ownership and every commit belongs to
+// the link in which it began, so none waits for an answer that was lost with the connection.
 type link struct {
 	mu  sync.Mutex
 	ctx context.Context
@@ -375,8 +370,8 @@ func (l *link) context() context.Context {
 	return l.ctx
 }
 
-// watch ends the link when the connection is lost and begins the next one. It
-// returns when ctx ends, or when the connection is closed for good, which calls fail.
+// watch ends the link when the connection is lost and begins the next one. It returns when ctx ends, or when the
+// connection is closed for good; then it calls fail.
 func (l *link) watch(ctx context.Context, nc *nats.Conn, fail context.CancelCauseFunc) {
 	status := nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
 	defer nc.RemoveStatusListener(status)

@@ -22,7 +22,7 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// The counters of what is stored.
+// The counters that count when a chunk is stored.
 const (
 	countRecords = iota
 	countEvents
@@ -41,15 +41,14 @@ const (
 	counters
 )
 
-// counted is one series of a counter: its source, and the values of the labels that the
-// counter has beside it.
+// counted identifies one series of a counter: its source and the values of its other labels.
 type counted struct {
 	counter int
 	source  envelopes.Source
 	labels  [maxLabels]string
 }
 
-// maxLabels is how many labels a counter has beside its source, at most.
+// maxLabels is the maximum number of labels of a counter beside its source.
 const maxLabels = 3
 
 // tally is what a chunk adds to the counters once it is stored.
@@ -64,7 +63,7 @@ func (t tally) add(counter int, source envelopes.Source, n int64, labels ...stri
 	t[c] += n
 }
 
-// addEvent counts an event with its tokens, or its outcome if it is the result of a tool.
+// addEvent counts an event with its tokens, and the outcome if it is a tool result.
 func (t tally) addEvent(source envelopes.Source, e *envelopes.AgentEventV1) {
 	t.add(countEvents, source, 1, string(e.EventType))
 	if u := e.Usage; u != nil {
@@ -88,8 +87,8 @@ func valueOf[T ~string](p *T) T {
 	return *p
 }
 
-// counterTable describes the counters: the labels beside generation, live and source with
-// all of their values, or with nil where logs state them.
+// counterTable describes the counters: their labels beside generation, live and source, with all values; nil for
+// labels whose values come from logs.
 var counterTable = [counters]struct {
 	name, unit, text string
 	labels           []label
@@ -113,7 +112,7 @@ var counterTable = [counters]struct {
 	countNormalizing: {"normalizing", "s", "Time of normalizing the records that are done", nil},
 }
 
-// label is a label of a metric with its values; nil where logs state them.
+// label is a label of a metric with its values; nil if these come from logs.
 type label struct {
 	key    string
 	values []string
@@ -135,8 +134,7 @@ var (
 	lookups  = label{"result", []string{"hit", "miss"}}
 )
 
-// telemetry is the metrics and traces of a stage. It uses nothing but the API of
-// OpenTelemetry.
+// telemetry holds the metrics and traces of a stage. It uses only the API of OpenTelemetry, not the SDK.
 type telemetry struct {
 	traces
 	meter       metric.Meter
@@ -154,7 +152,7 @@ type telemetry struct {
 	drift normalizers.DriftLabels // bounds the labels of what is unknown
 	names normalizers.DriftLabels // bounds the labels of models and tools
 
-	base []attribute.KeyValue // of every measurement
+	base []attribute.KeyValue // labels of every measurement
 }
 
 // newTelemetry makes the instruments.
@@ -195,7 +193,7 @@ func newTelemetry(cfg Config) (*telemetry, error) {
 	return t, errors.Join(m.errs...)
 }
 
-// zero begins the series whose labels are known, so that their first increase is one.
+// zero starts the series with known labels at 0, so that their first increase shows.
 func (t *telemetry) zero(ctx context.Context) {
 	known := make(tally)
 	for i, c := range counterTable {
@@ -231,12 +229,12 @@ func (t *telemetry) zero(ctx context.Context) {
 	}
 }
 
-// count adds to a counter that is none of what is stored.
+// count adds to a counter that does not wait for a chunk to be stored.
 func (t *telemetry) count(ctx context.Context, c metric.Int64Counter, n int, attrs ...attribute.KeyValue) {
 	c.Add(ctx, int64(n), metric.WithAttributes(append(slices.Clip(t.base), attrs...)...))
 }
 
-// instruments makes instruments, whose descriptions end in their labels.
+// instruments makes instruments, whose descriptions end with their labels.
 type instruments struct {
 	meter metric.Meter
 	errs  []error
@@ -244,8 +242,7 @@ type instruments struct {
 
 const metricPrefix = "tributary."
 
-// describe returns the description of an instrument of a stage: what it measures, its labels, and
-// what follows a bar in the text.
+// describe returns the description of an instrument: what it measures, its labels, then the text after " | ".
 func describe(text string, labels []label) metric.InstrumentOption {
 	keys := []string{"generation", "live"}
 	for _, l := range labels {
@@ -303,8 +300,8 @@ func (m *instruments) sizes(name, unit, text string, bounds ...float64) metric.I
 	return h
 }
 
-// observe reports the lag and the state of each partition until the registration ends. The
-// age of a record compares the clock of this machine with that of the broker.
+// observe reports the lag and the state of each partition until the registration ends. The age of a record compares
+// the clock of this machine with the broker's.
 func (t *telemetry) observe(partitions func() []*partition, lag, expired func() int64, limits func() *[]streams.Limit) (metric.Registration, error) {
 	return t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		cached := int64(0)
@@ -326,7 +323,7 @@ func (t *telemetry) observe(partitions func() []*partition, lag, expired func() 
 		}
 		o.ObserveInt64(t.lag, lag(), metric.WithAttributes(t.base...))
 		o.ObserveInt64(t.expiredOpen, expired(), metric.WithAttributes(t.base...))
-		used := map[string]float64{streams.LimitStorage: 0} // is there from the start
+		used := map[string]float64{streams.LimitStorage: 0} // present from the start
 		if list := limits(); list != nil {
 			for _, l := range *list {
 				used[l.Name] = l.Share()
@@ -340,7 +337,7 @@ func (t *telemetry) observe(partitions func() []*partition, lag, expired func() 
 	}, t.lag, t.cache, t.expiredOpen, t.owned, t.oldest, t.limitUsed)
 }
 
-// add counts what is stored.
+// add adds what was stored to the counters.
 func (t *telemetry) add(ctx context.Context, counts tally) {
 	for c, n := range counts {
 		if !slices.Contains(envelopes.Sources, c.source) {
@@ -359,10 +356,10 @@ func (t *telemetry) add(ctx context.Context, counts tally) {
 	}
 }
 
-// otherName is the value of a label beyond its bounds.
+// otherName is the label value for all names beyond the bound.
 const otherName = "other"
 
-// bound bounds the labels that logs state, which can be any number.
+// bound limits the values of the labels that come from logs.
 func (t *telemetry) bound(c *counted) {
 	switch c.counter {
 	case countUnknown:
@@ -385,7 +382,7 @@ func (t *telemetry) bound(c *counted) {
 	}
 }
 
-// commit sends a batch and observes it, with its spans and the metrics of commits.
+// commit sends a batch, and observes it in spans and metrics.
 func (t *telemetry) commit(ctx context.Context, b *batch, messages []*nats.Msg, send func() (uint64, error)) (uint64, error) {
 	ctx, end := t.traceCommit(ctx, b, messages)
 	began := time.Now()

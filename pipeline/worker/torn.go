@@ -18,23 +18,23 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// A torn batch is one of which the server stored the first messages and not the rest: nats-server
-// alone (not replicated) stores a batch message by message, and stops where a limit of the account or an
-// error of the disk refuses one. Its checkpoints come last, so the batch does not count. This file
-// finds such messages when the partition is acquired, behind the fence, and mends the stream:
-//   - Each batch begins the messages of a partition with a begin. One behind the checkpoint
+// A torn batch is one of which the server stored the first messages only. A nats-server without replicas stores a
+// batch message by message, and stops when a limit of the account or a disk error refuses one. Checkpoints come last,
+// so a torn batch does not count. This file finds its messages when the partition is acquired, behind the fence, and
+// mends the stream:
+//   - In each batch, a begin message precedes the messages of a partition. A begin message behind the checkpoint
 //     belongs to a batch without its checkpoint.
-//   - The messages of a partition end where those of another begin, which may have been mended and
-//     have gone on already: its begin and its states are replaced then, and its events stay.
-//   - A session whose state the batch has stored is complete, since its events come before it, and the
-//     state before is gone: its events stay, and its records are skipped ([streams.Checkpoint.Ahead]).
+//   - The messages of a partition end where those of another begin. The other partition may already be mended and
+//     have gone on: then its begin message and states are replaced, and its events are still there.
+//   - A session whose state was stored is complete, because its events precede its state, and the previous state is
+//     gone. Its events stay, and its records are skipped ([streams.Checkpoint.Ahead]).
 //   - The events and dead letters of all other sessions are removed, and stored again with their states.
 //
-// A server that starts again goes on with a batch that it has torn, message by message, and leaves out those that
-// a limit still refuses. Its checkpoints may be stored then without messages before them: [acquisition.checkWhole].
+// A server that restarts continues a torn batch message by message, and leaves out those that a limit still refuses.
+// So checkpoints may be stored without messages before them, see [acquisition.checkWhole].
 
-// begin returns the message that begins the messages of the entry in its batch: up to which raw
-// sequence they go.
+// begin returns the message that precedes the messages of the entry in its batch. It has the last raw sequence of the
+// entry.
 func (e *entry) begin() *nats.Msg {
 	p := e.outbox.p
 	return &nats.Msg{
@@ -44,16 +44,16 @@ func (e *entry) begin() *nats.Msg {
 	}
 }
 
-// torn is what a torn batch has stored of a partition.
+// torn describes what a torn batch stored of a partition.
 type torn struct {
-	raw      uint64              // up to which its records go
-	states   map[string]bool     // sessions whose states it has
-	messages map[string][]uint64 // events and dead letters by session
+	raw      uint64              // last raw sequence of its records
+	states   map[string]bool     // sessions with a stored state
+	messages map[string][]uint64 // sequences of events and dead letters by session
 }
 
 var errMendedByOther = errors.New("acquired by another worker while a torn batch was mended")
 
-// mend looks for a torn batch of the partition, which this worker has fenced, and removes what does not count.
+// mend looks for a torn batch of the fenced partition, and removes the messages that do not count.
 func (a *acquisition) mend(ctx context.Context) error {
 	p, s := a.p, a.p.stage
 	t, err := a.findTorn(ctx)
@@ -62,9 +62,9 @@ func (a *acquisition) mend(ctx context.Context) error {
 	}
 	a.mine.Since = 0
 	if t == nil {
-		return nil // each commit stores it
+		return nil // every commit stores a begin message
 	}
-	// A worker that has overtaken this one may have replaced states of the batch while it was read: the events of these stay.
+	// A worker that overtook this one meanwhile may have replaced states of the batch, whose events must stay.
 	if _, newest, err := streams.ReadCheckpoint(ctx, s.js, p.cell.name, p.number); err != nil || newest != a.sequence {
 		return cmp.Or(err, errMendedByOther)
 	}
@@ -85,7 +85,7 @@ func (a *acquisition) mend(ctx context.Context) error {
 	if err := broker.RemoveSequences(ctx, s.js, streams.EventsStream(p.cell.name), remove); err != nil {
 		return err
 	}
-	// From now on the batch is not looked for again: the next one takes the place of its begin.
+	// From here on the batch is not found again: the next one replaces its begin message.
 	if err := a.store(ctx); err != nil {
 		return err
 	}
@@ -95,15 +95,16 @@ func (a *acquisition) mend(ctx context.Context) error {
 	return nil
 }
 
-// checkWhole guards against a batch that has its checkpoint and not all of its messages. Nothing states which are
-// missing once the states have gone on, so the partition does not.
+// checkWhole guards against a batch that has its checkpoint but not all of its messages. Once states have changed,
+// nothing shows which messages are missing, so the partition must stop.
 func (a *acquisition) checkWhole(ctx context.Context) error {
 	p, checkpoint := a.p, a.stored
 	header, err := nats.DecodeHeadersMsg(checkpoint.Header)
 	if err != nil || header.Get(broker.BatchIDHeader) == "" {
-		return nil //nolint:nilerr // it has none: it was stored alone
+		return nil //nolint:nilerr // no batch: the checkpoint was stored alone
 	}
-	// The messages of a batch have sequences in a row. The first that is still there shows whether some behind it are missing.
+	// The messages of a batch have consecutive sequences. The first one that still exists shows whether any behind it
+	// are missing.
 	before := checkpoint.Sequence - min(batchPlace(header), checkpoint.Sequence)
 	stream := streams.EventsStream(p.cell.name)
 	first, err := broker.NextStored(ctx, p.stage.js, stream, ">", before+1)
@@ -114,15 +115,15 @@ func (a *acquisition) checkWhole(ctx context.Context) error {
 		return nil
 	}
 	_, newest, err := streams.ReadCheckpoint(ctx, p.stage.js, p.cell.name, p.number)
-	if err == nil && newest == checkpoint.Sequence { // else another owner has replaced messages of the batch meanwhile, and the fence says so
-		return &streams.Fault{Err: fmt.Errorf("%w: the server has left messages of a batch out, before the checkpoint at message %d of stream %s",
+	if err == nil && newest == checkpoint.Sequence { // otherwise another owner has replaced messages of the batch meanwhile, and the fence fails
+		return &streams.Fault{Err: fmt.Errorf("%w: the server left out messages of a batch before the checkpoint at message %d of stream %s",
 			streams.ErrState, checkpoint.Sequence, stream), Cure: streams.CureReplay}
 	}
 	return err
 }
 
-// findTorn returns what a torn batch has stored of the partition between its last checkpoint and the
-// fence; nil when there is none.
+// findTorn returns what a torn batch stored of the partition between its last checkpoint and the fence; nil when
+// there is no torn batch.
 func (a *acquisition) findTorn(ctx context.Context) (*torn, error) {
 	p, since, fence := a.p, a.mine.Since, a.sequence
 	js, stream := p.stage.js, streams.EventsStream(p.cell.name)
@@ -148,7 +149,7 @@ func (a *acquisition) findTorn(ctx context.Context) (*torn, error) {
 		}
 		kind, rest, _ := strings.Cut(m.Subject, ".")
 		if m.Sequence >= fence || m.Header.Get(broker.BatchIDHeader) != id || kind == "checkpoints" || !p.has(m.Subject) {
-			break // of another partition, whose begin may be replaced already, or of another batch
+			break // of another partition, whose begin message may be replaced already, or of another batch
 		}
 		parts := strings.Split(envelopes.StateOf(rest), ".")
 		switch kind {
@@ -158,7 +159,7 @@ func (a *acquisition) findTorn(ctx context.Context) (*torn, error) {
 			t.add(strings.Join(parts[2:4], "."), m.Sequence)
 		case "states":
 			if batchPlace(m.Header)-first != m.Sequence-begin.Sequence {
-				return nil, &streams.Fault{Err: fmt.Errorf("%w: the server has left messages of a batch out, before the state at message %d of stream %s",
+				return nil, &streams.Fault{Err: fmt.Errorf("%w: the server left out messages of a batch before the state at message %d of stream %s",
 					streams.ErrState, m.Sequence, stream), Cure: streams.CureReplay}
 			}
 			t.states[strings.Join(parts[2:4], ".")] = true
@@ -168,7 +169,8 @@ func (a *acquisition) findTorn(ctx context.Context) (*torn, error) {
 	return t, nil
 }
 
-// has reports whether a message of the events stream is of the partition: the subject of an event names its session alone.
+// has reports whether a message of the events stream belongs to the partition. The subject of an event names only its
+// session.
 func (p *partition) has(subject string) bool {
 	if a, err := envelopes.ParseEventSubject(subject); err == nil {
 		a.Partition = p.number

@@ -412,7 +412,7 @@ func TestBatchWithoutSomeOfItsMessagesIsRefused(t *testing.T) {
 		t.Fatalf("the server has not gone on with the batch: the checkpoint is message %d, %v", now, err)
 	}
 	a.limit(-1)
-	const want = "the server has left messages of a batch out, before the checkpoint"
+	const want = "the server left out messages of a batch before the checkpoint"
 	if err := start(t, a.js, worker.Config{Topology: top}).wait(t); !errors.Is(err, streams.ErrState) || !strings.Contains(err.Error(), want) {
 		t.Errorf("the worker ends with %v, want %q", err, want)
 	}

@@ -16,32 +16,32 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// The attributes that the semantic conventions do not have.
+// Attributes that the semantic conventions lack.
 const (
 	attrGeneration = attribute.Key("tributary.generation")
-	attrAttempt    = attribute.Key("tributary.attempt") // the count of the attempt on a partition; absent for the first
+	attrAttempt    = attribute.Key("tributary.attempt") // attempt number on a partition; absent for the first
 )
 
-// The destinations of spans: of low cardinality, as the semantic conventions ask for.
+// Destinations of spans, of low cardinality as the semantic conventions require.
 var (
 	eventsTemplate = semconv.MessagingDestinationTemplate("events.{generation}.{source}.{session}.{type}")
 )
 
-// traces makes the spans of a stage, by the semantic conventions of messaging. Without a tracer it
-// does nothing: then the trace context of a record goes on with its events as it came.
+// traces makes the spans of a stage by the semantic conventions of messaging. Without a tracer it makes none, and
+// events carry the trace context of their record unchanged.
 type traces struct {
 	tracer     trace.Tracer // nil for no spans
 	generation string
 	worker     string
-	replay     bool // beside a live generation: the trace of a record goes on in the live one alone
+	replay     bool // beside a live generation: only the live one continues the trace of a record
 }
 
 func newTraces(cfg Config) traces {
 	return traces{tracer: cfg.Tracer, generation: cfg.Topology.Generation, worker: cfg.Worker, replay: cfg.Pacer != nil}
 }
 
-// link returns the link to the creation of a record. It reports false without a tracer, and for a
-// record without a valid context.
+// link returns the link to the creation of a record. It returns false without a tracer, and for a record without a
+// valid context.
 func (t *traces) link(ctx context.Context, r *received) (trace.Link, bool) {
 	if t.tracer == nil || r.Origin.Traceparent == "" {
 		return trace.Link{}, false
@@ -51,7 +51,7 @@ func (t *traces) link(ctx context.Context, r *received) (trace.Link, bool) {
 		return trace.Link{}, false
 	}
 	attrs := []attribute.KeyValue{
-		events.AttrSequence.Int64(int64(r.Sequence)), //nolint:gosec // a broker does not get to 2^63
+		events.AttrSequence.Int64(int64(r.Sequence)), //nolint:gosec // sequences stay below 2^63
 		semconv.MessagingMessageConversationID(r.Session),
 		semconv.MessagingMessageBodySize(len(r.Data)),
 	}
@@ -67,10 +67,9 @@ func (t *traces) link(ctx context.Context, r *received) (trace.Link, bool) {
 	return trace.Link{SpanContext: created, Attributes: attrs}, true
 }
 
-// traceCommit begins the span of the work on the records of a batch, and that of its publication,
-// whose context goes into every message. end ends both. The span of the work begins in the past:
-// the records to link to are known only now. The work on a single record is in its trace; a replay
-// only links to it.
+// traceCommit begins two spans: the work on the records of a batch, and its publication, whose context goes into
+// every message. end ends both. The first span begins in the past, because only now the records to link to are known.
+// The work on a single record joins its trace; a replay only links to it.
 func (t *traces) traceCommit(ctx context.Context, b *batch, messages []*nats.Msg) (spanned context.Context, end func(error, string)) {
 	if t.tracer == nil {
 		return ctx, func(error, string) {}
@@ -80,7 +79,7 @@ func (t *traces) traceCommit(ctx context.Context, b *batch, messages []*nats.Msg
 	if len(links) == 1 && b.size.records == 1 && !t.replay {
 		parent = links[0].SpanContext
 	}
-	in := b.entries[0].outbox.p.cell // of all entries
+	in := b.entries[0].outbox.p.cell // the same for all entries
 	ctx, process := t.tracer.Start(trace.ContextWithRemoteSpanContext(ctx, parent), "process raw",
 		trace.WithSpanKind(trace.SpanKindConsumer),
 		trace.WithTimestamp(b.started()),
@@ -120,7 +119,7 @@ func noteDeadLetters(span trace.Span, messages []*nats.Msg) {
 	}
 	for _, m := range messages {
 		if reason := m.Header.Get(envelopes.HeaderReason); reason != "" {
-			sequence, _ := strconv.ParseInt(m.Header.Get(envelopes.HeaderSequence), 10, 64) // the stage wrote it
+			sequence, _ := strconv.ParseInt(m.Header.Get(envelopes.HeaderSequence), 10, 64) // written by the stage
 			span.AddEvent("dead letter", trace.WithAttributes(events.AttrReason.String(reason), events.AttrSequence.Int64(sequence)))
 		}
 	}
