@@ -172,7 +172,7 @@ func TestWorkerOfAnotherRevisionIsNotReady(t *testing.T) {
 		t.Fatal(err)
 	}
 	worker := startServed(t, t.TempDir(), server.URL(), "run")
-	worker.awaitProbe("readyz", http.StatusServiceUnavailable, fmt.Sprintf("v1 is of revision 1, this worker of %d: it does nothing: tributary replay start NAME", normalizers.Revision))
+	worker.awaitProbe("readyz", http.StatusServiceUnavailable, fmt.Sprintf("v1 has revision 1, this worker has %d: it does nothing: build one of this revision with tributary replay start NAME", normalizers.Revision))
 	worker.awaitProbe("livez", http.StatusOK)
 }
 

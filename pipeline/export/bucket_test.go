@@ -168,7 +168,7 @@ func TestLostAnswersOfAStoreLoseNothing(t *testing.T) {
 	if diff := gocmp.Diff(rows(t, dir), rows(t, download(t, store))); diff != "" {
 		t.Error(diff)
 	}
-	for _, want := range []string{"does not take a request: trying again", "no answer of " + store.URL, "says SlowDown: refused: run the export again"} {
+	for _, want := range []string{"does not accept a request: trying again", "no answer from " + store.URL, "says SlowDown: refused: run the export again"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("%q is not in the log:\n%s", want, &log)
 		}
@@ -287,7 +287,7 @@ func TestErrorsOfAStoreNameTheCure(t *testing.T) {
 		"wrong key":       {refuse(http.StatusForbidden, "InvalidAccessKeyId"), nil, "STORE says InvalidAccessKeyId: refused: check the credentials"},
 		"other region":    {refuse(http.StatusBadRequest, "AuthorizationHeaderMalformed"), nil, "refused: set AWS_REGION to the region of the bucket"},
 		"busy":            {refuse(http.StatusServiceUnavailable, "SlowDown"), func(b *objects.Bucket) { b.Limit = 1 }, "STORE says SlowDown: refused: run the export again: it goes on where it ended"},
-		"no answer":       {func(http.ResponseWriter, *http.Request, http.Handler) { panic(http.ErrAbortHandler) }, func(b *objects.Bucket) { b.Limit = 1 }, "s3://telemetry/team a/events: no answer of STORE: "},
+		"no answer":       {func(http.ResponseWriter, *http.Request, http.Handler) { panic(http.ErrAbortHandler) }, func(b *objects.Bucket) { b.Limit = 1 }, "s3://telemetry/team a/events: no answer from STORE: "},
 		"no conditions":   {refuse(http.StatusNotImplemented, "NotImplemented"), nil, "STORE says NotImplemented: refused: name a store with conditional writes"},
 		"too large files": {refuse(http.StatusBadRequest, "EntityTooLarge"), nil, "STORE says EntityTooLarge: refused: export with less --span-bytes"},
 	} {

@@ -19,22 +19,22 @@ import (
 	"github.com/minio/minio-go/v7"
 )
 
-// Bucket keeps objects, which are bytes under names, in a bucket of an object store with S3's protocol, or in what of it has a
-// prefix. A name is a path with slashes. Errors say what to do about them, and none has credentials. Safe for concurrent use.
+// Bucket stores objects (bytes under names) in a bucket of a store with the S3 protocol, or below a prefix of one. A
+// name is a path with slashes. Errors name the cure and contain no credentials. Safe for concurrent use.
 type Bucket struct {
-	Client *minio.Client // does not repeat requests
+	Client *minio.Client // must not repeat requests
 	Name   string
-	Prefix string        // of the names of all objects, without a slash at its ends; empty for none
-	Limit  time.Duration // how long a request is repeated while the store is away; 0 is without end
-	Logger *slog.Logger  // of requests that are repeated
+	Prefix string        // of the names of all objects, without a slash at either end; empty for none
+	Limit  time.Duration // how long to repeat a request while the store is away; 0 for ever
+	Logger *slog.Logger  // logs repeated requests
 	Cures  Cures
 }
 
-// Cures is what the errors of a [Bucket] say to do.
+// Cures are the cures that errors of a [Bucket] name.
 type Cures struct {
 	Rights  string // the rights that the credentials need
-	Again   string // about an error that another try may not have
-	Smaller string // about an object that the store does not take because of its size
+	Again   string // for an error that another try may not have
+	Smaller string // for an object that is too large for the store
 }
 
 // The waits between two tries of a request.
@@ -43,7 +43,7 @@ const (
 	maxPause = 10 * time.Second
 )
 
-// String is the address of the objects.
+// String returns the address of the objects.
 func (b *Bucket) String() string { return "s3://" + path.Join(b.Name, b.Prefix) }
 
 // key is the name of an object in the bucket.
@@ -51,13 +51,13 @@ func (b *Bucket) key(name string) string { return path.Join(b.Prefix, name) }
 
 func (b *Bucket) core() minio.Core { return minio.Core{Client: b.Client} }
 
-// Put stores an object instead of what had the name before, with one request: no part of an upload can be left behind.
+// Put stores an object, replacing one of the same name, in one request: no part of an upload can be left behind.
 func (b *Bucket) Put(ctx context.Context, name string, data []byte) error {
 	_, err := b.PutIf(ctx, name, data, minio.PutObjectOptions{})
 	return err
 }
 
-// PutIf is Put on the condition of the options, and returns the ETag of the object; see [Changed].
+// PutIf is Put under the condition in opts, and returns the ETag of the object; see [Changed].
 func (b *Bucket) PutIf(ctx context.Context, name string, data []byte, opts minio.PutObjectOptions) (etag string, err error) {
 	err = b.request(ctx, func() error {
 		info, err := b.core().PutObject(ctx, b.Name, b.key(name), bytes.NewReader(data), int64(len(data)), "", "", opts)
@@ -67,13 +67,13 @@ func (b *Bucket) PutIf(ctx context.Context, name string, data []byte, opts minio
 	return etag, err
 }
 
-// Get returns an object; the error is [fs.ErrNotExist] where there is none.
+// Get returns an object; [fs.ErrNotExist] if there is none.
 func (b *Bucket) Get(ctx context.Context, name string) ([]byte, error) {
 	data, _, err := b.GetTagged(ctx, name)
 	return data, err
 }
 
-// GetTagged is Get, and returns the ETag of the object.
+// GetTagged is Get, and also returns the ETag of the object.
 func (b *Bucket) GetTagged(ctx context.Context, name string) (data []byte, etag string, err error) {
 	err = b.request(ctx, func() error {
 		body, info, _, err := b.core().GetObject(ctx, b.Name, b.key(name), minio.GetObjectOptions{})
@@ -96,7 +96,7 @@ func (b *Bucket) List(ctx context.Context, path string) ([]Object, error) {
 	return b.ListNames(ctx, path+"/")
 }
 
-// ListNames returns the objects whose names begin with some text.
+// ListNames returns the objects whose names begin with begin.
 func (b *Bucket) ListNames(ctx context.Context, begin string) (list []Object, err error) {
 	prefix := begin
 	if b.Prefix != "" {
@@ -115,20 +115,20 @@ func (b *Bucket) ListNames(ctx context.Context, begin string) (list []Object, er
 	return list, err
 }
 
-// Delete removes an object, if it is there.
+// Delete removes an object if it exists.
 func (b *Bucket) Delete(ctx context.Context, name string) error {
 	return b.request(ctx, func() error {
 		return b.Client.RemoveObject(ctx, b.Name, b.key(name), minio.RemoveObjectOptions{})
 	})
 }
 
-// Changed reports whether an error is that the condition of a [Bucket.PutIf] does not hold.
+// Changed reports whether err means that the condition of [Bucket.PutIf] did not hold.
 func Changed(err error) bool {
 	r, ok := errors.AsType[minio.ErrorResponse](err)
 	return ok && (r.StatusCode == http.StatusPreconditionFailed || r.Code == minio.NoSuchKey)
 }
 
-// request makes a request, again while the store is away. The error says what to do.
+// request makes a request, and repeats it while the store is away. Its error names the cure.
 func (b *Bucket) request(ctx context.Context, do func() error) error {
 	began := time.Now()
 	for wait := minPause; ; wait = min(2*wait, maxPause) {
@@ -141,7 +141,7 @@ func (b *Bucket) request(ctx context.Context, do func() error) error {
 		case !away(err) || b.Limit > 0 && time.Since(began)+wait > b.Limit:
 			return b.explain(err)
 		}
-		b.Logger.WarnContext(ctx, "the object store does not take a request: trying again", "in", wait, "error", b.explain(err))
+		b.Logger.WarnContext(ctx, "the object store does not accept a request: trying again", "in", wait, "error", b.explain(err))
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
@@ -152,7 +152,7 @@ func (b *Bucket) request(ctx context.Context, do func() error) error {
 	}
 }
 
-// away reports whether a request may succeed later: there was no answer, or one that the store is busy.
+// away reports whether a request may succeed later: the store did not answer, or is busy.
 func away(err error) bool {
 	if r, ok := errors.AsType[minio.ErrorResponse](err); ok {
 		switch r.StatusCode {
@@ -168,7 +168,7 @@ func away(err error) bool {
 	return (network || errors.Is(err, io.ErrUnexpectedEOF)) && !certificate && !errors.Is(err, http.ErrSchemeMismatch)
 }
 
-// explain adds what to do about an error. The text has no credentials.
+// explain adds the cure to an error. The text has no credentials.
 func (b *Bucket) explain(err error) error {
 	endpoint := b.Client.EndpointURL()
 	r, answered := errors.AsType[minio.ErrorResponse](err)
@@ -177,7 +177,7 @@ func (b *Bucket) explain(err error) error {
 	case Changed(err):
 		return err
 	case unanswered:
-		return fmt.Errorf("%s: no answer of %s: %w: check AWS_ENDPOINT_URL, and %s", b, endpoint, network.Err, b.Cures.Again)
+		return fmt.Errorf("%s: no answer from %s: %w: check AWS_ENDPOINT_URL, and %s", b, endpoint, network.Err, b.Cures.Again)
 	case !answered:
 		return fmt.Errorf("%s: %w", b, err)
 	}

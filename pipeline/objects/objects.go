@@ -3,7 +3,7 @@ package objects
 
 import "time"
 
-// Object is what [Bucket.List] lists of an object.
+// Object is an entry of [Bucket.List].
 type Object struct {
 	Name     string
 	Modified time.Time // by the clock of the store

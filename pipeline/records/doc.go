@@ -1,3 +1,3 @@
-// Package records is a raw record as a message of the broker: the producer's side ([Message], [ClaimMessage]), its
-// inverse ([Read]), and the reasons for which a record that cannot be read becomes a dead letter ([Reason]).
+// Package records converts raw records to messages of the broker ([Message], [ClaimMessage]) and back ([Read]), and
+// lists the reasons for which an unreadable record becomes a dead letter ([Reason]).
 package records

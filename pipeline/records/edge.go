@@ -15,8 +15,8 @@ import (
 	"tributary/envelopes"
 )
 
-// The limits of what a record states about its sender. They are low because a session may remember 64 pending records
-// with their senders in its 128 KiB.
+// Limits of what a record states about its sender. They are low, because the 128 KiB of a session may have to hold
+// the senders of 64 pending records.
 const (
 	maxSender = 255 // bytes of a host and of a user
 	maxLabels = 16
@@ -26,18 +26,18 @@ const (
 // labelName matches the names of labels.
 var labelName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,62}$`)
 
-// The errors of what a record states about its sender. Their texts repeat nothing of it.
+// Errors in what a record states about its sender. Their texts repeat nothing of it.
 var (
 	errSender     = fmt.Errorf("is not 1 to %d bytes of UTF-8 without control characters", maxSender)
 	errLabel      = errors.New("is not NAME=VALUE")
 	errLabelName  = errors.New("has a name that is not a letter, followed by at most 62 letters, digits, '_', '.' and '-'")
-	errLabelValue = errors.New("has a value that is empty, or not UTF-8, or has a comma, a control character or a space at its end")
+	errLabelValue = errors.New("has a value that is empty, is not UTF-8, ends in a space, or has a comma or a control character")
 	errLabelTwice = errors.New("has the name of a label before it")
-	errLabels     = fmt.Errorf("labels are more than %d, or take more than %d bytes", maxLabels, maxLabel)
+	errLabels     = fmt.Errorf("there are more than %d labels, or they take more than %d bytes", maxLabels, maxLabel)
 )
 
-// ParseLabels is the inverse of [FormatLabels]. It accepts any order and spaces around a label, and returns nil for an
-// empty text. The error names a label by its place and repeats nothing of the text.
+// ParseLabels is the inverse of [FormatLabels]. It accepts any order, and spaces around labels, and returns nil for
+// an empty text. Its error names a label by number and repeats nothing of the text.
 func ParseLabels(text string) (map[string]string, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil //nolint:nilnil // no labels
@@ -63,7 +63,7 @@ func ParseLabels(text string) (map[string]string, error) {
 	return labels, nil
 }
 
-// FormatLabels returns labels as a text: NAME=VALUE in the order of their names, separated by commas.
+// FormatLabels returns labels as NAME=VALUE, ordered by name and separated by commas.
 func FormatLabels(labels map[string]string) string {
 	list := make([]string, 0, len(labels))
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
@@ -72,7 +72,7 @@ func FormatLabels(labels map[string]string) string {
 	return strings.Join(list, ",")
 }
 
-// CheckEdge returns an error if a record cannot state that e sent it. A nil e is stated by no header.
+// CheckEdge returns an error if a record cannot state e as its sender. For a nil e there are no headers.
 func CheckEdge(e *envelopes.Edge) error {
 	if e == nil {
 		return nil
@@ -120,8 +120,8 @@ func setEdge(e *envelopes.Edge, set func(name, value string)) {
 	set(envelopes.HeaderLabels, envelopes.EncodeHeaderValue(FormatLabels(e.Labels)))
 }
 
-// ReadEdge returns the sender that the headers of a record state, nil if they state none. The error is permanent, see
-// [Reason], and repeats nothing of the headers.
+// ReadEdge returns the sender stated in the headers of a record; nil for none. Its error is permanent, see [Reason],
+// and repeats nothing of the headers.
 func ReadEdge(header nats.Header) (*envelopes.Edge, error) {
 	var texts [3]string
 	for i, name := range [...]string{envelopes.HeaderHost, envelopes.HeaderUser, envelopes.HeaderLabels} {

@@ -54,8 +54,8 @@ func TestSenderIsReadFromTheHeadersOfAnyProducer(t *testing.T) {
 		"name with a letter of another alphabet": {header: [3]string{"", "", "te%C3%A4m=secret"}, bad: "label 1 has a name"},
 		"name that is long":                      {header: [3]string{"", "", strings.Repeat("n", 64) + "=secret"}, bad: "label 1 has a name"},
 		"name twice":                             {header: [3]string{"", "", "team=secret,team=secret"}, bad: "label 2 has the name of a label before it"},
-		"many labels":                            {header: [3]string{"", "", labelsOf(17)}, bad: "labels are more than 16, or take more than 512 bytes"},
-		"long labels":                            {header: [3]string{"", "", "team=" + strings.Repeat("secret", 100)}, bad: "labels are more than 16, or take more than 512 bytes"},
+		"many labels":                            {header: [3]string{"", "", labelsOf(17)}, bad: "there are more than 16 labels, or they take more than 512 bytes"},
+		"long labels":                            {header: [3]string{"", "", "team=" + strings.Repeat("secret", 100)}, bad: "there are more than 16 labels, or they take more than 512 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -16,13 +16,13 @@ import (
 	"tributary/pipeline/claims"
 )
 
-// MaxSessionBytes is the longest session id. Several headers of an event repeat it, and the
-// broker accepts 64 KiB of headers.
+// MaxSessionBytes is the maximum length of a session id. Several headers of an event repeat it, and the broker
+// accepts 64 KiB of headers.
 const MaxSessionBytes = 1 << 10
 
-// Message returns the message that a producer publishes for a record. The message shares
-// the data of r; its sequence and time are the broker's. The producer adds Nats-Msg-Id. A
-// record that is too large for one message, see [claims.Claimed], travels by [ClaimMessage].
+// Message returns the message that a producer publishes for a record, without a Nats-Msg-Id. The message shares the
+// data of r; the broker sets its sequence and time. A record that is too large for one message, see [claims.Claimed],
+// needs [ClaimMessage].
 func Message(r core.Record) *nats.Msg {
 	m := nats.NewMsg(envelopes.RawSubject(r.Source, r.Session))
 	m.Data = r.Data
@@ -56,10 +56,9 @@ func Message(r core.Record) *nats.Msg {
 	return m
 }
 
-// ClaimMessage is [Message] for a record that travels by claim check: the body is empty,
-// and a header names the object with its bytes, which [claims.Store.Put] must have stored before.
-// The claim check and the header that marks the end of a file, whose body is empty too,
-// exclude each other.
+// ClaimMessage is [Message] for a record that travels by claim check: the body is empty, and a header names the
+// object with its bytes, which [claims.Store.Put] must have stored first. A claim check and the header for the end of
+// a file, whose body is empty too, exclude each other.
 func ClaimMessage(r core.Record) *nats.Msg {
 	claim := claims.Of(r.Data)
 	r.Data = nil
@@ -68,22 +67,19 @@ func ClaimMessage(r core.Record) *nats.Msg {
 	return m
 }
 
-// Hashed reports whether the token of a session is a digest, so that the session id itself
-// travels in a header.
+// Hashed reports whether the subject token of a session is a digest. The session id then travels in a header.
 func Hashed(session string) bool {
 	_, whole, err := envelopes.ParseToken(envelopes.Token(session))
 	return err == nil && !whole
 }
 
-// Read is the inverse of [Message] and [ClaimMessage] for a message as the raw
-// stream holds it, with its sequence and the time at which the broker stored it. The record
-// shares the data of m. When claim is not zero, the data still have to be fetched, see
-// [claims.Store.Get].
+// Read is the inverse of [Message] and [ClaimMessage] for a message of the raw stream, with its sequence and the time
+// at which the broker stored it. The record shares the data of m. If claim is not zero, its data must still be
+// fetched with [claims.Store.Get].
 //
-// Every error is permanent, see [Reason]. The record then holds what is known, and so much
-// that its dead letter has a subject: where nothing of the session is known, the source is
-// [envelopes.UnknownSource] and the session the subject of m. It has a File only together
-// with a position in it.
+// Every error is permanent, see [Reason]. With an error, the record has what is known, and enough for the subject of
+// its dead letter: if its session is unknown, the source is [envelopes.UnknownSource] and the session is the subject
+// of m. The record has a File only if it also has a position.
 func Read(m *nats.Msg, sequence uint64, stored time.Time) (r core.Record, claim claims.Claim, err error) {
 	r = core.Record{
 		Source:   envelopes.UnknownSource,
@@ -110,7 +106,7 @@ func Read(m *nats.Msg, sequence uint64, stored time.Time) (r core.Record, claim 
 	}
 	r.Source, r.Session = address.Source, session
 	if requeued := header.Get(envelopes.HeaderRequeued); requeued != "" {
-		// Read before anything that can fail: a copy of a settled record is a duplicate.
+		// Read before anything that can fail, because a copy of a settled record is a duplicate.
 		if r.Origin.Requeued, err = strconv.ParseUint(requeued, 10, 64); err != nil || r.Origin.Requeued == 0 {
 			r.Origin.Requeued = 0
 			return r, claims.Claim{}, fmt.Errorf("%w: %s is not a sequence", errHeader, envelopes.HeaderRequeued)
@@ -120,18 +116,18 @@ func Read(m *nats.Msg, sequence uint64, stored time.Time) (r core.Record, claim 
 		return r, claims.Claim{}, core.ErrUnknownSource
 	}
 	claim, badClaim := readClaim(m)
-	err = readOrigin(&r, header) // also of a bad claim, whose place in its file is known
+	err = readOrigin(&r, header) // even for a bad claim, so that the record's place in its file is known
 	return r, claim, cmp.Or(badClaim, err)
 }
 
-// readClaim reads the claim check of a record, the zero value when the data are in m.
+// readClaim reads the claim check of a record; zero when m has the data.
 func readClaim(m *nats.Msg) (claims.Claim, error) {
 	values, ok := m.Header[envelopes.HeaderClaim]
 	switch {
 	case !ok:
 		return claims.Claim{}, nil
 	case len(values) != 1:
-		return claims.Claim{}, fmt.Errorf("%w: %s is there more than once", claims.ErrMalformed, envelopes.HeaderClaim)
+		return claims.Claim{}, fmt.Errorf("%w: %s occurs more than once", claims.ErrMalformed, envelopes.HeaderClaim)
 	case len(m.Data) > 0:
 		return claims.Claim{}, fmt.Errorf("%w: %s with a body", claims.ErrMalformed, envelopes.HeaderClaim)
 	case m.Header.Get(envelopes.HeaderEnd) != "":
@@ -140,7 +136,7 @@ func readClaim(m *nats.Msg) (claims.Claim, error) {
 	return claims.Parse(values[0])
 }
 
-// readOrigin reads what the producer states about the origin of r.
+// readOrigin reads the stated origin of r.
 func readOrigin(r *core.Record, header nats.Header) error {
 	o := &r.Origin
 	o.Traceparent, o.Tracestate = envelopes.TraceContext(header.Get(envelopes.HeaderTraceparent), header.Get(envelopes.HeaderTracestate))
@@ -161,7 +157,7 @@ func readOrigin(r *core.Record, header nats.Header) error {
 	} else if file != "" && !o.End {
 		return fmt.Errorf("%w: %s without %s", errHeader, envelopes.HeaderFile, envelopes.HeaderPosition)
 	}
-	o.File = file // now that its position is known
+	o.File = file // set last, when its position is known
 	o.Digest = header.Get(envelopes.HeaderDigest)
 	if t := header.Get(envelopes.HeaderTime); t != "" {
 		if o.Time, err = envelopes.ParseTime(t); err != nil {
@@ -178,7 +174,7 @@ type SessionKey struct {
 	ID     string
 }
 
-// Size returns the bytes of a record, those of its object when it travels by claim check.
+// Size returns the bytes of a record, including its object.
 func Size(m broker.Stored) int64 {
 	header, err := nats.DecodeHeadersMsg(m.Header)
 	if err == nil {

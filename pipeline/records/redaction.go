@@ -16,8 +16,8 @@ var plainHeaders = []string{
 	envelopes.HeaderHost, envelopes.HeaderUser, envelopes.HeaderLabels,
 }
 
-// RedactHeader returns the headers of a raw record with placeholders for the values of the others:
-// digests of what is redacted could be guessed, and other producers may write anything.
+// RedactHeader returns the headers of a raw record with placeholders for all values but those of plainHeaders: a
+// secret could be guessed from its digest, and producers may write anything.
 func RedactHeader(r *redact.Redactor, h nats.Header) nats.Header {
 	if r == nil {
 		return h

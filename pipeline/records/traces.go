@@ -9,8 +9,7 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// ObjectAttributes returns the attributes of a span that stores or fetches the object of a large
-// record.
+// ObjectAttributes returns the attributes of a span that stores or fetches the object of a large record.
 func ObjectAttributes(c claims.Claim) []attribute.KeyValue {
 	return []attribute.KeyValue{
 		broker.TraceSystem, semconv.MessagingDestinationName(streams.ClaimsStream),

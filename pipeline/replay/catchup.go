@@ -12,14 +12,13 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// CatchUp waits until the generation of t has stored the results of every record that the
-// raw stream holds now. It reads nothing but the checkpoints, so any worker anywhere may do
-// the work. It keeps waiting while the broker is unavailable.
+// CatchUp waits until the generation of t has stored the results of every record that is now in the raw stream. It
+// only reads checkpoints, so the workers may run anywhere. It keeps waiting while the broker is unavailable.
 func CatchUp(ctx context.Context, js jetstream.JetStream, t streams.Topology) error {
 	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()
 	var goal []uint64 // raw sequence by partition
-	var behind error  // what was seen last
+	var behind error  // last error seen
 	for {
 		var err error
 		if goal == nil {

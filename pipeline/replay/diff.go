@@ -29,19 +29,18 @@ import (
 type DiffQuery struct {
 	Source  envelopes.Source
 	Session string
-	Ignore  []string // fields of events that are not compared; see [DiffFields]
-	Limit   int      // examples of each kind of difference, and at least one of each field that differs
-	Bytes   int      // that the events of the examples have together, about: those that exceed it are left out; 0 for no limit
+	Ignore  []string // fields of events to ignore, see [DiffFields]
+	Limit   int      // examples of each kind of difference; each field that differs has at least one
+	Bytes   int      // approximate limit of the bytes of all example events: further ones are left out; 0 for no limit
 
-	Read *atomic.Uint64 // counts the events that were read of both generations; nil for nobody
+	Read *atomic.Uint64 // counts the events read of both generations; nil for none
 }
 
-// Diff is the difference between the events of two generations, A and B. The two are compared
-// up to the last record that both have done, and from the first that both have.
+// Diff is the difference between the events of two generations, A and B. They are compared from the first record that
+// both have to the last record that both have done.
 //
-// Read are the same when they have the same source, session and event_id and every field
-// but sequence is equal, byte for byte. sequence is the position in the session: Added,
-// Removed and Reordered stand for its differences.
+// Two events are the same when they have the same source, session and event_id, and every field but sequence is equal
+// byte for byte. sequence is the position in the session; its differences count as Added, Removed and Reordered.
 type Diff struct {
 	A         DiffSide              `json:"a"`
 	B         DiffSide              `json:"b"`
@@ -51,9 +50,9 @@ type Diff struct {
 	Changed   uint64                `json:"changed"`
 	Added     uint64                `json:"added"`     // in B alone
 	Removed   uint64                `json:"removed"`   // in A alone
-	Reordered uint64                `json:"reordered"` // in both, at another place among the events of the session that both have
+	Reordered uint64                `json:"reordered"` // in both, but at different places among the events of the session that both have
 	Fields    map[string]uint64     `json:"fields"`    // changed events by the field that differs
-	Groups    []DiffGroup           `json:"groups"`    // the events by agent and type
+	Groups    []DiffGroup           `json:"groups"`    // counts by agent and type
 	Tokens    map[string]DiffTokens `json:"tokens"`    // by field
 	Examples  []DiffExample         `json:"examples"`
 }
@@ -62,11 +61,11 @@ type Diff struct {
 type DiffSide struct {
 	Generation string `json:"generation"`
 	Events     uint64 `json:"events"`
-	CaughtUp   bool   `json:"caught_up"` // every record of the raw stream was done
+	CaughtUp   bool   `json:"caught_up"` // every record of the raw stream is done
 }
 
-// DiffGroup are the events of an agent and a type. Those of all groups add up to the ones of the [Diff]. An event whose type
-// differs is in the group of its type in A.
+// DiffGroup counts the events of an agent and a type. The groups add up to the counts of the [Diff]. An event whose
+// type differs counts in the group of its type in A.
 type DiffGroup struct {
 	Source    envelopes.Source    `json:"source"`
 	EventType envelopes.EventType `json:"event_type"`
@@ -81,7 +80,7 @@ type DiffGroup struct {
 // Equal reports whether nothing differs.
 func (g *DiffGroup) Equal() bool { return g.Changed+g.Added+g.Removed+g.Reordered == 0 }
 
-// DiffTokens are the sums of a token count over the events of each generation.
+// DiffTokens sums a token count over the events of each generation.
 type DiffTokens struct {
 	A int64 `json:"a"`
 	B int64 `json:"b"`
@@ -102,7 +101,7 @@ type DiffExample struct {
 	Session   string              `json:"session_id"`
 	EventID   string              `json:"event_id"`
 	EventType envelopes.EventType `json:"event_type"`
-	Fields    []DiffField         `json:"fields,omitempty"` // of a changed event
+	Fields    []DiffField         `json:"fields,omitempty"` // set for a changed event
 
 	positions [2]uint64 // in A and B, see [streams.PlaceOf]; 0 for none
 }
@@ -114,7 +113,8 @@ type DiffField struct {
 	B     jsontext.Value `json:"b,omitzero"`
 }
 
-// Around returns what the two values have around their first difference, so many bytes of each at most, for people.
+// Around returns excerpts of both values around their first difference, each of at most shown bytes, for people to
+// read.
 func (f *DiffField) Around(shown int) (a, b string) {
 	const before = 20
 	same := 0
@@ -137,14 +137,14 @@ func (f *DiffField) Around(shown int) (a, b string) {
 	return cut(f.A), cut(f.B)
 }
 
-// FieldsByCount returns names of fields in the order of their counts, the largest first.
+// FieldsByCount returns the names in counts, highest count first.
 func FieldsByCount(counts map[string]uint64) []string {
 	return slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
 	})
 }
 
-// Equal reports whether nothing differs. It is true where nothing was compared, which Events states.
+// Equal reports whether nothing differs. It is also true if nothing was compared, see Events.
 func (d *Diff) Equal() bool { return d.Changed+d.Added+d.Removed+d.Reordered == 0 }
 
 // sequenceField is the field that is never compared, see [Diff].
@@ -161,16 +161,15 @@ func DiffFields() []string {
 	return list
 }
 
-// Memory of a comparison. What exceeds it goes to temporary files.
+// Memory limits of a comparison. The rest goes to temporary files.
 const (
 	diffItemBytes = 64 << 20
 	diffPairBytes = 32 << 20
 )
 
-// Compare compares the events of two generations. Memory does not grow with the
-// streams, but for sixteen bytes for each event of the longest session: it reads both streams
-// once, and groups digests of the events by session and id, in temporary files where they do not
-// fit in memory.
+// Compare compares the events of two generations. It reads both streams once, and groups digests of the events by
+// session and id, in temporary files if they exceed the memory. Memory does not grow with the streams, except for
+// sixteen bytes for each event of the longest session.
 func Compare(ctx context.Context, js jetstream.JetStream, a, b string, q DiffQuery) (*Diff, error) {
 	c := &comparison{
 		js: js, query: q,
@@ -208,19 +207,19 @@ func Compare(ctx context.Context, js jetstream.JetStream, a, b string, q DiffQue
 	return c.diff, c.loadExamples(ctx)
 }
 
-// comparison is one run of [Compare].
+// comparison is the state of one [Compare].
 type comparison struct {
 	js    jetstream.JetStream
 	query DiffQuery
 	seeds [2]maphash.Seed
 	diff  *Diff
 
-	from   []uint64 // the first raw sequence that is compared, by cell
-	limits []uint64 // the last one, by partition
+	from   []uint64 // first raw sequence compared, by cell
+	limits []uint64 // last raw sequence compared, by partition
 
-	mu       sync.Mutex                              // guards the rest while both streams are read
+	mu       sync.Mutex                              // guards the fields below while both streams are read
 	events   spill.Grouper[*[2][]diffItem, diffItem] // items by session and event, on each side
-	fields   []string                                // names, by the number that items have
+	fields   []string                                // field names, by the number used in items
 	sessions spill.Grouper[*[]diffPair, diffPair]    // the events by session
 	tokens   [2][len(tokenFields)]int64
 	first    map[string][][2]uint64 // positions of examples, by kind, and by kind and field
@@ -231,14 +230,14 @@ type diffItem struct {
 	Side     int    `json:"s"`
 	Group    int    `json:"g"` // index in the groups of the diff
 	Position uint64 `json:"p"` // see [streams.PlaceOf]
-	Fields   []byte `json:"f"` // number of the name and digest of the value, for each field
+	Fields   []byte `json:"f"` // for each field the number of its name and a digest of its value
 }
 
-// diffPair has the positions of an event on both sides; zero when one side alone has it.
+// diffPair has the positions of an event on both sides; 0 on a side that lacks the event.
 type diffPair struct {
 	A     uint64 `json:"a,omitzero"`
 	B     uint64 `json:"b,omitzero"`
-	Group int    `json:"g,omitzero"` // that of the event
+	Group int    `json:"g,omitzero"` // group of the event
 }
 
 // The memory of a [diffItem] besides its fields, and of a [diffPair].
@@ -247,7 +246,7 @@ const (
 	pairBytes = 24
 )
 
-// groupItems sets what is done with the items of an event, and with the events of a session.
+// groupItems sets what happens to the items of an event and to the events of a session.
 func (c *comparison) groupItems() {
 	c.events = spill.Grouper[*[2][]diffItem, diffItem]{
 		Limit: diffItemBytes,
@@ -273,10 +272,10 @@ func (c *comparison) groupItems() {
 	}
 }
 
-// names are the generations by side.
+// names returns the names of the generations by side.
 func (c *comparison) names() [2]string { return [2]string{c.diff.A.Generation, c.diff.B.Generation} }
 
-// selectRecords decides which records both generations have.
+// selectRecords determines which records both generations have.
 func (c *comparison) selectRecords(ctx context.Context) error {
 	all, err := streams.ReadGenerations(ctx, c.js)
 	if err != nil {
@@ -307,7 +306,7 @@ func (c *comparison) selectRecords(ctx context.Context) error {
 	return nil
 }
 
-// narrow leaves out the records that a generation does not have.
+// narrow excludes the records that a generation does not have.
 func (c *comparison) narrow(ctx context.Context, g streams.Generation) error {
 	if c.from == nil {
 		c.from = make([]uint64, max(g.Layout.Cells, 1))
@@ -319,7 +318,7 @@ func (c *comparison) narrow(ctx context.Context, g streams.Generation) error {
 		{(*string)(&c.query.Source), (*string)(&g.Part.Source)}, {&c.query.Session, &g.Part.Session},
 	} {
 		if *f.want != "" && *f.have != "" && *f.have != *f.want {
-			return fmt.Errorf("generation %s has the records of %s alone", g.Name, g.Part)
+			return fmt.Errorf("generation %s has only the records of %s", g.Name, g.Part)
 		}
 		*f.have = cmp.Or(*f.have, *f.want)
 	}
@@ -374,7 +373,7 @@ func (c *comparison) read(ctx context.Context, side int) error {
 	return nil
 }
 
-// addItem adds an item to those of its session and event.
+// addItem adds an item to its session and event.
 func (c *comparison) addItem(e *events.Event, item *diffItem) error {
 	key := c.digest(string(e.Source)+"\x00"+e.SessionID) + c.digest(e.EventID)
 	c.mu.Lock()
@@ -382,7 +381,7 @@ func (c *comparison) addItem(e *events.Event, item *diffItem) error {
 	return c.events.Put(key, item)
 }
 
-// digest returns a digest of 128 bits, as text.
+// digest returns a digest of 128 bits as a string.
 func (c *comparison) digest(id string) string {
 	var b []byte
 	for _, seed := range c.seeds {
@@ -407,7 +406,7 @@ func (c *comparison) encode(side int, e *events.Event, data []byte) (diffItem, e
 	return diffItem{side, c.group(e.Source, e.EventType), streams.PlaceOf(e.Cell, e.Position), b}, err
 }
 
-// group returns the index of a group, which it adds if it is new.
+// group returns the index of a group, adding it if it is new.
 func (c *comparison) group(source envelopes.Source, eventType envelopes.EventType) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -419,7 +418,7 @@ func (c *comparison) group(source envelopes.Source, eventType envelopes.EventTyp
 	return i
 }
 
-// eachField calls field with each field of a JSON object. The value is valid during the call.
+// eachField calls field with each field of a JSON object. The value is valid only during the call.
 func eachField(data []byte, field func(name string, value jsontext.Value)) error {
 	d := jsontext.NewDecoder(bytes.NewReader(data))
 	if _, err := d.ReadToken(); err != nil {
@@ -452,8 +451,8 @@ func (c *comparison) fieldNumber(name string) byte {
 	return byte(i)
 }
 
-// compare compares the items of one event. An event that a side has twice is paired with the
-// first ones of the other.
+// compare compares the items of one event. If a side has an event several times, its copies are paired in order with
+// those of the other side.
 func (c *comparison) compare(session string, a, b []diffItem) error {
 	both := min(len(a), len(b))
 	for i := range both {
@@ -489,7 +488,7 @@ func (c *comparison) compare(session string, a, b []diffItem) error {
 		c.example(DiffAdded, 0, item.Position)
 	}
 	if both == 0 {
-		return c.sessions.Put(session, new(diffPair)) // the session counts
+		return c.sessions.Put(session, new(diffPair)) // the session is counted
 	}
 	return nil
 }
@@ -514,12 +513,11 @@ func (c *comparison) changedFields(a, b []byte) []string {
 	return names
 }
 
-// order counts the events of a session that are reordered: as few as have to move to get from the
-// order of A to that of B.
+// order counts the reordered events of a session: the fewest that must move to turn the order of A into that of B.
 func (c *comparison) order(pairs []diffPair) {
 	pairs = slices.DeleteFunc(pairs, func(p diffPair) bool { return p == diffPair{} })
 	slices.SortFunc(pairs, func(p, q diffPair) int { return cmp.Compare(p.A, q.A) })
-	var tails []uint64 // of increasing positions in B: the smallest end of a sequence of each length
+	var tails []uint64 // for each length, the smallest end of an increasing sequence of positions in B
 	for _, p := range pairs {
 		i, _ := slices.BinarySearch(tails, p.B)
 		if i == len(tails) {
@@ -563,7 +561,7 @@ func addTokens(sums *[len(tokenFields)]int64, e *envelopes.AgentEventV1) {
 	}
 }
 
-// countTokens sets the sums of the result.
+// countTokens sums the token counts into the result.
 func (c *comparison) countTokens() {
 	for i, f := range tokenFields {
 		c.diff.Tokens[f.name] = DiffTokens{c.tokens[0][i], c.tokens[1][i]}

@@ -13,8 +13,8 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// example notes an event that differs, with the fields that do. Of those that differ in one way the first in the
-// streams are kept, so that the same comparison shows the same examples.
+// example keeps an event that differs, with the fields that differ. It keeps the first events in the streams for each
+// way to differ, so that repeated comparisons show the same examples.
 func (c *comparison) example(kind string, a, b uint64, fields ...string) {
 	at := [2]uint64{a, b}
 	keep := func(way string, limit int) {
@@ -34,7 +34,7 @@ func (c *comparison) example(kind string, a, b uint64, fields ...string) {
 // comparePositions orders events by their positions in both streams.
 func comparePositions(x, y [2]uint64) int { return slices.Compare(x[:], y[:]) }
 
-// examples returns what is kept of all ways to differ: kind by kind, each event once, in the order of the streams.
+// examples returns the kept events of all ways to differ: kind by kind, each event once, in stream order.
 func (c *comparison) examples() (list []DiffExample) {
 	for _, kind := range []string{DiffChanged, DiffRemoved, DiffAdded, DiffReordered} {
 		var places [][2]uint64
@@ -66,7 +66,7 @@ func (c *comparison) loadExamples(ctx context.Context) error {
 			}
 			e, err := readStoredEvent(ctx, c.js, name, x.positions[side])
 			if errors.Is(err, jetstream.ErrMsgNotFound) {
-				continue // it has expired since
+				continue // it has expired
 			}
 			if err != nil {
 				return err

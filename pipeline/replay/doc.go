@@ -1,6 +1,6 @@
-// Package replay is what an operator does with generations: start one beside the live one ([Start]), compare two
-// ([Compare]), make one live and go back ([Promote], [RollBack]), drop one ([Drop]), and see how far each is
-// ([ReadStatus], [ReadProgress], [ReadExpired]).
+// Package replay has the operations on generations: start one beside the live one ([Start]), compare two ([Compare]),
+// make one live and go back ([Promote], [RollBack]), drop one ([Drop]), and read the progress of each ([ReadStatus],
+// [ReadProgress], [ReadExpired]).
 //
-// A command that is killed between any two requests leaves a mark that it wrote first, and the same command finishes it.
+// Every command first writes a mark, so if it is killed between two requests, running it again finishes it.
 package replay

@@ -14,21 +14,20 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// Records that left a raw stream before a generation had read them are counted, not watched: each
-// checkpoint has the number of records of its partition that are done, and the server gives each
-// record one sequence. Up to a sequence to which every partition has done all that is there, the
-// sequences that no checkpoint counts are those of records that expired, or were removed, before they
-// were done (README.md, Expired records).
+// Records that left a raw stream before a generation read them are not observed, but computed: each checkpoint counts
+// the done records of its partition, and the server gives each record one sequence. Take a sequence up to which every
+// partition has done all existing records. The sequences up to it that no checkpoint counts belong to records that
+// expired, or were removed, before they were done (README.md, Expired records).
 
-// Expired is what a generation has lost in a cell because its records left the raw stream before they were read.
+// Expired is what a generation lost in a cell because records left the raw stream unread.
 type Expired struct {
 	Generation   string `json:"generation"`
 	Stream       string `json:"stream"`
 	Records      uint64 `json:"records"`               // since the generation began
-	Acknowledged uint64 `json:"acknowledged,omitzero"` // of these
-	// Least is set when there may be more: some partitions are far ahead of others.
+	Acknowledged uint64 `json:"acknowledged,omitzero"` // among Records
+	// Least is set when Records is a lower bound, because some partitions are far ahead of others.
 	Least bool `json:"least,omitzero"`
-	// From and To are times between which the broker stored those that are not acknowledged.
+	// The broker stored the records that are not acknowledged between From and To.
 	From time.Time `json:"from,omitzero"`
 	To   time.Time `json:"to,omitzero"`
 }
@@ -36,8 +35,8 @@ type Expired struct {
 // Open returns how many records are not acknowledged.
 func (e Expired) Open() uint64 { return e.Records - min(e.Acknowledged, e.Records) }
 
-// ReadExpired counts what the generations on which workers work have lost because records left the raw stream before
-// they were read. It changes nothing. Generations of the records of one source or session are not counted.
+// ReadExpired counts the records that left the raw stream unread, for all generations with workers. It changes
+// nothing. It does not count generations of one source or session.
 func ReadExpired(ctx context.Context, js jetstream.JetStream) ([]Expired, error) {
 	var list []Expired
 	err := eachExpired(ctx, js, func(g *streams.Generation, r ExpiredRecord) error {
@@ -48,7 +47,7 @@ func ReadExpired(ctx context.Context, js jetstream.JetStream) ([]Expired, error)
 	return list, err
 }
 
-// AcknowledgeExpired acknowledges everything that [ReadExpired] counts, and returns what was not acknowledged before.
+// AcknowledgeExpired acknowledges everything that [ReadExpired] counts, and returns what had not been acknowledged.
 func AcknowledgeExpired(ctx context.Context, js jetstream.JetStream) ([]Expired, error) {
 	kv, err := js.KeyValue(ctx, streams.ControlBucket)
 	if err != nil {
@@ -75,7 +74,7 @@ func AcknowledgeExpired(ctx context.Context, js jetstream.JetStream) ([]Expired,
 	return open, err
 }
 
-// eachExpired passes the generations whose expired records are counted, with what is remembered of each.
+// eachExpired calls do for each generation whose expired records are counted, with its stored counts.
 func eachExpired(ctx context.Context, js jetstream.JetStream, do func(*streams.Generation, ExpiredRecord) error) error {
 	all, err := streams.ReadGenerations(ctx, js)
 	if err != nil {
@@ -97,30 +96,32 @@ func eachExpired(ctx context.Context, js jetstream.JetStream, do func(*streams.G
 	return nil
 }
 
-// audit is what the checkpoints and the raw stream of a cell say together.
+// audit combines the checkpoints and the raw stream of a cell.
 type audit struct {
-	raw     broker.StreamInfo // asked for before the checkpoints
-	end     uint64            // the last sequence of the raw stream, asked for behind them
-	low     uint64            // every partition has done what is there up to this sequence
-	lowTime time.Time         // when the broker stored the first record behind low, or else the last one
-	done    uint64            // records that the checkpoints count, without those that are known to be behind low
-	all     uint64            // records that the checkpoints count
+	raw     broker.StreamInfo // read before the checkpoints
+	end     uint64            // last sequence of the raw stream, read after the checkpoints
+	low     uint64            // every partition has done all existing records up to this sequence
+	lowTime time.Time         // when the broker stored the first record behind low, or the last record if there is none
+	done    uint64            // records counted by the checkpoints, without those known to be behind low
+	all     uint64            // records counted by the checkpoints
 	counted uint64            // sum of [streams.Checkpoint.Counted]
-	origin  uint64            // a record that was done and is not counted has this sequence at most
-	ahead   bool              // done has records behind low
-	last    uint64            // the last record that a partition has done
-	since   time.Time         // what expired unread was stored later than this
+	origin  uint64            // a record that is done but not counted has at most this sequence
+	ahead   bool              // done includes records behind low
+	last    uint64            // last record that a partition has done
+	since   time.Time         // what expired unread was stored later
 }
 
-// lost returns how many sequences up to low are of records that were not done, when so many are not counted at all.
+// lost returns how many sequences up to low belong to records that were not done, given the number of done but
+// uncounted ones.
 func (a *audit) lost(uncounted uint64) uint64 { return a.low - min(a.low, uncounted+a.done) }
 
-// exact reports whether lost is exact: everything is done, nothing arrived meanwhile, and the stream has not gone back.
+// exact reports whether lost is exact: everything is done, nothing arrived meanwhile, and the stream was not rolled
+// back.
 func (a *audit) exact() bool {
 	return a.counted == 0 && a.low == a.raw.State.LastSeq && a.end == a.low && a.last <= a.low
 }
 
-// to returns when the broker stored the last record that can have expired, or a later one.
+// to returns a time at or after which no expired record was stored.
 func (a *audit) to() time.Time {
 	if s := a.raw.State; s.FirstSeq <= s.LastSeq && s.Deleted == 0 {
 		return s.FirstTime
@@ -128,7 +129,7 @@ func (a *audit) to() time.Time {
 	return a.raw.State.LastTime
 }
 
-// auditCell audits a cell of a generation whose raw stream has this state.
+// auditCell audits a cell of a generation; raw is the state of its raw stream.
 func auditCell(ctx context.Context, js jetstream.JetStream, g *streams.Generation, cell int, raw broker.StreamInfo) (*audit, error) {
 	partitions, last := g.Layout.PartitionsOf(cell), raw.State.LastSeq
 	list := make([]partitionAudit, len(partitions))
@@ -170,14 +171,14 @@ func auditCell(ctx context.Context, js jetstream.JetStream, g *streams.Generatio
 	return a, err
 }
 
-// partitionAudit is the part of an audit that one partition has.
+// partitionAudit is the contribution of one partition to an audit.
 type partitionAudit struct {
 	checkpoint streams.Checkpoint
 	upTo       uint64    // everything of the partition up to this sequence is done or gone
-	next       time.Time // when the broker stored the record behind upTo, or one before; zero when there is none
+	next       time.Time // when the broker stored the record behind upTo, or an earlier time; zero when there is none
 }
 
-// auditPartition finds out up to which sequence, which is not behind last, a partition has done all that is there.
+// auditPartition finds the sequence, at most last, up to which a partition has done all existing records.
 func auditPartition(ctx context.Context, js jetstream.JetStream, g *streams.Generation, partition int, last uint64) (partitionAudit, error) {
 	c, _, err := streams.ReadCheckpoint(ctx, js, g.CellName(partition), partition)
 	if err != nil {
@@ -194,14 +195,14 @@ func auditPartition(ctx context.Context, js jetstream.JetStream, g *streams.Gene
 		}
 	}
 	now, _, err := streams.ReadCheckpoint(ctx, js, g.CellName(partition), partition)
-	if now.Raw != c.Raw { // what is gone may have been done in between
+	if now.Raw != c.Raw { // records that are gone may have been done meanwhile
 		a.upTo, a.next = min(c.Raw, last), c.RawTime
 	}
 	return a, err
 }
 
-// recordsUpTo returns how many records of a partition that is behind a sequence were done up to there: those that its
-// checkpoint counts, without those that are still there behind the sequence, unless some of these wait.
+// recordsUpTo returns how many records a partition has done up to a sequence that it has passed: the count of its
+// checkpoint minus the records that still exist behind the sequence. The result is lower if some of those wait.
 func recordsUpTo(ctx context.Context, js jetstream.JetStream, g *streams.Generation, partition int, c streams.Checkpoint, sequence uint64) (uint64, error) {
 	there, err := broker.CountFrom(ctx, js, g.Layout.RawStream(partition), max(sequence, c.Counted)+1, g.Part.Filters(partition)...)
 	if err != nil {
@@ -214,8 +215,8 @@ func recordsUpTo(ctx context.Context, js jetstream.JetStream, g *streams.Generat
 	return now.checkpoint.Records - min(there, now.checkpoint.Records), nil
 }
 
-// since returns when the broker stored the earliest of the last records that the partitions have done which may have
-// lost some; where one of these has done none, when the raw stream was created.
+// since returns the earliest time at which the broker stored the last done record of any partition that may have lost
+// some. If such a partition has done none, it is the creation time of the raw stream.
 func since(list []partitionAudit, raw broker.StreamInfo) time.Time {
 	earliest := raw.State.LastTime
 	for _, p := range list {

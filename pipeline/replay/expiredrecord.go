@@ -14,39 +14,39 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// expiredPrefix is the beginning of the keys of [streams.ControlBucket] that remember which records of a generation expired unread.
+// expiredPrefix begins the keys of [streams.ControlBucket] with the expired records of generations.
 const expiredPrefix = "expired."
 
-// ExpiredRecord is the value of such a key.
+// ExpiredRecord is the value of a key with [expiredPrefix].
 type ExpiredRecord struct {
-	Started time.Time     `json:"started,omitzero"` // of the generation: another one of its name begins anew
+	Started time.Time     `json:"started,omitzero"` // of the generation; another time means another generation of the same name
 	Cells   []expiredCell `json:"cells"`
 
-	sequence uint64 // of the key; 0 when it is not stored
+	sequence uint64 // revision of the key; 0 when it is not stored
 }
 
-// expiredCell is what is remembered of a cell.
+// expiredCell is the stored count of a cell.
 type expiredCell struct {
-	// Low is the low-water mark: every record up to it was done, or is among Records. LowTime is when the
-	// broker stored the first record behind it.
+	// Low is the low-water mark: every record up to it was done or is among Records. LowTime is when the broker
+	// stored the first record behind it.
 	Low     uint64    `json:"low,omitzero"`
 	LowTime time.Time `json:"low_time,omitzero"`
 
-	Records      uint64    `json:"records,omitzero"` // as in [Expired], and so are the others
+	Records      uint64    `json:"records,omitzero"` // this and the others as in [Expired]
 	Acknowledged uint64    `json:"acknowledged,omitzero"`
 	Least        bool      `json:"least,omitzero"`
 	From         time.Time `json:"from,omitzero"`
 	To           time.Time `json:"to,omitzero"`
 
 	// Counted is the sum of [streams.Checkpoint.Counted], above 0 once a worker of a version without it has run.
-	// While it stays the same, Uncounted is the most sequences that can be of records that no checkpoint
-	// counts and that had not expired since it changed, when Records was Before.
+	// While Counted is unchanged, Uncounted is an upper bound of the records that no checkpoint counts and that had
+	// not expired when it last changed; Records was Before then.
 	Counted   uint64 `json:"counted,omitzero"`
 	Uncounted uint64 `json:"uncounted,omitzero"`
 	Before    uint64 `json:"before,omitzero"`
 }
 
-// ReadExpiredRecord reads what is remembered of a generation.
+// ReadExpiredRecord reads the stored record of a generation.
 func ReadExpiredRecord(ctx context.Context, js jetstream.JetStream, g *streams.Generation) (ExpiredRecord, error) {
 	r := ExpiredRecord{Started: g.Started, Cells: make([]expiredCell, max(g.Layout.Cells, 1))}
 	m, err := broker.LeaderGet(ctx, js, "KV_"+streams.ControlBucket, broker.GetRequest{LastBySubject: streams.ControlSubject(expiredPrefix + g.Name)})
@@ -70,7 +70,7 @@ func ReadExpiredRecord(ctx context.Context, js jetstream.JetStream, g *streams.G
 	return r, nil
 }
 
-// Store writes the key, unless another process has changed it since it was read: the error is ErrChanged then.
+// Store writes the key. It returns [streams.ErrChanged] if another process changed the key after it was read.
 func (r ExpiredRecord) Store(ctx context.Context, kv jetstream.KeyValue, g *streams.Generation) error {
 	key := expiredPrefix + g.Name
 	value, err := json.Marshal(r)
@@ -85,8 +85,8 @@ func (r ExpiredRecord) Store(ctx context.Context, kv jetstream.KeyValue, g *stre
 	return nil
 }
 
-// Next returns what is to be remembered now. A cell from whose raw stream nothing was or will be removed, or with a
-// partition that has lost its checkpoint, stays as it is.
+// Next returns the record to store now. A cell stays unchanged if nothing was or will be removed from its raw stream,
+// or if one of its partitions lost its checkpoint.
 func (r ExpiredRecord) Next(ctx context.Context, js jetstream.JetStream, g *streams.Generation) (ExpiredRecord, error) {
 	r.Cells = slices.Clone(r.Cells)
 	for c := range r.Cells {
@@ -109,7 +109,7 @@ func (r ExpiredRecord) Next(ctx context.Context, js jetstream.JetStream, g *stre
 	return r, nil
 }
 
-// after returns what is remembered of the cell after an audit.
+// after returns the cell updated by an audit.
 func (c expiredCell) after(a *audit) expiredCell {
 	uncounted := a.origin
 	if a.counted != c.Counted {
@@ -127,11 +127,11 @@ func (c expiredCell) after(a *audit) expiredCell {
 			}
 		}
 		c.Records, c.To, c.Least = records, a.to(), a.ahead
-	case a.exact(): // a worker had some in memory, and has done them
+	case a.exact(): // a worker had some in memory and has done them
 		c.Records, c.Acknowledged = records, min(records, c.Acknowledged)
 	}
 	c.Least = c.Least && a.ahead
-	if a.counted > 0 { // what waits is among those that are not counted, so the least says most
+	if a.counted > 0 { // the waiting records are among the uncounted ones, so the lowest count is the best
 		c.Uncounted = min(c.Uncounted, a.end-min(a.end, a.all+c.Records-c.Before))
 	}
 	if a.low > c.Low {
@@ -140,7 +140,7 @@ func (c expiredCell) after(a *audit) expiredCell {
 	return c
 }
 
-// acknowledged returns r when everything is acknowledged.
+// acknowledged returns r with everything acknowledged.
 func (r ExpiredRecord) acknowledged() ExpiredRecord {
 	r.Cells = slices.Clone(r.Cells)
 	for i := range r.Cells {
@@ -160,10 +160,10 @@ func (r ExpiredRecord) list(g *streams.Generation) (list []Expired) {
 	return list
 }
 
-// markEvery is how much newer a low-water mark is than the one that is stored before it is stored without anything else.
+// markEvery is how far a low-water mark must advance to be stored for its own sake.
 const markEvery = time.Minute
 
-// Newer reports whether there is something in r that is worth storing in the place of before.
+// Newer reports whether r should be stored in place of before.
 func (r ExpiredRecord) Newer(before ExpiredRecord) bool {
 	for i, c := range r.Cells {
 		b := before.Cells[i]

@@ -9,18 +9,17 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// Progress is how much of a generation is done. It holds for one moment while records
-// arrive.
+// Progress is how much of a generation is done. It is a snapshot while records arrive.
 type Progress struct {
-	Total       uint64 `json:"records_total"` // raw records that belong to the generation, as far as they have not expired
+	Total       uint64 `json:"records_total"` // raw records of the generation that have not expired
 	Done        uint64 `json:"records_done"`
 	CaughtUp    bool   `json:"caught_up"` // every record is done
 	Events      uint64 `json:"events"`
 	DeadLetters uint64 `json:"dead_letters"`
-	Workers     int    `json:"workers"` // that are alive and work on it
+	Workers     int    `json:"workers"` // live workers that work on it
 }
 
-// State returns the state of a generation of this progress.
+// State returns the state of generation g with this progress.
 func (p *Progress) State(g *streams.Generation) streams.State {
 	if p.CaughtUp && g.State == streams.StateReplaying {
 		return streams.StateReady
@@ -28,7 +27,7 @@ func (p *Progress) State(g *streams.Generation) streams.State {
 	return g.State
 }
 
-// ReadProgress reads the progress of a generation of any revision.
+// ReadProgress reads the progress of a generation, of any revision.
 func ReadProgress(ctx context.Context, js jetstream.JetStream, g streams.Generation) (Progress, error) {
 	var p Progress
 	t, err := streams.StoredTopology(ctx, js, g.Name)

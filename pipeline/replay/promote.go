@@ -11,22 +11,20 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// promoteGrace is how long a promotion waits for the records that arrive just then.
+// promoteGrace is how long a promotion waits for records that are just arriving.
 const promoteGrace = 3 * time.Second
 
 var errNotCaughtUp = errors.New("not caught up in time")
 
-// Promote makes a generation the live one, once it has stored the results of every
-// record that the raw stream holds now. One write to the key of the live generation decides.
-// Then the generation that was live is retired: each of its partitions gets a cut, a last
-// checkpoint behind which nothing can be stored.
+// Promote makes a generation the live one, once it has stored the results of every record that is now in the raw
+// stream. One write to the key of the live generation decides. Then the previous live generation is retired: each of
+// its partitions gets a cut, a last checkpoint behind which nothing can be stored.
 //
-// With wait it waits until the generation has caught up. Without, it returns [streams.ErrNotReady]
-// for one that is more than a few seconds behind.
+// With wait it waits until the generation has caught up. Without, it returns [streams.ErrNotReady] for a generation
+// that is more than a few seconds behind.
 //
-// It is idempotent, and may be run again after an interruption, which it finishes: see [streams.Cutover]. It
-// returns [streams.ErrInterrupted] while another change is not finished. It returns the name of the
-// generation that was live before.
+// Promote is idempotent: running it again finishes an interrupted promotion, see [streams.Cutover]. It returns
+// [streams.ErrInterrupted] while another change is unfinished. It returns the name of the previous live generation.
 func Promote(ctx context.Context, js jetstream.JetStream, name string, wait bool) (before string, err error) {
 	all, err := streams.ReadGenerations(ctx, js)
 	if err != nil {
@@ -62,7 +60,7 @@ func Promote(ctx context.Context, js jetstream.JetStream, name string, wait bool
 	case g.State == streams.StateRetired:
 		return "", fmt.Errorf("%w: %s is retired: take it up first with tributary replay start %s", streams.ErrNotReady, name, name)
 	case g.Part != streams.Part{}:
-		return "", fmt.Errorf("%w: %s is made of a part of the raw stream (%s): build one of all records", streams.ErrNotReady, name, g.Part)
+		return "", fmt.Errorf("%w: %s has only a part of the raw stream (%s): build one with all records", streams.ErrNotReady, name, g.Part)
 	}
 	if err := awaitCaughtUp(ctx, js, g, wait); err != nil {
 		return "", err
@@ -97,18 +95,17 @@ func awaitCaughtUp(ctx context.Context, js jetstream.JetStream, g streams.Genera
 	return fmt.Errorf("%w yet: %s has not done %d records: wait for it with --wait; tributary replay status %s shows how far it is", streams.ErrNotReady, g.Name, lag, g.Name)
 }
 
-// RollBack is [RollBackTo] the generation that was live before the last promotion.
+// RollBack is [RollBackTo] for the generation that was live before the last promotion.
 func RollBack(ctx context.Context, js jetstream.JetStream) (from, to string, err error) {
 	return RollBackTo(ctx, js, "")
 }
 
-// RollBackTo makes the generation live again that was live before the last promotion, and
-// retires the one that is live now. Workers go on with it from where it was cut, so it lacks
-// the records since then for a while. It returns the names of both.
+// RollBackTo makes the generation live again that was live before the last promotion, and retires the present one.
+// Workers continue it from its cut, so at first it lacks the records since then. It returns the names of both.
 //
-// It may be run again after an interruption, which it finishes: see [streams.Cutover]. When the last change
-// was a rollback it does nothing, because a command cannot know that the last answer of the broker to the one
-// before was lost; to go back one promotion further, name its generation in to.
+// Running it again finishes an interrupted rollback, see [streams.Cutover]. If the last change was a rollback it does
+// nothing, because it cannot know whether only the answer to that one was lost. To go back one promotion further,
+// name that generation in to.
 func RollBackTo(ctx context.Context, js jetstream.JetStream, to string) (from, name string, err error) {
 	all, err := streams.ReadGenerations(ctx, js)
 	if err != nil {

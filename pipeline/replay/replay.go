@@ -20,17 +20,16 @@ import (
 // Request describes a generation to build beside the live one.
 type Request struct {
 	Name     string
-	Settings streams.Settings // those that are empty are the ones of the live generation
-	Part     streams.Part     // of the raw stream; a generation of a part cannot be promoted
+	Settings streams.Settings // empty ones are taken from the live generation
+	Part     streams.Part     // part of the raw stream to read; a generation of a part cannot be promoted
 	Revision int              // of the normalizers; default [normalizers.Revision]
-	Expired  bool             // go on although records of the part have expired
+	Expired  bool             // start even if records of the part have expired
 }
 
-// Start makes a generation that the workers of its revision build beside the live one,
-// from everything that the raw stream has, or a part of it. It is idempotent, and may be run
-// again after an interruption: it goes on with a replay that exists, and takes up a retired
-// generation again, when its settings and its part are those of r. It refuses anything else
-// with the difference and the cure, and changes nothing then.
+// Start makes a generation that the workers of its revision build beside the live one, from the whole raw stream or a
+// part of it. Start is idempotent: if the settings and the part are those of r, it continues an existing replay, an
+// interrupted start, or a retired generation. Anything else it refuses with the difference and the cure, and changes
+// nothing.
 func Start(ctx context.Context, js jetstream.JetStream, r Request) (streams.Generation, error) {
 	if r.Revision == 0 {
 		r.Revision = normalizers.Revision
@@ -76,7 +75,7 @@ func Start(ctx context.Context, js jetstream.JetStream, r Request) (streams.Gene
 	if err := t.Settings.Conflict(); err != nil {
 		return streams.Generation{}, err
 	}
-	if !begun { // from here on everyone sees it
+	if !begun { // from here on every process sees it
 		starting, err := json.Marshal(streams.GenerationRecord{Revision: r.Revision, State: streams.StateStarting})
 		if err != nil {
 			return streams.Generation{}, fmt.Errorf("encode %s: %w", streams.GenerationPrefix+r.Name, err)
@@ -92,8 +91,8 @@ func Start(ctx context.Context, js jetstream.JetStream, r Request) (streams.Gene
 	if err := streams.ProvisionStreams(ctx, js, t, configs); err != nil {
 		return streams.Generation{}, err
 	}
-	// The time of the first stream, so that a start that was interrupted, and is repeated, goes on
-	// with the checkpoints that it has stored.
+	// The creation time of the first stream: an interrupted start that is repeated continues with its stored
+	// checkpoints.
 	events, err := js.Stream(ctx, configs[0].Name)
 	if err != nil {
 		return streams.Generation{}, fmt.Errorf("stream %s: %w", configs[0].Name, err)
@@ -105,9 +104,9 @@ func Start(ctx context.Context, js jetstream.JetStream, r Request) (streams.Gene
 	return streams.ReadGeneration(ctx, js, r.Name)
 }
 
-// resume goes on with a generation that exists, if it is the one that r describes. Its key says so before the
-// first step, so that a start that is interrupted is found again, and that it is a replay behind the last:
-// no worker works on a part of its partitions.
+// resume continues an existing generation if r describes it. It first marks the key as starting, so that an
+// interrupted start is found again, and as a replay only at the end, so that no worker begins with a part of the
+// partitions.
 func (r *Request) resume(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, g *streams.Generation) (streams.Generation, error) {
 	switch {
 	case g.State == streams.StateLive:
@@ -120,7 +119,7 @@ func (r *Request) resume(ctx context.Context, js jetstream.JetStream, kv jetstre
 	}
 	if !g.Replay || g.Replaces != "" {
 		record := g.Record(streams.StateResuming)
-		record.Replaces = "" // until it is promoted
+		record.Replaces = "" // until the next promotion
 		if err := g.Store(ctx, kv, record); err != nil {
 			return streams.Generation{}, err
 		}
@@ -135,8 +134,7 @@ func (r *Request) resume(ctx context.Context, js jetstream.JetStream, kv jetstre
 	return *g, nil
 }
 
-// differs returns an error with the differences between a generation that exists and r, nil when there are
-// none.
+// differs returns an error with the differences between an existing generation and r; nil for none.
 func (r *Request) differs(g *streams.Generation) error {
 	e := &streams.TopologyError{Name: "generation " + g.Name, Cure: "choose another name, or drop it first: tributary replay drop " + g.Name}
 	if g.Revision != r.Revision {
@@ -152,15 +150,15 @@ func (r *Request) differs(g *streams.Generation) error {
 	return nil
 }
 
-// checkExpired returns the first raw sequences that the raw streams have, none when no record of
-// the part has expired. The error is [streams.ErrExpired] unless r accepts that.
+// checkExpired returns the first sequences of the raw streams; none when no record of the part has expired. Otherwise
+// it returns [streams.ErrExpired], unless r accepts that.
 func (r *Request) checkExpired(ctx context.Context, js jetstream.JetStream) (from streams.Positions, err error) {
 	raws, err := streams.RawStreams(ctx, js)
 	if err != nil {
 		return nil, err
 	}
 	if r.Part.Sequence != 0 && len(raws) > 1 {
-		return nil, fmt.Errorf("%w: a sequence is of one raw stream, and there are %d: take the records of a source or session, or all", streams.ErrTopology, len(raws))
+		return nil, fmt.Errorf("%w: a sequence belongs to one raw stream, but there are %d: select a source, a session, or all records", streams.ErrTopology, len(raws))
 	}
 	for c, name := range raws {
 		s, err := js.Stream(ctx, name)
@@ -180,8 +178,8 @@ func (r *Request) checkExpired(ctx context.Context, js jetstream.JetStream) (fro
 	return from, nil
 }
 
-// RawSequenceAt returns the sequence of the first raw record that was stored at a time or
-// later. A time behind the last record gives the sequence of the record that comes next.
+// RawSequenceAt returns the sequence of the first raw record stored at or after a time. After the last record, it
+// returns the sequence of the next record to come.
 func RawSequenceAt(ctx context.Context, js jetstream.JetStream, at time.Time) (uint64, error) {
 	s, err := js.Stream(ctx, streams.RawStream)
 	if err != nil {
@@ -195,7 +193,7 @@ func RawSequenceAt(ctx context.Context, js jetstream.JetStream, at time.Time) (u
 		return 0, fmt.Errorf("find a record by its time: %w", err)
 	}
 	info := consumer.CachedInfo()
-	defer func() { _ = s.DeleteConsumer(context.WithoutCancel(ctx), info.Name) }() // else it expires by itself
+	defer func() { _ = s.DeleteConsumer(context.WithoutCancel(ctx), info.Name) }() // otherwise it expires by itself
 	if info.NumPending == 0 {
 		return s.CachedInfo().State.LastSeq + 1, nil
 	}
@@ -210,17 +208,14 @@ func RawSequenceAt(ctx context.Context, js jetstream.JetStream, at time.Time) (u
 	return meta.Sequence.Stream, nil
 }
 
-// droppedMargin is more than the messages that may be on their way to a stream while it is
-// removed.
+// droppedMargin exceeds the number of messages that may be on their way to a stream while it is removed.
 const droppedMargin = 1 << 20
 
-// Drop removes the streams of a generation that is not live, with its events, dead
-// letters, states, checkpoints and records of sessions, and then its keys. It is idempotent, and may be run again
-// after an interruption.
+// Drop removes the streams of a generation that is not live (events, dead letters, states, checkpoints, records of
+// sessions) and then its keys. It is idempotent: running it again finishes an interrupted drop.
 //
-// The name may be used again. A stream of the same name begins behind the sequences of the
-// one before: a commit that is still on its way from a stopped worker expects a sequence that
-// the new stream never has.
+// The name may be used again. A new stream of the name begins behind the sequences of the old one, because a late
+// commit of a stopped worker expects a sequence that the new stream must never have.
 func Drop(ctx context.Context, js jetstream.JetStream, name string) error {
 	all, err := streams.ReadGenerations(ctx, js)
 	if err != nil {
@@ -242,12 +237,12 @@ func Drop(ctx context.Context, js jetstream.JetStream, name string) error {
 	case err == nil && g.State == streams.StateLive:
 		return fmt.Errorf("%w: %s: promote another generation first: tributary replay promote NAME", streams.ErrLive, name)
 	case err == nil:
-		if err := g.Store(ctx, kv, g.Record(streams.StateDropping)); err != nil { // no worker works on it from here on
+		if err := g.Store(ctx, kv, g.Record(streams.StateDropping)); err != nil { // from here on no worker works on it
 			return err
 		}
-	case leftOver(ctx, js, name, cells): // by a start of an earlier version that was interrupted
+	case leftOver(ctx, js, name, cells): // left by an interrupted start of an earlier version
 	case all.Dropped[name] > 0:
-		return nil // by a command whose last answer was lost
+		return nil // dropped by a command whose last answer was lost
 	default:
 		return err
 	}
@@ -257,7 +252,7 @@ func Drop(ctx context.Context, js jetstream.JetStream, name string) error {
 	if err := js.DeleteStream(ctx, streams.SummariesStream(name)); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return fmt.Errorf("remove stream %s: %w", streams.SummariesStream(name), err)
 	}
-	for _, key := range []string{expiredPrefix + name, streams.SettingsPrefix + name, streams.GenerationPrefix + name} { // the key of the generation last: until then the drop is found again
+	for _, key := range []string{expiredPrefix + name, streams.SettingsPrefix + name, streams.GenerationPrefix + name} { // the key of the generation comes last: until then the drop is found again
 		if err := kv.Purge(ctx, key); err != nil {
 			return fmt.Errorf("remove %s of bucket %s: %w", key, streams.ControlBucket, err)
 		}
@@ -265,7 +260,7 @@ func Drop(ctx context.Context, js jetstream.JetStream, name string) error {
 	return nil
 }
 
-// leftOver reports whether there are settings or streams of a generation without a key.
+// leftOver reports whether settings or streams of a generation exist without its key.
 func leftOver(ctx context.Context, js jetstream.JetStream, name string, cells []string) bool {
 	if _, err := streams.ReadControl(ctx, js, streams.SettingsPrefix+name); err == nil {
 		return true
@@ -276,8 +271,8 @@ func leftOver(ctx context.Context, js jetstream.JetStream, name string, cells []
 	})
 }
 
-// dropStreams removes the events streams of the cells of a generation. Before that it notes behind which
-// sequence those of the same name begin, which is not below least, that of an interrupted drop.
+// dropStreams removes the events streams of the cells of a generation. It first stores the sequence behind which new
+// streams of the name begin, at least least, the number stored by an interrupted drop.
 func dropStreams(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, name string, cells []string, least uint64) error {
 	var there []string
 	last := uint64(0)
@@ -294,7 +289,7 @@ func dropStreams(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyVa
 	if there == nil {
 		return nil
 	}
-	last = max(last+droppedMargin, least) // a drop that was interrupted has removed some
+	last = max(last+droppedMargin, least) // an interrupted drop has removed some
 	if _, err := kv.PutString(ctx, streams.DroppedPrefix+name, strconv.FormatUint(last, 10)); err != nil {
 		return fmt.Errorf("write %s of bucket %s: %w", streams.DroppedPrefix+name, streams.ControlBucket, err)
 	}

@@ -17,50 +17,49 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// Status is the progress of a generation, as the broker holds it: the checkpoints are the
-// truth, the heartbeats of the workers a hint. All times are those of the broker's clock.
+// Status is the progress of a generation as stored in the broker. The checkpoints are the truth, the heartbeats of
+// workers a hint. All times are by the broker's clock.
 type Status struct {
 	Generation  string            `json:"generation"`
 	Cells       int               `json:"cells,omitzero"` // 0 for one
 	At          time.Time         `json:"at"`
-	Workers     []streams.Worker  `json:"workers"`    // with a heartbeat within the last 10 seconds
-	Partitions  []PartitionStatus `json:"partitions"` // all, in their order
+	Workers     []streams.Worker  `json:"workers"`    // workers with a heartbeat in the last 10 seconds
+	Partitions  []PartitionStatus `json:"partitions"` // all, in order
 	DeadLetters uint64            `json:"dead_letters"`
 }
 
 // PartitionStatus is the progress of one partition.
 type PartitionStatus struct {
 	Partition int        `json:"partition"`
-	Worker    string     `json:"worker,omitzero"`  // name of the worker that works on it; empty when none does
+	Worker    string     `json:"worker,omitzero"`  // worker that works on it; empty for none
 	Owner     string     `json:"claimed,omitzero"` // worker that wrote the last checkpoint
 	Epoch     uint64     `json:"epoch"`            // how often it was acquired
 	Tries     int        `json:"tries,omitzero"`   // attempts on the next record without progress
-	Slow      uint64     `json:"slow,omitzero"`    // raw sequence of a record that took too long, and is tried again
-	Raw       uint64     `json:"raw"`              // the last raw sequence that is done
-	Lag       uint64     `json:"lag"`              // records that are not done
-	Oldest    *time.Time `json:"oldest,omitzero"`  // when the broker stored the first of them
-	Next      uint64     `json:"next,omitzero"`    // raw sequence of the first of them
-	NextSize  int64      `json:"-"`                // its bytes; of a large record those of its object
+	Slow      uint64     `json:"slow,omitzero"`    // raw sequence of a record that took too long and is tried again
+	Raw       uint64     `json:"raw"`              // last raw sequence that is done
+	Lag       uint64     `json:"lag"`              // records not done
+	Oldest    *time.Time `json:"oldest,omitzero"`  // when the broker stored the first of these
+	Next      uint64     `json:"next,omitzero"`    // raw sequence of the first of these
+	NextSize  int64      `json:"-"`                // bytes of that record, including its object
 	CommitAt  time.Time  `json:"commit_at"`        // when the last checkpoint was stored
-	Fault     string     `json:"fault,omitzero"`   // why no worker can go on: records or the checkpoint are lost, or cannot be read
+	Fault     string     `json:"fault,omitzero"`   // why no worker can go on: records or the checkpoint are lost or unreadable
 	Cure      string     `json:"cure,omitzero"`    // what to do about the fault
 
-	GapSessions int                  `json:"gap_sessions,omitzero"` // sessions with gaps in their files: records that are not in the raw stream
-	Gaps        []events.SessionGaps `json:"gaps,omitzero"`         // of the newest of them
+	GapSessions int                  `json:"gap_sessions,omitzero"` // sessions with gaps in their files: some records are not in the raw stream
+	Gaps        []events.SessionGaps `json:"gaps,omitzero"`         // of the newest such sessions
 
-	RewrittenSessions int                      `json:"rewritten_sessions,omitzero"` // sessions with records at places that they had passed
-	Rewritten         []events.SessionRewrites `json:"rewritten,omitzero"`          // of the newest of them
+	RewrittenSessions int                      `json:"rewritten_sessions,omitzero"` // sessions with different records at places that they had passed
+	Rewritten         []events.SessionRewrites `json:"rewritten,omitzero"`          // of the newest such sessions
 
-	Unarchived int `json:"unarchived,omitzero"` // states of sessions that ended long ago for which their archives have no room
+	Unarchived int `json:"unarchived,omitzero"` // states of sessions that ended long ago whose archives are full
 }
 
-// Suspect reports whether the next record may be one that ends workers: so many attempts
-// on it have ended without progress.
+// Suspect reports whether the next record may end workers: more attempts ended without progress than other causes
+// explain.
 func (s PartitionStatus) Suspect() bool { return s.Tries > streams.MaxTogether }
 
-// ReadStatus reads the progress of the generation of t. It reports a partition that cannot
-// go on in its Fault; it returns an error when the broker cannot be read, or does not hold
-// t.
+// ReadStatus reads the progress of the generation of t. A partition that cannot go on has a Fault. ReadStatus returns
+// an error when the broker cannot be read, or does not have t.
 func ReadStatus(ctx context.Context, js jetstream.JetStream, t streams.Topology) (Status, error) {
 	g, err := streams.CheckGeneration(ctx, js, t, normalizers.Revision)
 	if err != nil {
@@ -86,9 +85,9 @@ func ReadStatus(ctx context.Context, js jetstream.JetStream, t streams.Topology)
 	return s, err
 }
 
-// nameWorker finds the worker that works on the partition: one that is alive and lists it. After a
-// takeover several may list it: the owner of the checkpoint counts. An owner that stored the
-// checkpoint after its last heartbeat has acquired the partition since, and lists it with the next.
+// nameWorker sets the worker that works on the partition: a live one that lists it. After a takeover several may list
+// it; then the owner of the checkpoint counts. An owner that stored the checkpoint after its last heartbeat acquired
+// the partition meanwhile, and will list it in the next one.
 func (s *PartitionStatus) nameWorker(workers []streams.Worker, at time.Time) {
 	for _, w := range workers {
 		lists := slices.Contains(w.Partitions, s.Partition)
@@ -99,7 +98,7 @@ func (s *PartitionStatus) nameWorker(workers []streams.Worker, at time.Time) {
 	}
 }
 
-// readPartitions reads the progress of all partitions, of a few at a time.
+// readPartitions reads the progress of all partitions, a few at a time.
 func readPartitions(ctx context.Context, js jetstream.JetStream, g streams.Generation, all []PartitionStatus) error {
 	ends := make([]*streams.SharedEnd, max(g.Layout.Cells, 1))
 	for c := range ends {
@@ -166,10 +165,10 @@ func readPartition(ctx context.Context, js jetstream.JetStream, g streams.Genera
 		return s, err
 	}
 	if s.Oldest == nil {
-		s.Tries = 0 // of no record: workers were killed while they had nothing to do
+		s.Tries = 0 // not about a record: workers were killed while idle
 		return s, nil
 	}
 	s.Lag, err = broker.CountFrom(ctx, js, end.Stream, from, g.Part.Filters(partition)...)
-	s.Lag = max(s.Lag, 1) // the replica that counts may be behind
+	s.Lag = max(s.Lag, 1) // the replica that counted may be behind
 	return s, err
 }

@@ -1,3 +1,3 @@
-// Package runner is a worker process: it follows the live generation with a stage, builds each replay beside it with
-// another ([Runner]), and tells how it is when it is asked ([Ask]).
+// Package runner is the worker process ([Runner]): one stage follows the live generation, and another builds each
+// replay beside it. It reports its state when asked ([Ask]).
 package runner

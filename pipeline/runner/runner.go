@@ -20,17 +20,17 @@ import (
 	"tributary/pipeline/worker"
 )
 
-// replayRetry is the wait before a replay that has failed is tried again.
+// replayRetry is the wait before a failed replay is tried again.
 const replayRetry = 10 * time.Second
 
-// Runner is a worker that runs a [worker.Stage] for each generation that it has to work on:
-//   - the live generation. When another becomes live, the runner drains the stage of the old
-//     one and goes on with the new one.
-//   - beside it, each replay that was started ([replay.Start]), with the settings of the
-//     replay, in the time that the live stage leaves.
+// Runner runs a [worker.Stage] for each generation that a worker has to work on:
+//   - the live generation. When another becomes live, the runner drains the stage of the old one and continues with
+//     the new one.
+//   - beside it, each replay that was started ([replay.Start]), with the settings of the replay, in the time that the
+//     live stage leaves.
 //
-// A runner works only on generations of its own revision: beside a live generation of another
-// one it builds replays alone, and is not ready. With a Generation in its topology it works on that one alone.
+// A runner works only on generations of its own revision. Beside a live generation of another revision it only builds
+// replays, and is not ready. If its topology names a Generation, it works on that one alone.
 //
 // Make one with [New] and run it once.
 type Runner struct {
@@ -43,17 +43,17 @@ type Runner struct {
 	ended    chan struct{} // signaled when a stage has ended
 
 	// These belong to the goroutine of Run.
-	failed map[string]time.Time // when a replay that has failed is tried again
-	live   string               // the live generation whose stage was started last; empty before the first
+	failed map[string]time.Time // when to try a failed replay again
+	live   string               // live generation whose stage was started last; empty before the first
 
-	since time.Time   // when it was made
-	step  broker.Step // of Run
+	since time.Time   // creation time of the Runner
+	step  broker.Step // of [Runner.Run]
 	last  *lastError
 
 	mu      sync.Mutex
 	started bool                     // the generations were read
 	unready time.Time                // since when the worker is not ready; zero while it is
-	foreign *streams.Generation      // the live one when it is of another revision
+	foreign *streams.Generation      // the live generation if it has another revision
 	stages  map[string]*runningStage // by generation
 }
 
@@ -61,13 +61,13 @@ type Runner struct {
 type runningStage struct {
 	*worker.Stage
 	live    bool
-	started time.Time // of the generation, which distinguishes it from one of the same name that was dropped
-	drained bool      // on purpose: how it ends does not matter
+	started time.Time // creation time of the generation, which tells it from a dropped one of the same name
+	drained bool      // on purpose: its error does not matter
 	done    chan struct{}
 	err     error // set before done is closed
 }
 
-// New returns a runner for a server that holds the topology of cfg.
+// New returns a runner for the server of js, which must have the topology of cfg.
 func New(js jetstream.JetStream, cfg worker.Config) *Runner {
 	cfg = cfg.WithDefaults()
 	last := new(lastError)
@@ -86,9 +86,8 @@ func New(js jetstream.JetStream, cfg worker.Config) *Runner {
 	return r
 }
 
-// Run works until [Runner.Drain] is called, ctx ends, or the stage of the live generation
-// cannot go on; it returns what [worker.Stage.Run] returns for that stage. A replay that cannot go on
-// is logged and tried again later.
+// Run works until [Runner.Drain] is called, ctx ends, or the stage of the live generation cannot go on. It returns
+// what [worker.Stage.Run] returns for that stage. A replay that cannot go on is logged and tried again later.
 func (r *Runner) Run(ctx context.Context) error {
 	working, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -124,17 +123,17 @@ func (r *Runner) Run(ctx context.Context) error {
 	}
 }
 
-// Drain makes [Runner.Run] drain its stages and return. It does not wait. Any goroutine may
-// call it, more than once.
+// Drain makes [Runner.Run] drain its stages and return. It does not wait. It may be called by any goroutine,
+// repeatedly.
 func (r *Runner) Drain() { r.draining.Do(func() { close(r.drain) }) }
 
-// Ready is [worker.Stage.Ready] of the stage of the live generation. A runner of another revision than that
-// is not ready: an orchestrator that replaced the workers before it would stop the stream.
+// Ready is [worker.Stage.Ready] for the stage of the live generation. A runner is not ready while the live generation
+// has another revision: otherwise an orchestrator could replace all workers by ones that do not process the stream.
 func (r *Runner) Ready() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.started {
-		return errors.New("the generations are not read yet")
+		return errors.New("the generations have not been read yet")
 	}
 	if r.foreign != nil {
 		return r.notLive()
@@ -147,16 +146,16 @@ func (r *Runner) Ready() error {
 	return nil
 }
 
-// notLive says what a runner does while the live generation is of another revision, and the cure. The caller holds mu.
+// notLive says what a runner does while the live generation has another revision, with the cure. The caller holds mu.
 func (r *Runner) notLive() error {
-	does, cure := "does nothing", "tributary replay start NAME builds one of its revision, and tributary replay promote NAME makes that live"
+	does, cure := "does nothing", "build one of this revision with tributary replay start NAME, then make it live with tributary replay promote NAME"
 	if replays := slices.Sorted(maps.Keys(r.stages)); len(replays) > 0 {
-		does, cure = "builds "+strings.Join(replays, ", ")+" alone", "tributary replay promote NAME makes one live"
+		does, cure = "only builds "+strings.Join(replays, ", "), "make one live with tributary replay promote NAME"
 	}
-	return fmt.Errorf("%w: %s is of revision %d, this worker of %d: it %s: %s", streams.ErrRevision, r.foreign.Name, r.foreign.Revision, r.config.Revision, does, cure)
+	return fmt.Errorf("%w: %s has revision %d, this worker has %d: it %s: %s", streams.ErrRevision, r.foreign.Name, r.foreign.Revision, r.config.Revision, does, cure)
 }
 
-// Alive is [worker.Stage.Alive] of all stages, and of the runner itself.
+// Alive is [worker.Stage.Alive] for all stages, and checks the runner itself.
 func (r *Runner) Alive() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -169,8 +168,8 @@ func (r *Runner) Alive() error {
 	return errors.Join(errs...)
 }
 
-// wait waits until every stage has ended, drained when it should be, and returns why the live
-// one could not go on.
+// wait waits until every stage has ended, and returns why the live one could not go on. With drained, stages end
+// cleanly.
 func (r *Runner) wait(drained bool) error {
 	r.mu.Lock()
 	stages := slices.Collect(maps.Values(r.stages))
@@ -190,13 +189,13 @@ func (r *Runner) wait(drained bool) error {
 	return errors.Join(errs...)
 }
 
-// meant reports whether a stage that has ended should have: the runner follows the live generation, and that is another one.
+// meant reports whether an ended stage was meant to end: the runner follows the live generation, and that is now
+// another one.
 func (r *Runner) meant(s *runningStage) bool {
 	return s.drained || errors.Is(s.err, streams.ErrRetired) && r.config.Topology.Generation == ""
 }
 
-// reap forgets the stages that have ended. It returns why that of the live generation could
-// not go on.
+// reap removes the stages that have ended. It returns why the stage of the live generation could not go on.
 func (r *Runner) reap() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -208,7 +207,7 @@ func (r *Runner) reap() error {
 		switch {
 		case r.meant(s):
 		case s.live && broker.Unavailable(s.err):
-			r.config.Logger.Warn("live generation cannot be read: trying again", slog.String("generation", name), slog.Any("error", s.err))
+			r.config.Logger.Warn("stage of the live generation failed: trying again", slog.String("generation", name), slog.Any("error", s.err))
 		case s.live:
 			return s.err
 		case s.err != nil:
@@ -219,17 +218,17 @@ func (r *Runner) reap() error {
 	return nil
 }
 
-// round starts and drains stages, so that those run that should.
+// round starts and drains stages until the wanted ones run.
 func (r *Runner) round(ctx context.Context) error {
 	wanted, foreign, err := r.wanted(ctx)
 	if err != nil {
-		r.config.Logger.WarnContext(ctx, "generations cannot be read: going on with those that are known", slog.Any("error", err))
+		r.config.Logger.WarnContext(ctx, "generations cannot be read: going on with the known ones", slog.Any("error", err))
 		return nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if foreign != nil && (r.foreign == nil || r.foreign.Name != foreign.Name) {
-		r.config.Logger.WarnContext(ctx, "live generation has another revision: this worker builds replays alone",
+		r.config.Logger.WarnContext(ctx, "live generation has another revision: this worker only builds replays",
 			slog.String("generation", foreign.Name), slog.Int("revision", foreign.Revision), slog.Int("own_revision", r.config.Revision),
 			slog.String("cure", "tributary replay start NAME, unless one is under way"))
 	}
@@ -251,7 +250,7 @@ func (r *Runner) round(ctx context.Context) error {
 	return nil
 }
 
-// beat writes the heartbeat of a worker that has no generation to work on, so that others see it.
+// beat writes the heartbeat of a worker without a generation to work on, so that others see it.
 func (r *Runner) beat(ctx context.Context) {
 	r.mu.Lock()
 	idle := r.foreign != nil && len(r.stages) == 0
@@ -268,11 +267,11 @@ func (r *Runner) beat(ctx context.Context) {
 		return err
 	})
 	if err != nil {
-		r.config.Logger.WarnContext(ctx, "heartbeat of a worker that waits cannot be written", slog.Any("error", err))
+		r.config.Logger.WarnContext(ctx, "heartbeat of this waiting worker cannot be written", slog.Any("error", err))
 	}
 }
 
-// wanted returns the generations to work on by name, and the live one when it is of another revision.
+// wanted returns the generations to work on by name, and the live one if it has another revision.
 func (r *Runner) wanted(ctx context.Context) (wanted map[string]streams.Generation, foreign *streams.Generation, err error) {
 	if named := r.config.Topology.Generation; named != "" {
 		return map[string]streams.Generation{named: {Name: named, State: streams.StateLive}}, nil, nil
@@ -307,7 +306,7 @@ func (r *Runner) start(ctx context.Context, g streams.Generation) (*runningStage
 	cfg := r.config
 	if g.Name != cfg.Topology.Generation {
 		cfg.Topology.Generation = g.Name
-		cfg.Topology.Settings = streams.Settings{} // those of the settings are for the generation that the worker provisioned
+		cfg.Topology.Settings = streams.Settings{} // they apply only to the generation that the worker provisioned
 	}
 	if !g.IsLive() {
 		cfg.Pacer = r.pacer
@@ -323,7 +322,7 @@ func (r *Runner) start(ctx context.Context, g streams.Generation) (*runningStage
 	switch {
 	case !g.IsLive():
 		r.config.Logger.InfoContext(ctx, "builds a generation", slog.String("generation", g.Name))
-	case r.live == "": // as is to be expected of a worker that starts
+	case r.live == "": // expected when a worker starts
 		r.config.Logger.DebugContext(ctx, "works on the live generation", slog.String("generation", g.Name))
 	case r.live != g.Name:
 		r.config.Logger.InfoContext(ctx, "another generation is live: the worker goes on with it", slog.String("from", r.live), slog.String("generation", g.Name))
@@ -342,7 +341,7 @@ func (r *Runner) start(ctx context.Context, g streams.Generation) (*runningStage
 	return s, nil
 }
 
-// liveActive reports whether the stage of the live generation has records, or had some just now.
+// liveActive reports whether the stage of the live generation has records, or had some recently.
 func (r *Runner) liveActive() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

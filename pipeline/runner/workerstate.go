@@ -14,28 +14,28 @@ import (
 	"tributary/pipeline/broker"
 )
 
-// workersSubject is where workers are asked how they are. Their heartbeats need storage, and say
-// nothing when a limit is reached.
+// workersSubject is where workers answer for their state. Heartbeats would not do: they need storage, and stop when a
+// limit is reached.
 const workersSubject = "tributary.workers"
 
-// askTimeout is how long [Ask] waits, unless it hears at once that nobody is there.
+// askTimeout is how long [Ask] waits, unless the server says at once that there is no worker.
 const askTimeout = time.Second
 
-// State is how a worker is, by itself.
+// State is the state of a worker, as the worker sees it.
 type State struct {
 	Name       string `json:"name"`                       // as in [worker.Config]
-	Generation string `json:"generation,omitzero"`        // the live one, or the one that was named; empty when it works on neither
-	NotReady   string `json:"not_ready,omitzero"`         // what keeps it from its work; as [Runner.Ready]
-	Unready    int64  `json:"not_ready_seconds,omitzero"` // for how long
-	Error      string `json:"error,omitzero"`             // the last warning or error of its log that has a reason
-	Seconds    int64  `json:"error_seconds_ago,omitzero"` // since then
+	Generation string `json:"generation,omitzero"`        // live or configured generation; empty when it works on neither
+	NotReady   string `json:"not_ready,omitzero"`         // what keeps it from working, see [Runner.Ready]
+	Unready    int64  `json:"not_ready_seconds,omitzero"` // how long it has not been ready
+	Error      string `json:"error,omitzero"`             // last warning or error in its log that has a cause
+	Seconds    int64  `json:"error_seconds_ago,omitzero"` // age of Error
 }
 
-// Age is how old the last error is.
+// Age returns the age of the last error.
 func (s State) Age() time.Duration { return time.Duration(s.Seconds) * time.Second }
 
-// Ask returns how the workers are that answer, by name. It waits up to a second, or until as many as are known
-// have answered; 0 when none is known.
+// Ask returns the states of the workers that answer, by name. It waits up to a second, or until known workers have
+// answered; known is 0 if the number is unknown.
 func Ask(ctx context.Context, nc *nats.Conn, known int) ([]State, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -51,7 +51,7 @@ func Ask(ctx context.Context, nc *nats.Conn, known int) ([]State, error) {
 	for known == 0 || len(states) < known {
 		m, err := inbox.Next(ctx)
 		if err != nil || len(m.Data) == 0 {
-			break // no more answers, or nobody is there
+			break // no more answers, or no worker
 		}
 		var s State
 		if json.Unmarshal(m.Data, &s) == nil {
@@ -62,7 +62,7 @@ func Ask(ctx context.Context, nc *nats.Conn, known int) ([]State, error) {
 	return states, nil
 }
 
-// answer answers those who ask how the worker is, until stop is called.
+// answer answers requests for the state of the worker until stop is called.
 func (r *Runner) answer() (stop func(), err error) {
 	sub, err := r.js.Conn().Subscribe(workersSubject, func(m *nats.Msg) {
 		s := State{Name: r.config.Worker}
@@ -81,7 +81,7 @@ func (r *Runner) answer() (stop func(), err error) {
 	return func() { _ = sub.Unsubscribe() }, nil
 }
 
-// noteReady notes since when the worker is not ready.
+// noteReady notes since when the worker has not been ready.
 func (r *Runner) noteReady() {
 	ready := r.Ready() == nil
 	r.mu.Lock()
@@ -94,7 +94,7 @@ func (r *Runner) noteReady() {
 	}
 }
 
-// unreadyFor returns for how many seconds the worker is not ready, as it last noted.
+// unreadyFor returns for how many seconds the worker has not been ready.
 func (r *Runner) unreadyFor() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,7 +104,7 @@ func (r *Runner) unreadyFor() int64 {
 	return int64(time.Since(r.unready).Seconds())
 }
 
-// liveName returns the name of the generation of which [Runner.Ready] speaks; empty without one.
+// liveName returns the generation that [Runner.Ready] is about; empty for none.
 func (r *Runner) liveName() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -116,14 +116,14 @@ func (r *Runner) liveName() string {
 	return ""
 }
 
-// lastError is the last warning or error of a log that has a reason.
+// lastError keeps the last warning or error of a log that has a cause.
 type lastError struct {
 	mu   sync.Mutex
 	text string
 	at   time.Time
 }
 
-// get returns it and how old it is; an empty text when there was none.
+// get returns the text and its age; an empty text for none.
 func (l *lastError) get() (text string, seconds int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -139,7 +139,7 @@ func (l *lastError) set(text string, at time.Time) {
 	l.text, l.at = text, at
 }
 
-// handler returns a handler that remembers the last warning or error for l, and passes everything on.
+// handler returns a handler that keeps the last warning or error in l, and passes everything to next.
 func (l *lastError) handler(next slog.Handler) slog.Handler { return rememberingHandler{next, l} }
 
 type rememberingHandler struct {
@@ -147,12 +147,12 @@ type rememberingHandler struct {
 	last *lastError
 }
 
-// Enabled is that of the next handler, but for what is remembered.
+// Enabled is that of the next handler; it is also true for what lastError keeps.
 func (h rememberingHandler) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= slog.LevelWarn || h.Handler.Enabled(ctx, level)
 }
 
-// Handle remembers a message that has a reason: others are about records, which are no trouble of the worker.
+// Handle keeps a message that has a cause. Messages without one are about records, not about the worker.
 func (h rememberingHandler) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelWarn {
 		r.Attrs(func(a slog.Attr) bool {
@@ -169,12 +169,12 @@ func (h rememberingHandler) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// WithAttrs keeps what is remembered.
+// WithAttrs returns a handler that keeps messages in the same place.
 func (h rememberingHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return rememberingHandler{h.Handler.WithAttrs(attrs), h.last}
 }
 
-// WithGroup keeps what is remembered.
+// WithGroup returns a handler that keeps messages in the same place.
 func (h rememberingHandler) WithGroup(name string) slog.Handler {
 	return rememberingHandler{h.Handler.WithGroup(name), h.last}
 }

@@ -29,17 +29,16 @@ const fanOut = 16
 // fileBuffer is the memory of one open file, in bytes.
 const fileBuffer = 64 << 10
 
-// Grouper folds items of type T by their keys into states of type S. The items of a key are
-// added in the order of [Grouper.Put].
+// Grouper folds items of type T by key into states of type S. The items of a key are added in the order of
+// [Grouper.Put].
 //
-// States are in memory while their sizes add up to less than Limit. The items of every key
-// that comes later go to files, divided by the hash of the key; [Grouper.Finish] ends the
-// states that are in memory, then groups each file in the same way. A state that is in memory
-// may go on growing, so one key needs memory for its own state whatever the limit is.
+// States stay in memory while their sizes add up to less than Limit. The items of every later key go to files,
+// divided by the hash of the key; [Grouper.Finish] ends the states in memory, then groups each file in the same way.
+// A state in memory may go on growing, so one key needs memory for its own state whatever the limit.
 //
-// T travels through the files as JSON. A Grouper is for one goroutine.
+// T travels through the files as JSON. A Grouper is not safe for concurrent use.
 type Grouper[S, T any] struct {
-	Dir   string // of the temporary files; empty for that of the system
+	Dir   string // folder of the temporary files; empty for the system's
 	Limit int    // bytes of all states in memory
 
 	New  func(key string) S
@@ -51,7 +50,7 @@ type Grouper[S, T any] struct {
 	dir     string // temporary folder, empty before the first file
 	files   [fanOut]*file
 	seed    maphash.Seed
-	Spilled int64 // items that went to files, each time
+	Spilled int64 // items written to files; an item counts each time
 }
 
 // entry is an item in a file.

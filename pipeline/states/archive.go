@@ -17,37 +17,35 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// An archive is one message that holds the states of sessions that ended long ago, compressed
-// together. Each partition has a fixed number of archives, and the name of a session decides in which of
-// them it is, so the index of the server does not grow with the sessions. archiver.go moves
-// states there; a record that comes late loads the state from there.
+// An archive is one message with the states of sessions that ended long ago, compressed together. Each partition has
+// a fixed number of archives, and the name of a session decides which one has it, so the index of the server does not
+// grow with the sessions. The archiver of pipeline/worker moves states there; a late record loads its state from
+// there.
 //
-// The contract between the two:
-//   - A move is an entry of an atomic batch: the archives, each with a rollup, and the checkpoint of
-//     the partition with its fence. A worker that was overtaken moves nothing.
-//   - Only after the acknowledgement are the states removed from their own subjects, each by its
-//     sequence. In the log of the stream, and so on each replica, a state is removed behind the
-//     archive that has it. A request that arrives late, of a worker that was overtaken, names
-//     sequences that no newer state has: a state up to [streams.Checkpoint.ArchivedTo] that is in an archive
-//     gets no change any more (states.go).
-//   - The state that was stored last counts. After a late record that is the one under its own
-//     subject, and the next move replaces the copy. But a server that was killed can bring back
-//     an older state: what a newer message of the subject had replaced, before that was removed.
-//   - Load reads the states first and then their archives, each time from a
-//     replica that has the newest checkpoint that the owner knows. Every move of this owner, and of
-//     those before it, is stored with that checkpoint or an older one. So where a state is missing
-//     because it was removed, whoever removed it and however late, the archive that is read next
-//     has it. Without archives, and where the archive does not have it either, the session is new.
-//   - Where an archive cannot be read, none of its sessions is new: their records become dead letters.
+// The contract between moving and loading:
+//   - A move is an entry of an atomic batch: the archives, each with a rollup, and the checkpoint of the partition
+//     with its fence. So a worker that was overtaken moves nothing.
+//   - The states are removed from their own subjects only after the acknowledgement, each by its sequence. So in the
+//     log of the stream, and on each replica, a state is removed behind the archive that has it. A late request of a
+//     worker that was overtaken names only sequences of old states: a state up to [streams.Checkpoint.ArchivedTo]
+//     that is in an archive gets no further change (states.go).
+//   - The state that was stored last counts. After a late record that is the one under its own subject, and the next
+//     move replaces the archived copy. But a server that was killed can restore an older state, which a newer message
+//     of the subject, since removed, had replaced.
+//   - Loading reads the states first and then their archives, each from a replica that has the newest checkpoint
+//     known to the owner. Every move of this owner and of earlier ones was stored with that checkpoint or an older
+//     one. So if a state is missing because some worker removed it, however late, the archive that is read next has
+//     it. If the archive lacks it too, the session is new.
+//   - If an archive cannot be read, none of its sessions counts as new: their records become dead letters.
 
 const (
-	// MaxArchive limits the message of an archive, where the server accepts so much.
+	// MaxArchive limits the bytes of the message of an archive; the server may accept less.
 	MaxArchive = 1<<20 - ArchiveRoom
-	// ArchiveRoom is what the server counts of a message beside the archive, with room to spare.
+	// ArchiveRoom exceeds what the server counts for a message beside its data.
 	ArchiveRoom = 64 << 10
-	// MaxArchived limits what an archive holds, before it is compressed.
+	// MaxArchived limits the content of an archive before compression, in bytes.
 	MaxArchived = 16 << 20
-	// archivesTogether is how many archives one request loads, which are 8 MB at most.
+	// archivesTogether is how many archives one request loads, 8 MB at most.
 	archivesTogether = 8
 )
 
@@ -60,13 +58,13 @@ type Archived struct {
 	State    []byte
 }
 
-// archiveVersion is the first byte of the message of an archive. Behind it are, compressed by
-// zstd with its checksum, the sessions in the order of their names: name, sequence and state.
+// archiveVersion is the first byte of the message of an archive. After it come the sessions in the order of their
+// names (name, sequence, state), compressed by zstd with its checksum.
 const archiveVersion = 1
 
 var errArchive = errors.New("archive of session states cannot be read")
 
-// DecodeArchive is the inverse of encode.
+// DecodeArchive decodes the data of a message that [Archive.Encode] made.
 func DecodeArchive(data []byte) (Archive, error) {
 	if len(data) == 0 || data[0] != archiveVersion {
 		return nil, fmt.Errorf("%w: not version %d", errArchive, archiveVersion)
@@ -84,7 +82,7 @@ func DecodeArchive(data []byte) (Archive, error) {
 	part := func() (b []byte) {
 		n, w := binary.Uvarint(rest)
 		if w <= 0 || n > uint64(len(rest)-w) {
-			rest, err = nil, fmt.Errorf("%w: it is cut off", errArchive)
+			rest, err = nil, fmt.Errorf("%w: truncated", errArchive)
 			return nil
 		}
 		b, rest = rest[w:w+int(n)], rest[w+int(n):]
@@ -94,7 +92,7 @@ func DecodeArchive(data []byte) (Archive, error) {
 		name := part()
 		sequence, w := binary.Uvarint(rest)
 		if w <= 0 {
-			return nil, fmt.Errorf("%w: it is cut off", errArchive)
+			return nil, fmt.Errorf("%w: truncated", errArchive)
 		}
 		rest = rest[w:]
 		a[string(name)] = Archived{sequence, part()}
@@ -102,10 +100,11 @@ func DecodeArchive(data []byte) (Archive, error) {
 	return a, err
 }
 
-// outsideVersion is the first byte of the message of an archive that an older version has put outside the broker.
+// outsideVersion is the first byte of the message of an archive that an older version stored outside the broker.
 const outsideVersion = 2
 
-// CheckArchives reports that the archives of cells are outside the broker, where this version does not read them.
+// CheckArchives returns an error if the archives of cells are outside the broker, where this version does not read
+// them.
 func CheckArchives(ctx context.Context, js jetstream.JetStream, cells []string) error {
 	for _, cell := range cells {
 		newest, err := broker.LastStored(ctx, js, streams.EventsStream(cell), envelopes.ArchiveFilter(cell))
@@ -120,7 +119,7 @@ func CheckArchives(ctx context.Context, js jetstream.JetStream, cells []string) 
 	return nil
 }
 
-// Encode returns the message of the archive. e compresses.
+// Encode returns the data of the message of the archive, compressed by e.
 func (a Archive) Encode(e *zstd.Encoder) []byte {
 	var plain []byte
 	for _, name := range slices.Sorted(maps.Keys(a)) {
@@ -131,7 +130,7 @@ func (a Archive) Encode(e *zstd.Encoder) []byte {
 	return e.EncodeAll(plain, []byte{archiveVersion})
 }
 
-// Size is how much the archive holds.
+// Size returns the bytes of the archive before compression.
 func (a Archive) Size() int {
 	n := 0
 	for name, s := range a {
@@ -145,10 +144,10 @@ func ArchiveMessage(subject string, data []byte) *nats.Msg {
 	return &nats.Msg{Subject: subject, Header: nats.Header{jetstream.MsgRollup: {jetstream.MsgRollupSubject}}, Data: data}
 }
 
-// addArchived adds to states those at subjects of which an archive has the newest one. Where an archive is damaged,
-// a state that is not under its own subject cannot be decoded.
+// addArchived adds the states at subjects whose newest version is in an archive. If an archive is damaged, states
+// missing under their own subjects are added as ones that cannot be decoded.
 func (read Reader) addArchived(states map[string]Stored, subjects []string) error {
-	wanted := make(map[string][]string) // states by their archive
+	wanted := make(map[string][]string) // subjects of states by archive
 	for _, state := range subjects {
 		subject, _ := envelopes.ArchiveOf(state)
 		wanted[subject] = append(wanted[subject], state)

@@ -1,3 +1,3 @@
-// Package states is how the state of a session is stored: in full ([Whole]), as a change of that ([Stored]), and, once
-// it is old, together with many others in one message ([Archive]). It encodes and decodes; the worker decides when.
+// Package states encodes and decodes the stored state of a session: the whole state ([Whole]), a change of it
+// ([Stored]), and an old state in one message with many others ([Archive]). The worker decides which one to store.
 package states

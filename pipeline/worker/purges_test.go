@@ -258,7 +258,7 @@ func TestControlBucketThatIsPurgedStopsNoWorkerAndIsRestored(t *testing.T) {
 	if err := empty(t.Context(), js, bucket); err != nil {
 		t.Fatal(err)
 	}
-	log.await(t, "generations cannot be read: going on with those that are known", 3)
+	log.await(t, "generations cannot be read: going on with the known ones", 3)
 	log.await(t, "bucket TRIBUTARY has lost the key current: restore the bucket, or put the key back", 1)
 	before := readEvents(t, js)
 	pipelinetest.Publish(t, js, records[200:400]...)

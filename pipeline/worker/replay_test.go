@@ -376,13 +376,13 @@ func TestWorkerOfAnotherRevisionIsNotReady(t *testing.T) {
 	says := func(text string) func() bool {
 		return func() bool { err := w.Ready(); return err != nil && strings.Contains(err.Error(), text) }
 	}
-	await("it does nothing", says(fmt.Sprintf("v1 is of revision %d, this worker of %d: it does nothing: tributary replay start NAME", normalizers.Revision, normalizers.Revision+1)))
+	await("it does nothing", says(fmt.Sprintf("v1 has revision %d, this worker has %d: it does nothing: build one of this revision with tributary replay start NAME", normalizers.Revision, normalizers.Revision+1)))
 	await("it waits", func() bool {
 		waiting, err := streams.WaitingWorkers(t.Context(), js)
 		return err == nil && len(waiting) == 1 && waiting[0].Name == "new" && waiting[0].Revision == normalizers.Revision+1
 	})
 	startReplay(t, js, replay.Request{Name: "b", Revision: normalizers.Revision + 1})
-	await("it builds", says("it builds b alone: tributary replay promote NAME"))
+	await("it builds", says("it only builds b: make one live with tributary replay promote NAME"))
 	caughtUp(t, js, of(top, "b"))
 	if _, err := replay.Promote(deadline(t), js, "b", true); err != nil {
 		t.Fatal(err)
