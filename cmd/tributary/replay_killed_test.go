@@ -106,7 +106,7 @@ func TestDoctorFindsWhatOlderVersionsLeftHalfDone(t *testing.T) {
 
 	put("generation.b", record(`,"state":"retired","started":"`+started+`"`))
 	uncut(t, js, "checkpoints.b.3")
-	run(exitFailure, "generation b is retired, and its partitions 3 have no cut", "doctor")
+	run(exitFailure, "generation b is retired, but its partitions 3 have no cut", "doctor")
 	run(0, "v1 is live already", "replay", "promote", "v1")
 	run(0, "", "doctor")
 

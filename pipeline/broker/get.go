@@ -21,25 +21,25 @@ import (
 type GetRequest struct {
 	Sequence      uint64   `json:"seq,omitzero"`
 	LastBySubject string   `json:"last_by_subj,omitzero"`
-	NextBySubject string   `json:"next_by_subj,omitzero"` // the first at or behind Sequence
+	NextBySubject string   `json:"next_by_subj,omitzero"` // first message at or after Sequence
 	MultiLast     []string `json:"multi_last,omitempty"`
 	Batch         int      `json:"batch,omitzero"`
 	NoHeaders     bool     `json:"no_hdr,omitzero"`
 	MaxBytes      int      `json:"max_bytes,omitzero"`
 }
 
-// Stored is a message as a stream holds it.
+// Stored is a message stored in a stream.
 type Stored struct {
 	Subject  string    `json:"subject"`
 	Sequence uint64    `json:"seq"`
-	Header   []byte    `json:"hdrs"` // as on the wire; [MessagesOf] leaves them out
+	Header   []byte    `json:"hdrs"` // as on the wire; not set by [MessagesOf]
 	Data     []byte    `json:"data"`
 	Time     time.Time `json:"time"`
 }
 
-// LeaderGet reads one message through the leader of the stream, so the answer is never
-// stale; nats.go uses a direct get wherever the stream allows one, which any replica
-// answers. The error is [jetstream.ErrMsgNotFound] when there is no such message.
+// LeaderGet reads one message from the leader of the stream, so the answer is never stale. (nats.go uses a direct get
+// if the stream allows it, which any replica answers.) It returns [jetstream.ErrMsgNotFound] if there is no such
+// message.
 func LeaderGet(ctx context.Context, js jetstream.JetStream, stream string, req GetRequest) (Stored, error) {
 	body, err := json.Marshal(req)
 	if err != nil {
@@ -61,20 +61,19 @@ func LeaderGet(ctx context.Context, js jetstream.JetStream, stream string, req G
 	return Stored{}, a.Error
 }
 
-// LastStored reads the newest message of a subject, which may have wildcards, through the
-// leader of the stream, so the answer is never stale. The error is
-// [jetstream.ErrMsgNotFound] when there is none.
+// LastStored reads the newest message of a subject, which may have wildcards, from the leader of the stream. It
+// returns [jetstream.ErrMsgNotFound] if there is none.
 func LastStored(ctx context.Context, js jetstream.JetStream, stream, subject string) (*jetstream.RawStreamMsg, error) {
 	return ReadStored(ctx, js, stream, GetRequest{LastBySubject: subject})
 }
 
-// NextStored reads the first message of a subject, which may have wildcards, at or behind a
-// sequence, as [LastStored] does.
+// NextStored reads the first message at or after a sequence of a subject, which may have wildcards, as [LastStored]
+// does.
 func NextStored(ctx context.Context, js jetstream.JetStream, stream, subject string, from uint64) (*jetstream.RawStreamMsg, error) {
 	return ReadStored(ctx, js, stream, GetRequest{Sequence: max(from, 1), NextBySubject: subject})
 }
 
-// ReadStored reads one message through the leader of a stream, as [LeaderGet] does, until the connection is lost.
+// ReadStored is [LeaderGet] with decoded headers. It also ends when the connection is lost.
 func ReadStored(ctx context.Context, js jetstream.JetStream, stream string, req GetRequest) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := UntilDisconnected(ctx, js.Conn()) // nobody answers a request on a lost connection
 	defer cancel()
@@ -91,11 +90,11 @@ func ReadStored(ctx context.Context, js jetstream.JetStream, stream string, req 
 	return out, nil
 }
 
-// StreamInfo is a stream as its leader knows it (nats-server, StreamInfo).
+// StreamInfo is the state of a stream according to its leader (nats-server, StreamInfo).
 type StreamInfo struct {
 	Created time.Time `json:"created"`
 	Config  struct {
-		MaxAge            int64 `json:"max_age"` // nanoseconds; each limit is not above 0 when there is none
+		MaxAge            int64 `json:"max_age"` // nanoseconds; for each limit, 0 or less means none
 		MaxMsgs           int64 `json:"max_msgs"`
 		MaxBytes          int64 `json:"max_bytes"`
 		MaxMsgsPerSubject int64 `json:"max_msgs_per_subject"`
@@ -106,16 +105,16 @@ type StreamInfo struct {
 	} `json:"config"`
 	State struct {
 		FirstSeq  uint64    `json:"first_seq"`
-		FirstTime time.Time `json:"first_ts"` // of a stream with messages
+		FirstTime time.Time `json:"first_ts"` // set if the stream has messages
 		LastSeq   uint64    `json:"last_seq"`
 		LastTime  time.Time `json:"last_ts"`
-		Deleted   uint64    `json:"num_deleted"` // behind the first
+		Deleted   uint64    `json:"num_deleted"` // removed messages behind the first one
 	} `json:"state"`
 	Cluster clusterInfo         `json:"cluster"`
 	Error   *jetstream.APIError `json:"error"`
 }
 
-// LeaderInfo asks the leader of a stream what it knows.
+// LeaderInfo asks the leader of a stream for its state.
 func LeaderInfo(ctx context.Context, js jetstream.JetStream, stream string) (StreamInfo, error) {
 	a, err := askLeader(ctx, js, "STREAM.INFO."+stream, nil, func(a StreamInfo) bool {
 		return a.Error == nil && a.Cluster.leads() || a.Error != nil && !away(a.Error)
@@ -131,44 +130,42 @@ func LeaderInfo(ctx context.Context, js jetstream.JetStream, stream string) (Str
 	return a, nil
 }
 
-// LastSequence asks the leader of a stream for the last sequence of the stream.
+// LastSequence asks the leader of a stream for its last sequence.
 func LastSequence(ctx context.Context, js jetstream.JetStream, stream string) (uint64, error) {
 	info, err := LeaderInfo(ctx, js, stream)
 	return info.State.LastSeq, err
 }
 
-// errLeaderless: no leader answered, only replicas, which may be behind.
+// errLeaderless means that no leader answered, only replicas, which may be behind.
 var errLeaderless = &jetstream.APIError{
 	Code: http.StatusServiceUnavailable, ErrorCode: codeUnavailable, Description: "no leader of the stream answers",
 }
 
-// codeUnavailable is the error code of a server that knows no leader (nats-server,
-// JSClusterNotAvailErr).
+// codeUnavailable is the error code of a server that knows no leader (nats-server, JSClusterNotAvailErr).
 const codeUnavailable = 10008
 
-// away reports whether an answer comes from a server that knows no leader.
+// away reports whether an error comes from a server that knows no leader.
 func away(err *jetstream.APIError) bool { return err != nil && err.ErrorCode == codeUnavailable }
 
-// electionTimeout is the shortest time after which replicas that hear nothing from their
-// leader elect another (nats-server, minElectionTimeoutDefault).
+// electionTimeout is the shortest time after which replicas without news from their leader elect another one
+// (nats-server, minElectionTimeoutDefault).
 const electionTimeout = 4 * time.Second
 
-// clusterInfo is what a server knows about the replicas of a stream (nats-server,
-// ClusterInfo).
+// clusterInfo is what a server knows about the replicas of a stream (nats-server, ClusterInfo).
 type clusterInfo struct {
 	Leader   string `json:"leader"`
 	Replicas []struct {
-		Active int64 `json:"active"` // nanoseconds since it last answered; 0 for never
+		Active int64 `json:"active"` // nanoseconds since the last answer; 0 for never
 	} `json:"replicas"` // without the leader
 }
 
-// leads reports whether the server that answers leads the stream: it believes so, and so
-// many replicas have answered it recently that the rest cannot have elected another.
+// leads reports whether the answering server leads the stream: it believes so, and so many replicas have answered it
+// recently that the others cannot have elected another leader.
 func (c clusterInfo) leads() bool {
 	if len(c.Replicas) == 0 {
-		return true // there are no others
+		return true // it is the only one
 	}
-	heard := 1 // with itself
+	heard := 1 // itself
 	for _, r := range c.Replicas {
 		if r.Active > 0 && time.Duration(r.Active) < electionTimeout {
 			heard++
@@ -180,10 +177,9 @@ func (c clusterInfo) leads() bool {
 // leaderGrace is how much later than a replica the leader may answer.
 const leaderGrace = 500 * time.Millisecond
 
-// askLeader sends a request that the leader of a stream answers. A replica that has lost the
-// leader, because it is cut off or its disk is full, answers too, and often first: that
-// there is no leader, or what it knew last. leads reports whether an answer is acceptable;
-// one that is not is returned when no better one arrives.
+// askLeader sends a request that the leader of a stream answers. A replica that has lost its leader, because it is
+// cut off or its disk is full, answers too, and often first, with an error or with outdated data. leads reports
+// whether an answer is acceptable; askLeader returns an unacceptable one only if no better one arrives.
 func askLeader[A any](ctx context.Context, js jetstream.JetStream, verb string, body []byte, leads func(A) bool) (answer A, err error) {
 	began := time.Now()
 	defer func() { err = NameRequest(err, verb, began) }()
@@ -221,26 +217,26 @@ func askLeader[A any](ctx context.Context, js jetstream.JetStream, verb string, 
 	}
 }
 
-// MessagesOf reads the newest message of each subject, from any replica. Subjects without
-// a message are missing in the result. At most 1,024 subjects may match (the server's
-// limit).
+// MessagesOf reads the newest message of each subject, from any replica. Subjects without a message are missing in
+// the result. The server limits the matching subjects to 1,024.
 func MessagesOf(ctx context.Context, js jetstream.JetStream, stream string, subjects []string) (map[string]Stored, error) {
 	return LastMessagesPaged(ctx, js, stream, subjects, 16<<20)
 }
 
-// staleTries and stalePause bound the wait for a replica that is behind, which a healthy one is for milliseconds.
+// staleTries and stalePause bound the wait for a replica that is behind; a healthy one catches up within
+// milliseconds.
 const (
 	staleTries = 10
 	stalePause = 20 * time.Millisecond
 )
 
-// errStale: the replica that answers stays behind.
+// errStale means that the answering replica stays behind.
 var errStale = errors.New("replica has not got the checkpoint yet")
 
-// MessagesAsOf is [MessagesOf] from a replica that has stored the checkpoint, or a later message of its subject; the
-// result has that message, too. It asks again while the answer comes from a replica that is behind.
+// MessagesAsOf is [MessagesOf] from a replica that has stored the checkpoint, or a later message of its subject,
+// which is in the result, too. It asks again while the answer comes from a replica that is behind.
 func MessagesAsOf(ctx context.Context, js jetstream.JetStream, stream string, checkpoint Place, subjects []string) (map[string]Stored, error) {
-	subjects = append([]string{checkpoint.Subject}, subjects...) // first: a replica answers in this order
+	subjects = append([]string{checkpoint.Subject}, subjects...) // first, because a replica answers in this order
 	for tries := 0; ; tries++ {
 		stored, err := MessagesOf(ctx, js, stream, subjects)
 		switch {
@@ -257,8 +253,8 @@ func MessagesAsOf(ctx context.Context, js jetstream.JetStream, stream string, ch
 	}
 }
 
-// LastMessagesPaged requests about pageBytes at a time, so that no answer makes this
-// connection a slow consumer.
+// LastMessagesPaged is [MessagesOf] in pages of about pageBytes, so that no answer makes this connection a slow
+// consumer.
 func LastMessagesPaged(ctx context.Context, js jetstream.JetStream, stream string, subjects []string, pageBytes int) (map[string]Stored, error) {
 	r, err := openRequests(ctx, js, "DIRECT.GET."+stream)
 	if err != nil {
@@ -281,9 +277,8 @@ func LastMessagesPaged(ctx context.Context, js jetstream.JetStream, stream strin
 	}
 }
 
-// NextMessages reads the first messages of a subject, which may have wildcards, at or behind a
-// sequence, from any replica: some of them, without their headers, in their order. None are left
-// when there are none.
+// NextMessages reads messages at or after a sequence of a subject, which may have wildcards, from any replica: the
+// first ones in order, without their headers. It returns none if there are none.
 func NextMessages(ctx context.Context, js jetstream.JetStream, stream, subject string, from uint64, most, maxBytes int) ([]Stored, error) {
 	r, err := openRequests(ctx, js, "DIRECT.GET."+stream)
 	if err != nil {
@@ -300,8 +295,8 @@ func NextMessages(ctx context.Context, js jetstream.JetStream, stream, subject s
 	return slices.SortedFunc(maps.Values(found), func(a, b Stored) int { return cmp.Compare(a.Sequence, b.Sequence) }), nil
 }
 
-// requests are requests of one kind to the JetStream API, of which several may be on their way, each with one answer
-// or more. All of them together have [RequestTimeout].
+// requests are requests of one kind to the JetStream API. Several may be in flight, each with one answer or more. All
+// together have [RequestTimeout].
 type requests struct {
 	js     jetstream.JetStream
 	verb   string
@@ -311,7 +306,7 @@ type requests struct {
 	inbox  *Inbox
 }
 
-// openRequests begins requests of a kind, which the caller closes.
+// openRequests prepares requests of a kind. The caller closes the result.
 func openRequests(ctx context.Context, js jetstream.JetStream, verb string) (*requests, error) {
 	r := &requests{js: js, verb: verb, began: time.Now()}
 	var err error
@@ -348,8 +343,8 @@ func (r *requests) next() (*nats.Msg, error) {
 	return m, nil
 }
 
-// readPage reads the messages of one answer into found. It returns how many are still to be
-// requested, and the sequence of the last one that arrived.
+// readPage reads the messages of one answer into found. It returns how many are still to be requested, and the
+// sequence of the last one received.
 func (r *requests) readPage(found map[string]Stored) (pending, last uint64, err error) {
 	for {
 		m, err := r.next()
@@ -381,7 +376,7 @@ func (r *requests) readPage(found map[string]Stored) (pending, last uint64, err 
 	}
 }
 
-// requestAll sends requests of one kind, all at once, and returns the first error of their answers.
+// requestAll sends requests of one kind at once, and returns the first error in their answers.
 func requestAll[R any](ctx context.Context, js jetstream.JetStream, verb string, list []R) error {
 	if len(list) == 0 {
 		return nil
@@ -414,7 +409,7 @@ func requestAll[R any](ctx context.Context, js jetstream.JetStream, verb string,
 	return nil
 }
 
-// APISubject returns the subject of a JetStream API request, as js reaches it.
+// APISubject returns the subject of a JetStream API request, with the prefix of js.
 func APISubject(js jetstream.JetStream, verb string) string {
 	switch o := js.Options(); {
 	case o.APIPrefix != "":
@@ -426,8 +421,8 @@ func APISubject(js jetstream.JetStream, verb string) string {
 	}
 }
 
-// CountFrom counts the messages of subjects from a stream sequence on. It creates a consumer,
-// which knows their number, and deletes it.
+// CountFrom counts the messages of subjects from a stream sequence on. It creates a consumer, which reports the
+// number, and deletes it.
 func CountFrom(ctx context.Context, js jetstream.JetStream, stream string, sequence uint64, filters ...string) (uint64, error) {
 	consumer, err := js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
 		FilterSubjects:    filters,

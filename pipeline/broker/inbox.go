@@ -7,15 +7,15 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Inbox receives the answers to requests, any number of them, in their order. [nats.Conn.SubscribeSync] does so too, but
-// allocates a queue of 4 MiB for each subscription.
+// Inbox receives any number of answers to requests, in order. Unlike [nats.Conn.SubscribeSync], it does not allocate
+// a queue of 4 MiB.
 type Inbox struct {
-	Subject string // the answers are to be sent here
+	Subject string // reply subject for the requests
 
 	sub     *nats.Subscription
 	answers chan *nats.Msg
 	closing chan struct{} // closed by Close
-	ended   chan struct{} // closed when the subscription has ended, as with its connection
+	ended   chan struct{} // closed when the subscription has ended, for example with its connection
 	once    sync.Once
 }
 
@@ -39,7 +39,7 @@ func OpenInbox(nc *nats.Conn) (*Inbox, error) {
 	return b, nil
 }
 
-// pass waits until Next takes an answer; the client keeps those behind it.
+// pass waits until Next takes an answer; the client queues further ones.
 func (b *Inbox) pass(m *nats.Msg) {
 	select {
 	case b.answers <- m:
@@ -47,7 +47,8 @@ func (b *Inbox) pass(m *nats.Msg) {
 	}
 }
 
-// Next returns the next answer. It waits until ctx ends or the connection is closed; one that is only lost may come back.
+// Next returns the next answer. It waits until ctx ends or the connection is closed for good; a lost connection may
+// return.
 func (b *Inbox) Next(ctx context.Context) (*nats.Msg, error) {
 	select {
 	case m := <-b.answers:
@@ -59,10 +60,10 @@ func (b *Inbox) Next(ctx context.Context) (*nats.Msg, error) {
 	}
 }
 
-// Close ends the subscription; answers that come later are dropped. It may be called again.
+// Close ends the subscription and drops later answers. It may be called repeatedly.
 func (b *Inbox) Close() {
 	b.once.Do(func() {
 		close(b.closing)
-		_ = b.sub.Unsubscribe() // fails where the connection is closed, and the subscription with it
+		_ = b.sub.Unsubscribe() // fails only on a closed connection, where the subscription has ended
 	})
 }

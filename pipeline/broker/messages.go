@@ -7,9 +7,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// RemoveMessages removes messages of a stream, and those before them under their subjects, with all requests on
-// their way at once. A server that was killed between the message and its rollup has kept the one before it, too. It is no error
-// when a message is gone already.
+// RemoveMessages removes messages of a stream, and earlier ones of the same subjects: a server that was killed
+// between a message and its rollup has kept the previous message. It sends all requests at once. A message that is
+// already gone is no error.
 func RemoveMessages(ctx context.Context, js jetstream.JetStream, stream string, messages []Place) error {
 	requests := make([]purgeRequest, len(messages))
 	for i, m := range messages {
@@ -24,15 +24,14 @@ type purgeRequest struct {
 	Sequence uint64 `json:"seq"`
 }
 
-// BatchBytes is the limit of an atomic batch in bytes: about as many as 900 messages of real logs have.
+// BatchBytes is the limit of an atomic batch in bytes: about the size of 900 messages of real logs.
 const BatchBytes = 6 << 20
 
-// MaxHeaderBytes bounds the headers of every message that a stage stores. The broker has
-// 64 KiB for them; the batch and the delivery add headers of their own.
+// MaxHeaderBytes bounds the headers of every message that a stage stores. The broker allows 64 KiB; the batch and the
+// delivery add headers of their own.
 const MaxHeaderBytes = 60 << 10
 
-// BatchHeaderBytes is room for the headers of a batch and of the transport hop, and for the
-// first line.
+// BatchHeaderBytes is room for the headers of a batch, of the trace hop, and for the first line.
 const BatchHeaderBytes = 1 << 10
 
 // HeaderSize returns the length of h on the wire, without the first line.
@@ -49,13 +48,13 @@ func HeaderSize(h nats.Header) int {
 // MessageSize returns the bytes of the headers and the body of a message.
 func MessageSize(m *nats.Msg) int { return HeaderSize(m.Header) + len(m.Data) }
 
-// Place is where a message is in a stream.
+// Place is the position of a message in a stream.
 type Place struct {
 	Subject  string
 	Sequence uint64
 }
 
-// RemoveSequences removes messages of a stream.
+// RemoveSequences removes messages of a stream by sequence.
 func RemoveSequences(ctx context.Context, js jetstream.JetStream, stream string, sequences []uint64) error {
 	requests := make([]deleteRequest, len(sequences))
 	for i, sequence := range sequences {

@@ -13,13 +13,13 @@ import (
 	"github.com/nats-io/nuid"
 )
 
-// MaxBatch is the largest number of messages that the broker accepts in one atomic batch.
+// MaxBatch is the maximum number of messages in one atomic batch.
 const MaxBatch = 1000
 
 // RequestTimeout bounds the wait for one answer of the broker.
 const RequestTimeout = 5 * time.Second
 
-// slowUplink is the slowest connection that a batch must get through, in bytes per second.
+// slowUplink is the slowest connection that must get a batch through, in bytes per second.
 const slowUplink = 100 << 10
 
 // Headers of an atomic batch (ADR-50).
@@ -29,7 +29,7 @@ const (
 	BatchCommitHeader   = "Nats-Batch-Commit"
 )
 
-// ErrUnconfirmed means that the answer to a batch does not acknowledge all of its messages.
+// ErrUnconfirmed means that the answer to a batch did not acknowledge all of its messages.
 var ErrUnconfirmed = errors.New("batch not confirmed")
 
 // PublishBatch stores msgs in their order in one atomic batch: all of them or none. All
@@ -41,8 +41,8 @@ var ErrUnconfirmed = errors.New("batch not confirmed")
 // they are not. After any other error the outcome is unknown: they may be stored, now or a
 // little later, so a caller that sends them again needs a way to detect duplicates.
 //
-// The wait for the answer is bounded by the time that the messages take on a slow
-// connection, and ends early when the connection is lost.
+// The wait for the answer is bounded by the time that the messages take on a slow connection, and ends early when the
+// connection is lost.
 func PublishBatch(ctx context.Context, nc *nats.Conn, msgs []*nats.Msg) (uint64, error) {
 	size := 0
 	for _, m := range msgs {
@@ -54,7 +54,7 @@ func PublishBatch(ctx context.Context, nc *nats.Conn, msgs []*nats.Msg) (uint64,
 // PublishSized is [PublishBatch] for messages of a known size, in bytes.
 func PublishSized(ctx context.Context, nc *nats.Conn, msgs []*nats.Msg, size int) (uint64, error) {
 	if len(msgs) == 0 || len(msgs) > MaxBatch {
-		return 0, fmt.Errorf("publish batch: it has %d messages, and may have 1 to %d", len(msgs), MaxBatch)
+		return 0, fmt.Errorf("publish batch of %d messages: it may have 1 to %d", len(msgs), MaxBatch)
 	}
 	ctx, stop := context.WithTimeout(ctx, RequestTimeout+time.Duration(size)*time.Second/slowUplink)
 	defer stop()
@@ -104,17 +104,17 @@ func PublishSized(ctx context.Context, nc *nats.Conn, msgs []*nats.Msg, size int
 	return ack.Sequence, nil
 }
 
-// cureOf returns what to do about an error that stays, with which the server refuses batches.
+// cureOf returns the cure for a persistent error with which the server refuses batches; empty for none.
 func cureOf(err *jetstream.APIError) string {
 	const incomplete = 10176 // JSAtomicPublishIncompleteBatchErr of nats-server
 	if err.ErrorCode != incomplete {
 		return ""
 	}
-	return " (it has no place for another batch: it keeps the places of those that a limit or a full disk has torn. If this repeats, restart nats-server)"
+	return " (the server has no slot for another batch: batches torn by a limit or a full disk occupy theirs. If this repeats, restart nats-server)"
 }
 
-// UntilDisconnected returns a context for requests to the broker: it ends with ctx, or when the connection is lost, on which
-// nobody answers any more.
+// UntilDisconnected returns a context for requests to the broker. It ends with ctx, or when the connection is lost,
+// because then no answer can come.
 func UntilDisconnected(ctx context.Context, nc *nats.Conn) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	lost := nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
@@ -131,7 +131,7 @@ func UntilDisconnected(ctx context.Context, nc *nats.Conn) (context.Context, con
 	}
 }
 
-// CauseOf returns err, but ErrDisconnected for the end of a context of [UntilDisconnected] with the connection.
+// CauseOf returns err, or ErrDisconnected if err is the end of a context of [UntilDisconnected] by a lost connection.
 func CauseOf(ctx context.Context, err error) error {
 	if lost := context.Cause(ctx); errors.Is(err, context.Canceled) && errors.Is(lost, ErrDisconnected) {
 		return lost
@@ -139,8 +139,7 @@ func CauseOf(ctx context.Context, err error) error {
 	return err
 }
 
-// Fenced reports whether the server refused a message because the subject already has a
-// newer one than the message expects.
+// Fenced reports whether the server refused a message because its subject has a newer message than the expected one.
 func Fenced(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) &&

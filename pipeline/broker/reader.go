@@ -13,30 +13,29 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Message is a message of a stream, with its place there.
+// Message is a message of a stream and its position.
 type Message struct {
 	*nats.Msg
 	Sequence uint64
 	Stored   time.Time
-	Pending  uint64 // messages behind it that match the reader's filters
+	Pending  uint64 // later messages that match the reader's filters
 }
 
 // How a stream is read.
 const (
-	ReadAhead     = 256 // messages of one request
+	ReadAhead     = 256 // messages per request
 	readExpires   = 30 * time.Second
 	readHeartbeat = 5 * time.Second
 	readSilence   = 2*readHeartbeat + readHeartbeat/2 // a server that sends nothing for so long is gone
 )
 
-// Reader reads messages of a stream in their order, with an ordered consumer of its own.
-// It acknowledges nothing, and the server keeps no progress. A message out of sequence is
-// an error: the partition then begins again behind its last checkpoint.
+// Reader reads messages of a stream in order, with an ordered consumer of its own. It acknowledges nothing, and the
+// server keeps no progress. A message out of sequence is an error; the caller then begins again behind its last
+// checkpoint.
 //
-// It does not use the pull requests of nats.go, which take any stored message with an empty
-// body and a header Status for a status of the server, so that a producer could stop a
-// partition. Here a status is a message without a reply subject, which only the server can
-// send.
+// Reader does not use the pull requests of nats.go, which take any stored message with an empty body and a Status
+// header for a status of the server: a producer could stop a partition. Here a status is a message without a reply
+// subject, which only the server can send.
 type Reader struct {
 	js       jetstream.JetStream
 	nc       *nats.Conn
@@ -45,21 +44,21 @@ type Reader struct {
 	sub      *nats.Subscription
 	messages chan *nats.Msg
 	inbox    string
-	Ahead    int    // messages of one request; at most two requests are open
-	ask      string // subject of requests
-	maxBytes int    // of one request
+	Ahead    int    // messages per request; at most two requests are open
+	ask      string // subject for requests
+	maxBytes int    // per request
 
-	Pending     uint64 // messages that matched when the reading began
-	outstanding int    // messages requested that have not arrived
+	Pending     uint64 // matching messages when the reading began
+	outstanding int    // requested messages that have not arrived
 	last        uint64 // consumer sequence of the last message
 	From        uint64 // stream sequence behind the last message
 	checked     time.Time
-	late        uint64 // the first unread message that the leader had at the last check; 0 for none
-	End         uint64 // no message behind it is wanted; 0 for no end
+	late        uint64 // first unread message that the leader had at the last check; 0 for none
+	End         uint64 // last sequence wanted; 0 for no end
 	Close       func()
 }
 
-// OpenReader begins to read a stream at the start that cfg names.
+// OpenReader begins to read a stream at the start given in cfg.
 func OpenReader(ctx context.Context, js jetstream.JetStream, stream string, cfg jetstream.ConsumerConfig) (*Reader, error) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
@@ -79,7 +78,7 @@ func OpenReader(ctx context.Context, js jetstream.JetStream, stream string, cfg 
 		nc:       nc,
 		stream:   stream,
 		filters:  cfg.FilterSubjects,
-		From:     max(cfg.OptStartSeq, consumer.CachedInfo().Delivered.Stream+1), // a start by time is known to the server alone
+		From:     max(cfg.OptStartSeq, consumer.CachedInfo().Delivered.Stream+1), // only the server knows where a start by time begins
 		messages: make(chan *nats.Msg, 4*ReadAhead),
 		inbox:    nc.NewInbox(),
 		Ahead:    ReadAhead,
@@ -99,7 +98,7 @@ func OpenReader(ctx context.Context, js jetstream.JetStream, stream string, cfg 
 	r.Close = func() {
 		_ = r.sub.Unsubscribe()
 		if nc.IsConnected() {
-			// When this fails, the server drops the consumer by itself a minute later.
+			// If this fails, the server drops the consumer by itself a minute later.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 			defer cancel()
 			_ = js.DeleteConsumer(ctx, stream, name)
@@ -108,17 +107,17 @@ func OpenReader(ctx context.Context, js jetstream.JetStream, stream string, cfg 
 	return r, nil
 }
 
-// Errors that end a [Reader]. Reading again, from the message behind the last one, may help but for ErrEnd.
+// Errors that end a [Reader]. Except for ErrEnd, reading again from behind the last message may help.
 var (
 	ErrSilent = errors.New("no answer from the server")
 	ErrGap    = errors.New("messages out of sequence")
-	ErrLate   = errors.New("the server holds messages that it does not send")
+	ErrLate   = errors.New("the server has messages that it does not send")
 	errStatus = errors.New("status")
 	ErrEnd    = errors.New("there are no more messages")
 )
 
-// Next waits for messages and returns those that have arrived, up to r.ahead. When stop is
-// closed it returns none, and no error.
+// Next waits for messages and returns those that have arrived, at most r.Ahead. When stop is closed it returns
+// neither messages nor an error.
 func (r *Reader) Next(ctx context.Context, stop <-chan struct{}) ([]Message, error) {
 	silence := time.NewTimer(readSilence)
 	defer silence.Stop()
@@ -153,13 +152,12 @@ func (r *Reader) Next(ctx context.Context, stop <-chan struct{}) ([]Message, err
 		arrived = append(arrived, message)
 	}
 	if Closed(stop) {
-		return nil, nil // what arrived is not done, and will be read again
+		return nil, nil // the messages that arrived are not done and will be read again
 	}
 	return arrived, nil
 }
 
-// receive returns the next message, nil when there is none: when idle, it waits for one
-// until stop is closed.
+// receive returns the next message, nil for none. When idle, it waits for one until stop is closed.
 func (r *Reader) receive(ctx context.Context, stop <-chan struct{}, silence *time.Timer, idle bool) (*nats.Msg, error) {
 	if !idle {
 		select {
@@ -182,8 +180,7 @@ func (r *Reader) receive(ctx context.Context, stop <-chan struct{}, silence *tim
 	}
 }
 
-// accept returns a message with its place in the stream. It must be the next one of the
-// consumer.
+// accept returns a message with its position in the stream. It must be the next one of the consumer.
 func (r *Reader) accept(m *nats.Msg) (Message, error) {
 	meta, err := m.Metadata()
 	if err != nil {
@@ -198,11 +195,11 @@ func (r *Reader) accept(m *nats.Msg) (Message, error) {
 	return Message{m, meta.Sequence.Stream, meta.Timestamp, meta.NumPending}, nil
 }
 
-// check compares an idle consumer with the leader of the stream. The consumer lives on one
-// replica. A replica that no longer follows the leader, which can last, sends heartbeats and
-// no messages. A message that the leader has at one check and that has not arrived at the
-// next ends the reading: the next consumer may live on another replica. The error is ErrEnd when the leader
-// has no message up to the end: those that the consumer still counted were removed.
+// check compares an idle consumer with the leader of the stream. The consumer lives on one replica, and a replica
+// that no longer follows the leader sends heartbeats but no messages, sometimes for long. If a message that the
+// leader had at one check has not arrived by the next, the reading ends: the next consumer may live on another
+// replica. The error is ErrEnd if the leader has no message up to the end, because those that the consumer still
+// counted were removed.
 func (r *Reader) check(ctx context.Context) error {
 	if len(r.messages) > 0 || time.Since(r.checked) < readHeartbeat/2 {
 		return nil
@@ -222,8 +219,7 @@ func (r *Reader) check(ctx context.Context) error {
 	return nil
 }
 
-// held returns the sequence of the first unread message that the leader of the stream has, 0
-// when there is none.
+// held returns the sequence of the first unread message that the leader of the stream has; 0 for none.
 func (r *Reader) held(ctx context.Context) (uint64, error) {
 	first := uint64(0)
 	for _, filter := range r.filters {
@@ -241,8 +237,8 @@ func (r *Reader) held(ctx context.Context) (uint64, error) {
 	return first, nil
 }
 
-// Exhausted returns [ErrLate] when the leader has an unread message up to a sequence, although
-// the consumer says that it has sent all.
+// Exhausted returns [ErrLate] if the leader has an unread message up to end although the consumer reports that it
+// sent all.
 func (r *Reader) Exhausted(ctx context.Context, end uint64) error {
 	if r.From > end {
 		return nil
@@ -254,7 +250,7 @@ func (r *Reader) Exhausted(ctx context.Context, end uint64) error {
 	return err
 }
 
-// request requests more messages when half of those requested have arrived.
+// request requests more messages once half of those requested have arrived.
 func (r *Reader) request() error {
 	if r.outstanding > r.Ahead {
 		return nil
@@ -272,8 +268,7 @@ func (r *Reader) request() error {
 	return Wrap(r.nc.PublishRequest(r.ask, r.inbox, body), "read stream")
 }
 
-// status handles a status of the server: a heartbeat, a request that has ended, or an
-// error.
+// status handles a status of the server: a heartbeat, the end of a request, or an error.
 func (r *Reader) status(m *nats.Msg) error {
 	status, description := m.Header.Get("Status"), m.Header.Get("Description")
 	ended := status == "408" || status == "409" &&

@@ -12,10 +12,10 @@ import (
 	"tributary/envelopes"
 )
 
-// TraceSystem is the system of all spans of messages.
+// TraceSystem is the messaging system in all spans.
 var TraceSystem = semconv.MessagingSystemKey.String("nats")
 
-// TraceScope names the instrumentation of this package where no tracer is passed.
+// TraceScope names the instrumentation of this package if no tracer is passed.
 const TraceScope = "tributary/pipeline"
 
 // FailSpan sets the error of a span.
@@ -24,7 +24,7 @@ func FailSpan(span trace.Span, description, kind string) {
 	span.SetAttributes(semconv.ErrorTypeKey.String(kind))
 }
 
-// RecordContext reads a W3C trace context, of a record or of a hop; an invalid one gives an invalid context.
+// RecordContext parses a W3C trace context of a record or a hop. An invalid text gives an invalid context.
 func RecordContext(ctx context.Context, traceparent, tracestate string) trace.SpanContext {
 	if traceparent == "" {
 		return trace.SpanContext{}
@@ -36,7 +36,7 @@ func RecordContext(ctx context.Context, traceparent, tracestate string) trace.Sp
 	}))
 }
 
-// InjectTrace sets the trace context of ctx as that of the hop of messages.
+// InjectTrace sets the trace context of ctx in the hop headers of messages.
 func InjectTrace(ctx context.Context, messages ...*nats.Msg) {
 	hop := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, hop)
@@ -45,7 +45,7 @@ func InjectTrace(ctx context.Context, messages ...*nats.Msg) {
 	}
 }
 
-// SetTrace sets the trace context of the hop, if there is one.
+// SetTrace sets the trace context of the hop, if it is not empty.
 func SetTrace(h nats.Header, traceparent, tracestate string) {
 	if traceparent != "" {
 		h[envelopes.HeaderTraceparent] = []string{traceparent}

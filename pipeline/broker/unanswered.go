@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// unanswered is the error of a request that the broker has not answered in time. It unwraps to
+// unanswered is the error of a request that the broker did not answer in time. It unwraps to
 // [context.DeadlineExceeded].
 type unanswered struct {
 	request string
@@ -24,12 +24,12 @@ func (e unanswered) Error() string {
 	return fmt.Sprintf("no answer of the broker to %s within %v", e.request, e.waited)
 }
 
-// Unwrap makes it a timeout.
+// Unwrap returns [context.DeadlineExceeded].
 func (unanswered) Unwrap() error { return context.DeadlineExceeded }
 
-// Unanswered reports whether an error says that the broker did not answer: it is away, starts or ends, a stream has no leader, or
-// a request was lost, or has ended with its connection. The same request may succeed later. An error of a context that the caller
-// has ended counts, too.
+// Unanswered reports whether the broker did not answer: it is away, starting or stopping, a stream has no leader, or
+// a request was lost or ended with its connection. The same request may succeed later. The end of the caller's own
+// context counts, too.
 func Unanswered(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) && api.Code >= http.StatusInternalServerError || slices.ContainsFunc([]error{
@@ -38,8 +38,8 @@ func Unanswered(err error) bool {
 	}, func(e error) bool { return errors.Is(err, e) })
 }
 
-// NameRequest returns err, but for the end of a deadline an error that names the request and how
-// long it has waited since it began.
+// NameRequest returns err. For the end of a deadline it returns an error that names the request and how long it
+// waited since began.
 func NameRequest(err error, request string, began time.Time) error {
 	if !errors.Is(err, context.DeadlineExceeded) || errors.As(err, new(unanswered)) {
 		return err

@@ -11,19 +11,19 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Unavailable reports whether an error means that the broker is unavailable for a while: it does
-// not answer, or has no leader for what was asked.
+// Unavailable reports whether err means that the broker is temporarily unavailable: it does not answer, or has no
+// leader for what was asked.
 func Unavailable(err error) bool {
 	var api *jetstream.APIError
 	return errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrReconnectBufExceeded) || errors.Is(err, nats.ErrNoResponders) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.As(err, &api) && (api.Code == http.StatusServiceUnavailable || api.ErrorCode == errCodeNoPeers)
 }
 
-// errCodeNoPeers is the server's error that not enough servers of a cluster are there yet for the
-// replicas of a stream (JSClusterNoPeersErr).
+// errCodeNoPeers is the server's error for a cluster with too few servers for the replicas of a stream
+// (JSClusterNoPeersErr).
 const errCodeNoPeers jetstream.ErrorCode = 10005
 
-// ErrDisconnected ends everything that began on a connection that was lost.
+// ErrDisconnected ends everything that began on a lost connection.
 var ErrDisconnected = errors.New("connection lost")
 
 // Closed reports whether a channel is closed.
@@ -36,7 +36,7 @@ func Closed(c <-chan struct{}) bool {
 	}
 }
 
-// Pause waits for d or for the end of ctx.
+// Pause waits for d, or until ctx ends and returns its cause.
 func Pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -48,7 +48,7 @@ func Pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Wrap adds to err what was being done; nil stays nil.
+// Wrap returns err with doing in front; nil stays nil.
 func Wrap(err error, doing string) error {
 	if err == nil {
 		return nil

@@ -26,8 +26,7 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// Claim is a claim check: it names the bytes of a record in [streams.ClaimsBucket]. The zero value
-// names none.
+// Claim is a claim check: it names the bytes of a record in [streams.ClaimsBucket]. The zero value names none.
 type Claim struct {
 	Digest string // SHA-256 in lower-case hex
 	Size   int64  // in bytes, 1 or more
@@ -44,9 +43,8 @@ func (c Claim) String() string {
 	return streams.ClaimsBucket + "/" + c.Digest + ";" + strconv.FormatInt(c.Size, 10)
 }
 
-// Parse is the inverse of [Claim.String] and accepts nothing else: no other bucket, no
-// URL, no other spelling of the digest or the size. So a producer cannot make a worker read
-// anything but this bucket of its own account.
+// Parse is the inverse of [Claim.String]. It accepts nothing else: no other bucket, no URL, no other spelling of the
+// digest or the size. So a producer cannot make a worker read anything but this bucket of its own account.
 func Parse(s string) (Claim, error) {
 	bucket, rest, _ := strings.Cut(s, "/")
 	digest, size, _ := strings.Cut(rest, ";")
@@ -60,55 +58,51 @@ func Parse(s string) (Claim, error) {
 	return c, nil
 }
 
-// Claimed reports whether a record of size bytes travels by claim check at a server whose
-// max_payload is maxPayload: it does when it is longer than half of that. Every other
-// record fits a message together with its headers.
+// Claimed reports whether a record of size bytes travels by claim check, because it is longer than half of
+// maxPayload, the max_payload of the server. Every shorter record fits a message together with its headers.
 func Claimed(size int, maxPayload int64) bool { return int64(size) > maxPayload/2 }
 
-// Store stores and fetches the bytes of large records in [streams.ClaimsBucket], which
-// [streams.Provision] creates. Any number of goroutines may use it at the same time.
+// Store stores and fetches the bytes of large records in [streams.ClaimsBucket], which [streams.Provision] creates.
+// It is safe for concurrent use.
 //
-// A producer stores an object before it publishes the message that names it, so a reader of
-// the message finds the object. [Store.Orphans] and [Store.Remove] find and remove an
-// object that no message names, because its producer died in between or because the record
-// expired.
+// A producer stores an object before it publishes the message that names it, so a reader of the message finds the
+// object. [Store.Orphans] and [Store.Remove] find and remove objects that no message names, because their producer
+// died in between or their record expired.
 type Store struct {
 	js jetstream.JetStream
 
 	mu       sync.Mutex
-	verified map[string]string // name of the chunks by digest, of bytes that this process has stored or read
+	verified map[string]string // name of the chunks by digest, for bytes that this process stored or read
 }
 
-// NewStore returns the claims of the account of js. It sends no request to the broker.
+// NewStore returns a Store for the account of js. It sends no request to the broker.
 func NewStore(js jetstream.JetStream) *Store {
 	return &Store{js: js, verified: make(map[string]string)}
 }
 
 // How an object is transferred.
 const (
-	objectChunkBytes  = 512 << 10 // of a chunk; half a message where the server accepts less
-	objectChunksAhead = 4         // sent without an acknowledgement
-	objectPageBytes   = 2 << 20   // requested at a time, about
-	maxRounds         = 10        // tries while other processes change the object
-	maxVerified       = 10_000    // uploads that are remembered, of about 200 bytes each
+	objectChunkBytes  = 512 << 10 // per chunk; half a message if the server accepts less
+	objectChunksAhead = 4         // chunks sent without an acknowledgement
+	objectPageBytes   = 2 << 20   // requested at a time, approximately
+	maxRounds         = 10        // attempts while other processes change the object
+	maxVerified       = 10_000    // remembered uploads, about 200 bytes each
 )
 
 // RetryReplica is the wait for a replica that is behind.
 const RetryReplica = 50 * time.Millisecond
 
-// errBusy: other processes change the object again and again, or replicas stay behind.
+// errBusy means that other processes keep changing the object, or replicas stay behind.
 var errBusy = errors.New("the object keeps changing")
 
-// Put stores data in full and returns their claim check, which a message may name from then
-// on. It does not store bytes twice; bytes that the bucket has already become new, so that
-// the age after which [Store.Remove] may remove them begins again. The producer publishes
-// the message well within that age, or calls Put again, which costs little. Bytes that
-// another process has stored are read and verified before they count as stored.
+// Put stores data in full and returns its claim check, which a message may name from then on. Bytes that the bucket
+// already has are not stored twice, but become new: the age after which [Store.Remove] may remove them begins again.
+// The producer must publish the message well within that age, or call Put again, which costs little. Bytes stored by
+// another process count only after they were read and verified.
 //
-// Any number of producers may put the same bytes at the same time: each stores chunks of
-// its own, the first to name its chunks wins, and the others remove theirs, where they may,
-// and succeed. A producer that dies leaves chunks that nothing names, and a later Put stores
-// the bytes anew. After an error, Put may be called again.
+// Any number of producers may put the same bytes at the same time. Each stores chunks of its own and the first to
+// name its chunks wins; the others remove theirs, if they may, and succeed. A producer that dies leaves chunks that
+// nothing names, and a later Put stores the bytes anew. After an error, Put may be called again.
 func (c *Store) Put(ctx context.Context, data []byte) (Claim, error) {
 	claim := Of(data)
 	if claim.Size > core.MaxRecordBytes || claim.Size == 0 {
@@ -126,8 +120,7 @@ func (c *Store) Put(ctx context.Context, data []byte) (Claim, error) {
 	return Claim{}, fmt.Errorf("store object in bucket %s: %w", streams.ClaimsBucket, errBusy)
 }
 
-// put is one attempt of [Store.Put]. It is not done when another process has changed the
-// object meanwhile.
+// put is one attempt of [Store.Put]. done is false if another process changed the object meanwhile.
 func (c *Store) put(ctx context.Context, claim Claim, data []byte) (done bool, err error) {
 	last, err := c.last(ctx, streams.ClaimsStream, metaSubject(claim.Digest))
 	if err != nil {
@@ -143,8 +136,7 @@ func (c *Store) put(ctx context.Context, claim Claim, data []byte) (done bool, e
 			return false, err
 		}
 	}
-	// Expecting the sequence of the newest description makes sure that none was put or
-	// removed meanwhile.
+	// Expecting the sequence of the newest description ensures that none was put or removed meanwhile.
 	err = c.name(ctx, o, last)
 	switch {
 	case broker.Fenced(err):
@@ -153,10 +145,10 @@ func (c *Store) put(ctx context.Context, claim Claim, data []byte) (done bool, e
 		}
 		return false, nil
 	case err != nil:
-		return false, err // the description may be stored all the same: the chunks must stay
+		return false, err // the description may be stored nevertheless, so the chunks must stay
 	}
-	// The chunks of a process that was suspended before it named them may have been removed,
-	// and another client may have put chunks between them.
+	// If this process was suspended before it named its chunks, they may have been removed, and another client may
+	// have put chunks between them.
 	n, err := c.count(ctx, o)
 	if err == nil && n > o.Chunks {
 		done, err = c.verify(ctx, o, claim)
@@ -171,10 +163,9 @@ func (c *Store) put(ctx context.Context, claim Claim, data []byte) (done bool, e
 	return true, nil
 }
 
-// Get fetches the bytes that claim names and verifies their size and digest. It fetches
-// nothing longer than [core.MaxRecordBytes]. The error is permanent, see [records.Reason],
-// when the leader of the stream has answered that the bytes are missing, or they are not
-// those that claim names. Any other error is worth another try.
+// Get fetches the bytes that claim names and verifies their size and digest. It fetches at most
+// [core.MaxRecordBytes]. The error is permanent, see [records.Reason], if the leader of the stream confirmed that the
+// bytes are missing, or differ from what claim names. Any other error is worth another try.
 func (c *Store) Get(ctx context.Context, claim Claim) ([]byte, error) {
 	if claim.Size > core.MaxRecordBytes {
 		return nil, fmt.Errorf("%w: claim of %d bytes, the limit is %d", core.ErrTooLarge, claim.Size, core.MaxRecordBytes)
@@ -204,8 +195,8 @@ func (c *Store) Get(ctx context.Context, claim Claim) ([]byte, error) {
 	return nil, fmt.Errorf("fetch object: %w", errBusy)
 }
 
-// fetch fetches the bytes of an upload. A permanent error says that they are not those of
-// claim, and stale that the replica which answered has fewer chunks than the leader.
+// fetch fetches the bytes of an upload. A permanent error means that they are not the bytes of claim; stale, that the
+// answering replica has fewer chunks than the leader.
 func (c *Store) fetch(ctx context.Context, o object, claim Claim) (data []byte, stale bool, err error) {
 	if err := o.check(claim); err != nil {
 		return nil, false, err
@@ -221,15 +212,15 @@ func (c *Store) fetch(ctx context.Context, o object, claim Claim) (data []byte, 
 		}
 		return nil, stored > chunks, ErrSize
 	}
-	data = data[:claim.Size] // what others have added behind does not count
+	data = data[:claim.Size] // chunks that others added behind do not count
 	if Of(data) != claim {
 		return nil, false, ErrDigest
 	}
 	return data, false, nil
 }
 
-// object is the description of an object in the bucket: the fields of an ObjectInfo of NATS
-// that are used here. Any client that may write to the bucket can have written it.
+// object is the description of an object in the bucket, with the fields of an ObjectInfo of NATS used here. Any
+// client that may write to the bucket can have written it.
 type object struct {
 	Name    string   `json:"name"`
 	Bucket  string   `json:"bucket"`
@@ -245,14 +236,14 @@ type object struct {
 
 // options are the options of an object.
 type options struct {
-	Link *struct{} `json:"link,omitzero"` // the object is a link to another one
+	Link *struct{} `json:"link,omitzero"` // set if the object is a link to another one
 }
 
-// onlyToken matches a valid name of the chunks of an object. Anything but one token, such
-// as a wildcard, would name the chunks of other objects.
+// onlyToken matches a valid name of the chunks of an object. Anything but one token, such as a wildcard, would match
+// the chunks of other objects.
 var onlyToken = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// readObject reads the description of an object. One that cannot be read names no chunks.
+// readObject decodes the description of an object. An unreadable one names no chunks.
 func readObject(m broker.Stored) object {
 	var o object
 	if err := json.Unmarshal(m.Data, &o); err != nil || !onlyToken.MatchString(o.NUID) || o.Deleted ||
@@ -267,19 +258,19 @@ func metaSubject(name string) string {
 	return streams.ObjectMetaPrefix + base64.URLEncoding.EncodeToString([]byte(name))
 }
 
-// holds reports whether o is described as the object of claim.
+// holds reports whether the description of o matches claim.
 func (o object) holds(claim Claim) bool {
 	return o.NUID != "" && o.Size == claim.Size && o.Digest == ObjectDigest(claim)
 }
 
-// ObjectDigest returns the digest of a claim as NATS writes it.
+// ObjectDigest returns the digest of a claim in the notation of NATS.
 func ObjectDigest(claim Claim) string {
-	sum, _ := hex.DecodeString(claim.Digest) // Of made it
+	sum, _ := hex.DecodeString(claim.Digest) // valid, because Of made it
 	return "SHA-256=" + base64.URLEncoding.EncodeToString(sum)
 }
 
-// check returns why fetching o for claim would be in vain. It ignores the digest that o
-// states: that of the bytes counts.
+// check returns why fetching o for claim would be in vain. It ignores the digest stated in o, because only the digest
+// of the bytes counts.
 func (o object) check(claim Claim) error {
 	switch {
 	case o.NUID == "":
@@ -290,7 +281,7 @@ func (o object) check(claim Claim) error {
 	return nil
 }
 
-// count returns how many chunks of o the leader of the stream has.
+// count returns the number of chunks of o according to the leader of the stream.
 func (c *Store) count(ctx context.Context, o object) (uint64, error) {
 	s, err := c.js.Stream(ctx, streams.ClaimsStream)
 	if err != nil {
@@ -303,8 +294,7 @@ func (c *Store) count(ctx context.Context, o object) (uint64, error) {
 	return info.State.Subjects[streams.ObjectChunkPrefix+o.NUID], nil
 }
 
-// upload stores data as the chunks of a new object, which it returns. Nothing names the
-// chunks yet.
+// upload stores data as the chunks of a new object and returns it. No description names the chunks yet.
 func (c *Store) upload(ctx context.Context, claim Claim, data []byte) (object, error) {
 	o := object{Name: claim.Digest, Bucket: streams.ClaimsBucket, NUID: nuid.Next(), Size: claim.Size, Digest: ObjectDigest(claim)}
 	nc := c.js.Conn()
@@ -359,8 +349,8 @@ func awaitAck(ctx context.Context, acks *broker.Inbox) error {
 	return nil
 }
 
-// name publishes the description of o behind the one at sequence last, 0 for none. It fails
-// when that is not the newest one any more; see [broker.Fenced].
+// name publishes the description of o, expecting the newest description at sequence last, 0 for none. If there is a
+// newer one, it fails, see [broker.Fenced].
 func (c *Store) name(ctx context.Context, o object, last uint64) error {
 	data, err := json.Marshal(o)
 	if err != nil {
@@ -374,8 +364,7 @@ func (c *Store) name(ctx context.Context, o object, last uint64) error {
 	return err
 }
 
-// purge removes the chunks of o, if it has any. When that fails, they stay until
-// [Store.Remove] removes them.
+// purge removes the chunks of o, if it has any. If that fails, they stay until [Store.Remove] removes them.
 func (c *Store) purge(ctx context.Context, o object) {
 	if o.NUID == "" || !c.js.Conn().IsConnected() {
 		return
@@ -394,9 +383,8 @@ func (c *Store) purgeChunks(ctx context.Context, name string) error {
 	return s.Purge(ctx, jetstream.WithPurgeSubject(streams.ObjectChunkPrefix+name))
 }
 
-// download reads the chunks of o, up to size bytes and a little more, so that an object
-// that is longer than described is not read to its end. It also returns the number of chunks
-// that it has read.
+// download reads the chunks of o, up to size bytes and a little more, so that it does not read an object that is
+// longer than described to the end. It also returns the number of chunks read.
 func (c *Store) download(ctx context.Context, o object, size int64) (data []byte, chunks uint64, err error) {
 	nc := c.js.Conn()
 	answers, err := broker.OpenInbox(nc)
@@ -425,9 +413,9 @@ func (c *Store) download(ctx context.Context, o object, size int64) (data []byte
 	return buf.Bytes(), chunks, nil
 }
 
-// readChunks reads the answer to one request into buf. It returns the number of chunks that
-// arrived, and the sequence of the last. The request leaves out the headers of stored
-// messages, so a message with headers is a status of the server.
+// readChunks reads the answer to one request into buf. It returns the number of chunks received and the sequence of
+// the last one. The request excludes the headers of stored messages, so a message with headers is a status of the
+// server.
 func readChunks(ctx context.Context, answers *broker.Inbox, buf *bytes.Buffer) (n, last uint64, err error) {
 	for {
 		m, err := nextWithin(ctx, answers)

@@ -17,53 +17,48 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// Object is an object of [streams.ClaimsBucket], or chunks that belong to no object: those of a
-// producer that died while it put them.
+// Object is an object of [streams.ClaimsBucket], or chunks without an object, left by a producer that died during
+// Put.
 type Object struct {
-	Name    string    // the SHA-256 of its bytes; empty for chunks that belong to no object
-	Size    int64     // of what is stored, in bytes
-	Stored  time.Time // when it was last put, by the clock of the broker
+	Name    string    // SHA-256 of its bytes; empty for chunks without an object
+	Size    int64     // stored bytes
+	Stored  time.Time // when it was last put, by the broker's clock
 	Records int       // number of records in the raw stream that name it
 
-	subject string   // of the object's descriptions; empty for chunks that belong to no object
-	newest  uint64   // sequence of the last one
-	chunks  []string // names of the chunks that no other object names
+	subject string   // subject of its descriptions; empty for chunks without an object
+	newest  uint64   // sequence of the newest description
+	chunks  []string // names of chunks that no other object names
 }
 
-// Objects lists the objects of [streams.ClaimsBucket], with the number of records that name each.
-// It reads the headers of the whole raw stream. On a cluster, the list may come from a
-// replica that is a moment behind.
+// Objects lists the objects of [streams.ClaimsBucket] with the number of records that name each. It reads the headers
+// of the whole raw stream. On a cluster, the list may come from a replica that is a moment behind.
 func (c *Store) Objects(ctx context.Context) ([]Object, error) {
 	return c.list(ctx, func(Object, time.Time) bool { return true })
 }
 
-// Orphans lists the objects that were put longer ago than olderThan and that no record in
-// the raw stream names: their producer died before it published the record, or the record
-// has left the raw stream, by its age or by a purge.
+// Orphans lists the objects that were put longer than olderThan ago and that no record in the raw stream names: their
+// producer died before it published the record, or the record has left the raw stream by age or purge.
 //
-// The object of a record that is still to be published is not among them, as long as its
-// producer publishes the record within olderThan of its last [Store.Put]:
-//   - Orphans lists the bucket first and then reads the raw stream to its end. It leaves
-//     out an object that was put within olderThan. The record of an older object is
-//     published by now, so Orphans finds it.
-//   - A producer whose bytes are there already, of an old record that is long gone, puts
-//     them anew: the object gets a new time and one more description. [Store.Remove] removes
-//     the descriptions that were listed, and keeps the chunks when there is a newer one. When
-//     it removes first, the server refuses the producer's description, which expects the
-//     newest one, and the producer stores the bytes again.
-//   - Orphans lists chunks before descriptions, so it knows chunks that an object has got
-//     since. The chunks of a producer at work are younger than olderThan. A producer that
-//     was suspended for longer checks its chunks after it has named them, and stores them
-//     again when they are gone.
+// It does not list the object of a record still to be published, if the producer publishes the record within
+// olderThan of its last [Store.Put]:
+//   - Orphans lists the bucket first and then reads the raw stream to its end. It skips objects put within olderThan.
+//     The record of an older object is published by now, so Orphans finds it.
+//   - A producer that finds its bytes already there, from an old record that is gone, puts them anew: the object gets
+//     a new time and one more description. [Store.Remove] removes the listed descriptions, and keeps the chunks if
+//     there is a newer description. If Remove comes first, the server refuses the producer's description, which
+//     expects the newest one, and the producer stores the bytes again.
+//   - Orphans lists chunks before descriptions, so it recognizes chunks that got an object meanwhile. The chunks of a
+//     working producer are younger than olderThan. A producer that was suspended for longer checks its chunks after
+//     naming them, and stores them again if they are gone.
 //
-// All times are those of the broker's clock.
+// All times are by the broker's clock.
 func (c *Store) Orphans(ctx context.Context, olderThan time.Duration) ([]Object, error) {
 	objects, err := c.list(ctx, func(o Object, now time.Time) bool { return now.Sub(o.Stored) > olderThan })
 	return slices.DeleteFunc(objects, func(o Object) bool { return o.Records > 0 }), err
 }
 
-// Remove removes an object that was listed. It reports false, and leaves its bytes, when the
-// object was put anew or removed since.
+// Remove removes a listed object. It returns false and keeps the bytes if the object was put anew or removed
+// meanwhile.
 func (c *Store) Remove(ctx context.Context, o Object) (bool, error) {
 	s, err := c.js.Stream(ctx, streams.ClaimsStream)
 	if err != nil {
@@ -80,7 +75,7 @@ func (c *Store) Remove(ctx context.Context, o Object) (bool, error) {
 			return false, err
 		}
 	}
-	// Nothing names the chunks any more. If this fails, they are orphans without an object.
+	// No description names the chunks any more. If this fails, they are chunks without an object.
 	for _, name := range o.chunks {
 		if err := s.Purge(ctx, jetstream.WithPurgeSubject(streams.ObjectChunkPrefix+name)); err != nil {
 			return false, fmt.Errorf("remove chunks from bucket %s: %w", streams.ClaimsBucket, err)
@@ -89,7 +84,7 @@ func (c *Store) Remove(ctx context.Context, o Object) (bool, error) {
 	return true, nil
 }
 
-// list lists the objects that want selects, and counts the records that name them.
+// list lists the objects for which want returns true, and counts the records that name them.
 func (c *Store) list(ctx context.Context, want func(o Object, now time.Time) bool) ([]Object, error) {
 	s, err := c.js.Stream(ctx, streams.ClaimsStream)
 	if err != nil {
@@ -105,7 +100,7 @@ func (c *Store) list(ctx context.Context, want func(o Object, now time.Time) boo
 		return nil, err
 	}
 	var objects []Object
-	names := make(map[string]int) // index of an object by its name
+	names := make(map[string]int) // index of each object by name
 	for _, o := range described {
 		if want(*o, now) {
 			names[o.Name] = len(objects)
@@ -124,12 +119,12 @@ func (c *Store) list(ctx context.Context, want func(o Object, now time.Time) boo
 	return objects, nil
 }
 
-// listDescribed lists the objects that have a description by the subject of that. It takes the
-// chunks that they name from chunks. Chunks that several objects name belong to none of them:
-// any producer can describe an object that names the chunks of another.
+// listDescribed lists the objects that have a description, by its subject. It moves the chunks that they name out of
+// chunks. Chunks named by several objects belong to none of them: any producer can describe an object that names the
+// chunks of another.
 func (c *Store) listDescribed(ctx context.Context, chunks map[string]*Object) (map[string]*Object, error) {
 	objects := make(map[string]*Object)
-	owners := make(map[string]*Object) // by the name of chunks; nil where there are several
+	owners := make(map[string]*Object) // by name of the chunks; nil if there are several
 	err := c.each(ctx, streams.ClaimsStream, streams.ObjectMetaPrefix+">", false, func(m broker.Message) {
 		o := objects[m.Subject]
 		if o == nil {
@@ -161,8 +156,8 @@ func (c *Store) listDescribed(ctx context.Context, chunks map[string]*Object) (m
 	return objects, err
 }
 
-// countRecords counts the records of the raw stream that name each object. names holds the
-// index of an object by its name.
+// countRecords counts the records of the raw stream that name each object. names maps the name of an object to its
+// index.
 func (c *Store) countRecords(ctx context.Context, objects []Object, names map[string]int) error {
 	if len(names) == 0 {
 		return nil
@@ -187,7 +182,7 @@ func (c *Store) countRecords(ctx context.Context, objects []Object, names map[st
 	return nil
 }
 
-// listChunks lists the chunks by their name, as objects without a description.
+// listChunks lists chunks by name, as objects without a description.
 func (c *Store) listChunks(ctx context.Context) (map[string]*Object, error) {
 	chunks := make(map[string]*Object)
 	err := c.each(ctx, streams.ClaimsStream, streams.ObjectChunkPrefix+">", true, func(m broker.Message) {
@@ -205,9 +200,8 @@ func (c *Store) listChunks(ctx context.Context) (map[string]*Object, error) {
 	return chunks, err
 }
 
-// objectName returns the name of the object that a message describes, or the token in its
-// subject where that is not an encoded name, or not its only spelling: no object may have the
-// name of another.
+// objectName returns the name of the object that a message describes. If the token in the subject is not the only
+// valid encoding of a name, it returns the token, so that no object gets the name of another.
 func objectName(subject string) string {
 	token := strings.TrimPrefix(subject, streams.ObjectMetaPrefix)
 	name, err := base64.URLEncoding.DecodeString(token)
@@ -217,9 +211,8 @@ func objectName(subject string) string {
 	return string(name)
 }
 
-// each calls do for the messages of a stream that match filter, up to the last one that the
-// leader of the stream has at the beginning. headersOnly leaves their bodies out. After a
-// failure it tries again, behind what it has read.
+// each calls do for the messages of a stream that match filter, up to the last one that the leader has at the
+// beginning. headersOnly excludes their bodies. After a failure it tries again behind the last message read.
 func (c *Store) each(ctx context.Context, stream, filter string, headersOnly bool, do func(broker.Message)) error {
 	end, err := c.last(ctx, stream, filter)
 	if err != nil {
@@ -254,8 +247,7 @@ func (c *Store) each(ctx context.Context, stream, filter string, headersOnly boo
 	return nil
 }
 
-// read calls do for the messages of a stream until do returns false. It gives up when no
-// message arrives.
+// read calls do for the messages of a stream until do returns false. It returns an error when no message arrives.
 func (c *Store) read(ctx context.Context, stream string, cfg jetstream.ConsumerConfig, do func(broker.Message) bool) error {
 	r, err := broker.OpenReader(ctx, c.js, stream, cfg)
 	if err != nil {
@@ -277,8 +269,7 @@ func (c *Store) read(ctx context.Context, stream string, cfg jetstream.ConsumerC
 	}
 }
 
-// last returns the sequence of the last message of a stream that matches filter, 0 when
-// there is none.
+// last returns the sequence of the last message of a stream that matches filter; 0 for none.
 func (c *Store) last(ctx context.Context, stream, filter string) (uint64, error) {
 	m, err := broker.LeaderGet(ctx, c.js, stream, broker.GetRequest{LastBySubject: filter})
 	if errors.Is(err, jetstream.ErrMsgNotFound) {

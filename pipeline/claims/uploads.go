@@ -14,9 +14,9 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// uploads iterates over the uploads that are described under a name, the oldest first, each
-// once: whoever describes others later cannot hide it. It asks the leader of the stream,
-// since a replica that is behind must not make a record a dead letter. An error is the last.
+// uploads iterates over the uploads described under a name, oldest first, each once, so that later descriptions
+// cannot hide an upload. It asks the leader of the stream, because a replica that is behind must not make a record a
+// dead letter. An error comes last.
 func (c *Store) uploads(ctx context.Context, name string) iter.Seq2[object, error] {
 	return func(yield func(object, error) bool) {
 		seen := make(map[string]bool)
@@ -42,9 +42,8 @@ func (c *Store) uploads(ctx context.Context, name string) iter.Seq2[object, erro
 	}
 }
 
-// intact returns the oldest upload that has the bytes of claim, or one without a name of
-// chunks. It does not trust descriptions: any client that may write to the bucket can have
-// written them before the bytes were put.
+// intact returns the oldest upload that has the bytes of claim, or one without a name of chunks. It does not trust
+// descriptions, because any client that may write to the bucket can write them before the bytes are put.
 func (c *Store) intact(ctx context.Context, claim Claim) (object, error) {
 	for o, err := range c.uploads(ctx, claim.Digest) {
 		if err != nil {
@@ -75,8 +74,8 @@ func (c *Store) intact(ctx context.Context, claim Claim) (object, error) {
 	return object{}, nil
 }
 
-// verify reads the chunks of an upload and reports whether they begin with the bytes of
-// claim. It needs no right that a producer does not have.
+// verify reads the chunks of an upload and reports whether they begin with the bytes of claim. It needs only the
+// rights of a producer.
 func (c *Store) verify(ctx context.Context, o object, claim Claim) (bool, error) {
 	sum, size := sha256.New(), int64(0)
 	for from := uint64(1); size < claim.Size; {
@@ -95,19 +94,19 @@ func (c *Store) verify(ctx context.Context, o object, claim Claim) (bool, error)
 	return hex.EncodeToString(sum.Sum(nil)) == claim.Digest, nil
 }
 
-// knows reports whether the chunks of a name are known to have the bytes of a digest.
+// knows reports whether the named chunks are known to have the bytes of a digest.
 func (c *Store) knows(digest, chunks string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.verified[digest] == chunks
 }
 
-// remember notes that the chunks of a name have the bytes of a digest; no name forgets them.
+// remember notes that the named chunks have the bytes of a digest.
 func (c *Store) remember(digest, chunks string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.verified) >= maxVerified {
-		clear(c.verified) // they are verified once more
+		clear(c.verified) // they will be verified again
 	}
 	if chunks == "" {
 		delete(c.verified, digest)

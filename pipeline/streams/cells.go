@@ -13,11 +13,10 @@ import (
 	"tributary/pipeline/broker"
 )
 
-// A deployment has one or more cells. A cell is a raw stream and, of each generation, an events
-// stream; a cluster spreads the streams of several cells over its servers. The partitions
-// are numbered over all cells, and partition p belongs to cell p modulo their number. A session
-// is in one partition, and so in one cell: the commit protocol knows nothing of cells.
-// Sequences of a stream, and so positions, are of one cell.
+// A deployment has one or more cells. A cell has one raw stream and, for each generation, one events stream; a
+// cluster spreads the streams of several cells over its servers. The partitions are numbered across all cells:
+// partition p belongs to cell p modulo the number of cells. A session is in one partition, and so in one cell, so the
+// commit protocol need not know about cells. Stream sequences, and so positions, belong to one cell.
 
 // maxCells limits the cells of a deployment.
 const maxCells = 64
@@ -28,10 +27,10 @@ const (
 	partitionsMetadata = "tributary-partitions"
 )
 
-// Layout says over how many partitions and cells the sessions are spread.
+// Layout is the number of partitions and cells that sessions are spread over.
 type Layout struct{ Partitions, Cells int }
 
-// String is what the key of the partitions has: "16", or with four cells "16/4".
+// String returns the value of the partitions key: "16", or with four cells "16/4".
 func (l Layout) String() string {
 	if l.Cells <= 1 {
 		return strconv.Itoa(l.Partitions)
@@ -56,7 +55,7 @@ func parseLayout(s string) (Layout, error) {
 // Cell returns the cell of a partition.
 func (l Layout) Cell(partition int) int { return partition % max(l.Cells, 1) }
 
-// PartitionsOf returns the partitions of a cell, in their order.
+// PartitionsOf returns the partitions of a cell in order.
 func (l Layout) PartitionsOf(cell int) []int {
 	var list []int
 	for p := cell; p < l.Partitions; p += max(l.Cells, 1) {
@@ -68,8 +67,8 @@ func (l Layout) PartitionsOf(cell int) []int {
 // RawStream returns the raw stream of a partition.
 func (l Layout) RawStream(partition int) string { return RawStreamOf(l.Cell(partition)) }
 
-// Place sets the subject to which a producer publishes the message of a session, and returns the cell
-// whose raw stream stores it. The messages of an atomic batch are of one cell.
+// Place sets the subject of a message of a session, and returns the cell whose raw stream stores it. All messages of
+// an atomic batch must be of one cell.
 func (l Layout) Place(m *nats.Msg, source envelopes.Source, session string) (cell int) {
 	if l.Cells <= 1 {
 		return 0
@@ -87,7 +86,7 @@ func (l Layout) metadata() map[string]string {
 	return map[string]string{cellsMetadata: strconv.Itoa(l.Cells), partitionsMetadata: strconv.Itoa(l.Partitions)}
 }
 
-// layoutOf is the inverse of metadata. Partitions is 0 when the stream does not say it.
+// layoutOf is the inverse of metadata. Partitions is 0 if the stream does not state it.
 func layoutOf(metadata map[string]string) Layout {
 	l := Layout{Cells: 1}
 	if n, err := strconv.Atoi(metadata[cellsMetadata]); err == nil && n > 1 {
@@ -97,18 +96,18 @@ func layoutOf(metadata map[string]string) Layout {
 	return l
 }
 
-// Layout returns how t spreads the sessions.
+// Layout returns the layout of t.
 func (t Topology) Layout() Layout { return Layout{t.Partitions, max(t.Cells, 1)} }
 
-// cellName returns the name under which the cell of a partition stores the generation.
+// cellName returns the name of the generation in the cell of a partition.
 func (t Topology) cellName(partition int) string {
 	return envelopes.CellName(t.Generation, t.Layout().Cell(partition))
 }
 
-// CellNames returns the names under which the cells store the generation.
+// cellNames returns the names of the generation in its cells.
 func (t Topology) cellNames() []string { return CellNames(t.Generation, max(t.Cells, 1)) }
 
-// CellNames returns the names under which a number of cells store a generation.
+// CellNames returns the names of a generation in each of its cells.
 func CellNames(generation string, cells int) []string {
 	names := make([]string, cells)
 	for c := range names {
@@ -117,7 +116,7 @@ func CellNames(generation string, cells int) []string {
 	return names
 }
 
-// RawStreams returns the names of the raw streams, by cell.
+// RawStreams returns the names of the raw streams by cell.
 func RawStreams(ctx context.Context, js jetstream.JetStream) ([]string, error) {
 	have, err := streamConfig(ctx, js, RawStream)
 	if err != nil {
@@ -130,13 +129,13 @@ func RawStreams(ctx context.Context, js jetstream.JetStream) ([]string, error) {
 	return streams, nil
 }
 
-// DeadLettersOf returns the subjects of the dead letters in a cell, by the name that it has for the generation.
+// DeadLettersOf returns the subjects of the dead letters of a generation in a cell; cellName is its name there.
 func DeadLettersOf(cellName string) string { return envelopes.DeadLetterFilter(cellName, "", "") }
 
-// EventsOf returns the subjects of the events in a cell, by the name that it has for the generation.
+// EventsOf returns the subjects of the events of a generation in a cell; cellName is its name there.
 func EventsOf(cellName string) string { return envelopes.EventFilter(cellName, "", "", "") }
 
-// CountInCells counts the messages of a generation that filter selects in each cell.
+// CountInCells counts the messages of a generation that filter selects, over all cells.
 func CountInCells(ctx context.Context, js jetstream.JetStream, g Generation, filter func(cellName string) string) (n uint64, err error) {
 	for _, name := range g.cellNames() {
 		more, err := broker.CountFrom(ctx, js, EventsStream(name), 1, filter(name))

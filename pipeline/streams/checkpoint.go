@@ -17,66 +17,61 @@ import (
 	"tributary/pipeline/broker"
 )
 
-// Checkpoint is the progress of a partition in a generation. The newest checkpoint in the
-// events stream is the only truth about it; everything else, in memory or on the server, is
-// a hint. A worker that stores the next one must name the stream sequence of the newest, so
-// of two workers that both believe they own a partition only one can store anything.
+// Checkpoint is the progress of a partition in a generation. Only the newest checkpoint in the events stream counts;
+// everything else, in memory or on the server, is a hint. To store the next one, a worker must name the stream
+// sequence of the newest, so of two workers that both believe they own a partition only one can store anything.
 type Checkpoint struct {
-	Raw     uint64    `json:"raw"`               // the last raw sequence that is done; 0 at the beginning
+	Raw     uint64    `json:"raw"`               // last raw sequence that is done; 0 at the beginning
 	RawTime time.Time `json:"raw_time,omitzero"` // when the broker stored that record
 
-	// Records is how many records of the partition behind raw sequence Counted are done. A worker of a
-	// version without them drops both: the next one begins to count at its Raw ([Checkpoint.WithCounted]).
+	// Records is how many records of the partition behind raw sequence Counted are done. A worker of a version
+	// without these fields drops them; the next worker then counts from its Raw ([Checkpoint.WithCounted]).
 	Records uint64 `json:"records,omitzero"`
 	Counted uint64 `json:"counted,omitzero"`
 
-	// Out is set while the records after Raw are stored only in part, because their
-	// messages exceed one batch: the stream holds every message of the records before
-	// Out, and the first Part messages of record Out.
+	// Out is set while the records after Raw are stored only in part, because their messages exceed one batch: the
+	// stream has every message of the records before Out, and the first Part messages of record Out.
 	Out  uint64 `json:"out,omitzero"`
 	Part int    `json:"part,omitzero"`
 
-	Owner    string `json:"owner,omitzero"`    // the worker that wrote it
+	Owner    string `json:"owner,omitzero"`    // worker that wrote it
 	Epoch    uint64 `json:"epoch,omitzero"`    // how often the partition was acquired
 	Tries    int    `json:"tries,omitzero"`    // attempts on record Raw+1 without progress
 	Revision int    `json:"revision,omitzero"` // of the normalizers
 
-	// Slow is the raw sequence of a record, behind Raw, that took longer than a record may, so
-	// many times.
+	// Slow is the raw sequence of a record behind Raw that took too long, and Timeouts is how often.
 	Slow     uint64 `json:"slow,omitzero"`
 	Timeouts int    `json:"timeouts,omitzero"`
 
-	// Started is when the replay of the generation was started. A worker that goes on with a
-	// generation that was dropped, and made again under the same name, notices it.
+	// Started is when the replay of the generation was started. It shows a worker that the generation was dropped and
+	// made again under the same name.
 	Started time.Time `json:"started,omitzero"`
 
-	// Cut is set when the generation is retired: the name of the generation that is live
-	// since. Raw is the last record that the retired generation has, and no worker owns the
-	// partition any more.
+	// Cut is set when the generation is retired: the name of the generation that replaced it. Raw is then the last
+	// record of the retired generation, and no worker owns the partition any more.
 	Cut string `json:"cut,omitzero"`
 
-	// Since is set by a fence, until a torn batch is looked for: the stream sequence of the checkpoint that
-	// was fenced first.
+	// Since is set by a fence until the search for a torn batch is done: the stream sequence of the first fenced
+	// checkpoint.
 	Since uint64 `json:"since,omitzero"`
-	// Ahead is, for sessions whose records behind Raw were stored by a torn batch, the raw sequence up to
-	// which they were. It names them as their state subject does, <source>.<token>.
+	// Ahead maps sessions whose records behind Raw were stored by a torn batch to the raw sequence up to which they
+	// were. A session is named as in its state subject, <source>.<token>.
 	Ahead map[string]uint64 `json:"ahead,omitempty"`
 
-	Gaps      SessionList `json:"gaps,omitzero"`      // the sessions with gaps in their files
-	Rewritten SessionList `json:"rewritten,omitzero"` // the sessions with records at places that they had passed ([events.SessionRewrites])
+	Gaps      SessionList `json:"gaps,omitzero"`      // sessions with gaps in their files
+	Rewritten SessionList `json:"rewritten,omitzero"` // sessions with records at places that they had passed ([events.SessionRewrites])
 
-	// Archived is how many states were moved to archives, those that were moved again included.
+	// Archived is how many states were moved to archives, counting repeated moves.
 	Archived uint64 `json:"archived,omitzero"`
-	// ArchivedTo is the highest stream sequence of a state that was moved: of a state behind it no
-	// archive has a newer copy. It is 0 while the partition has no archive, and in the checkpoints of versions without
-	// the field, which also drop it; see GetCheckpoint.
+	// ArchivedTo is the highest stream sequence of a moved state: no archive has a newer copy of a state behind it.
+	// It is 0 while the partition has no archive, and in checkpoints of versions without the field, see
+	// GetCheckpoint.
 	ArchivedTo uint64 `json:"archived_to,omitzero"`
-	// Unarchived is for how many states that are old enough their archives had no room, when an
-	// owner last looked at all of them.
+	// Unarchived is how many old states found no room in their archives when an owner last checked all of them.
 	Unarchived int `json:"unarchived,omitzero"`
 }
 
-// Done returns the checkpoint after c when so many more records, which are those up to raw, are stored.
+// Done returns the checkpoint after c once records more records are stored, the last of them at raw.
 func (c Checkpoint) Done(raw uint64, rawTime time.Time, records int) Checkpoint {
 	c.Tries = 0
 	c.Records += uint64(records)
@@ -91,7 +86,7 @@ func (c Checkpoint) Done(raw uint64, rawTime time.Time, records int) Checkpoint 
 	return c
 }
 
-// WithCounted returns c with the beginning of its count, when it has none.
+// WithCounted returns c with the start of its count, if it has none.
 func (c Checkpoint) WithCounted() Checkpoint {
 	if c.Records == 0 && c.Counted == 0 {
 		c.Counted = c.Raw
@@ -99,17 +94,15 @@ func (c Checkpoint) WithCounted() Checkpoint {
 	return c
 }
 
-// Partly returns the checkpoint after c when the messages up to a part of record raw are
-// stored, but no state.
+// Partly returns the checkpoint after c once the messages of record raw are stored up to part, but no state.
 func (c Checkpoint) Partly(raw uint64, part int) Checkpoint {
 	c.Tries = 0
 	c.Out, c.Part = raw, part
 	return c
 }
 
-// Message returns the message of c, which expects last as the stream sequence of the
-// checkpoint before it. Here and below, generation is the name under which the cell of the
-// partition stores the generation.
+// Message returns the message of c, which expects the previous checkpoint at stream sequence last. Here and below,
+// generation is the name of the generation in the cell of the partition.
 func (c Checkpoint) Message(generation string, partition int, last uint64) (*nats.Msg, error) {
 	data, err := json.Marshal(c)
 	if err != nil {
@@ -125,7 +118,7 @@ func (c Checkpoint) Message(generation string, partition int, last uint64) (*nat
 	}, nil
 }
 
-// firstCheckpoint stores the checkpoint that a partition begins with, unless it has one.
+// firstCheckpoint stores the first checkpoint of a partition, unless it has one.
 func firstCheckpoint(ctx context.Context, js jetstream.JetStream, generation string, partition int, r GenerationRecord) error {
 	m, err := Checkpoint{Revision: r.Revision, Started: r.Started}.Message(generation, partition, 0)
 	if err != nil {
@@ -137,14 +130,14 @@ func firstCheckpoint(ctx context.Context, js jetstream.JetStream, generation str
 	return nil
 }
 
-// ReadCheckpoint reads the newest checkpoint of a partition and its stream sequence from
-// the leader of the stream. A replica that is behind may answer a direct get.
+// ReadCheckpoint reads the newest checkpoint of a partition and its stream sequence from the leader of the stream,
+// because a replica may be behind.
 func ReadCheckpoint(ctx context.Context, js jetstream.JetStream, generation string, partition int) (Checkpoint, uint64, error) {
 	c, stored, err := GetCheckpoint(ctx, js, generation, partition)
 	return c, stored.Sequence, err
 }
 
-// GetCheckpoint is [ReadCheckpoint] with the message that it was read from.
+// GetCheckpoint is [ReadCheckpoint], and returns the message of the checkpoint.
 func GetCheckpoint(ctx context.Context, js jetstream.JetStream, generation string, partition int) (Checkpoint, broker.Stored, error) {
 	stored, err := broker.LeaderGet(ctx, js, EventsStream(generation), broker.GetRequest{
 		LastBySubject: envelopes.CheckpointSubject(generation, partition),
@@ -157,7 +150,7 @@ func GetCheckpoint(ctx context.Context, js jetstream.JetStream, generation strin
 	}
 	c, err := decodeCheckpoint(stored.Data, stored.Subject)
 	if c.Archived > 0 && c.ArchivedTo == 0 {
-		c.ArchivedTo = stored.Sequence // a version without the field has moved states: all of them were stored before
+		c.ArchivedTo = stored.Sequence // a version without the field moved states, all of them stored before this checkpoint
 	}
 	return c, stored, err
 }
@@ -170,7 +163,7 @@ func decodeCheckpoint(data []byte, subject string) (Checkpoint, error) {
 	return c, nil
 }
 
-// BelongsTo reports why nobody may work on from c in a generation.
+// BelongsTo returns an error if c does not belong to g, so that no worker may continue from c.
 func (c Checkpoint) BelongsTo(g *Generation) error {
 	switch {
 	case c.Cut != "":
@@ -182,8 +175,8 @@ func (c Checkpoint) BelongsTo(g *Generation) error {
 	}
 }
 
-// Store publishes c alone and returns its sequence. It fails when last is not the
-// sequence of the newest checkpoint; see [broker.Fenced].
+// Store publishes c alone and returns its sequence. It fails if last is not the sequence of the newest checkpoint,
+// see [broker.Fenced].
 func (c Checkpoint) Store(ctx context.Context, js jetstream.JetStream, generation string, partition int, last uint64) (uint64, error) {
 	m, err := c.Message(generation, partition, last)
 	if err != nil {
@@ -196,11 +189,10 @@ func (c Checkpoint) Store(ctx context.Context, js jetstream.JetStream, generatio
 	return ack.Sequence, nil
 }
 
-// CheckRaw guards against a raw stream that has lost its tail, which happens to a broker
-// that does not sync when the power fails. The stream would use the lost sequences again,
-// and the partition would skip the records that get them. A record that was deleted since,
-// or has expired, cannot be compared and passes. end is the last sequence of the stream, as
-// its leader knows it since the checkpoint was read.
+// CheckRaw returns an error if the raw stream has lost its tail, as happens when the power fails on a broker that
+// does not sync. The stream would reuse the lost sequences, and the partition would skip their new records. A record
+// that was deleted or has expired cannot be compared and passes. end is the last sequence of the stream, read from
+// its leader after the checkpoint.
 func (c Checkpoint) CheckRaw(ctx context.Context, js jetstream.JetStream, stream string, partition int, end uint64) error {
 	if c.Raw == 0 {
 		return nil
@@ -224,21 +216,20 @@ func (c Checkpoint) CheckRaw(ctx context.Context, js jetstream.JetStream, stream
 	return nil
 }
 
-// A gap is a part of a file whose records are not in the raw stream, although a record behind
-// them is. The session remembers it, so that a record which comes late is no duplicate. This
-// file makes gaps known: in the checkpoint, which names the sessions, in the log and in the
-// status.
+// A gap is a part of a file whose records are not in the raw stream although a later record is. The session remembers
+// it, so that a late record is no duplicate. This file makes gaps known: the checkpoint names the sessions, and the
+// log and the status show them.
 
 // maxNamed is how many sessions a [SessionList] names.
 const maxNamed = 16
 
-// SessionList names the sessions of a partition that have something in common, such as gaps in their files.
+// SessionList counts and names the sessions of a partition with some property, such as gaps in their files.
 type SessionList struct {
-	Sessions int      `json:"sessions"`        // how many there are
-	Subjects []string `json:"states,omitzero"` // of the states of the newest of them
+	Sessions int      `json:"sessions"`        // number of sessions
+	Subjects []string `json:"states,omitzero"` // state subjects of the newest of them
 }
 
-// With returns the list after changes. The list itself does not change.
+// With returns the list after changes. l does not change.
 func (l SessionList) With(changes []ListChange) SessionList {
 	if len(changes) == 0 {
 		return l
@@ -262,7 +253,7 @@ func (l SessionList) With(changes []ListChange) SessionList {
 	return l
 }
 
-// ListChange is a session that joins a list, or leaves it.
+// ListChange is a session that joins or leaves a list.
 type ListChange struct {
 	Subject string // of its state
 	Added   bool
@@ -290,7 +281,7 @@ func ReadCheckpoints(ctx context.Context, js jetstream.JetStream, generation str
 	return list, nil
 }
 
-// aheadOf returns what is left of [Checkpoint.Ahead] when every record up to raw is done.
+// aheadOf returns the entries of [Checkpoint.Ahead] that remain when every record up to raw is done.
 func aheadOf(ahead map[string]uint64, raw uint64) map[string]uint64 {
 	if len(ahead) == 0 {
 		return nil

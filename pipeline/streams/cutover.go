@@ -20,35 +20,35 @@ const (
 	CommandRollback = "rollback"
 )
 
-// Cutover is the last change of the live generation: a promotion or a rollback. Its command stores it
-// before the first step, and that it is done behind the last one. A command that is killed in between
-// leaves it open: the same command finishes it, and every other one refuses until then.
+// Cutover is the last change of the live generation: a promotion or a rollback. The command stores it before its
+// first step, and marks it as done after the last. A command that is killed in between leaves it open: running the
+// same command finishes it, and all others refuse until then.
 type Cutover struct {
 	Command string `json:"command"` // promote or rollback
-	From    string `json:"from"`    // the generation that is retired
-	To      string `json:"to"`      // the one that becomes live
+	From    string `json:"from"`    // generation to retire
+	To      string `json:"to"`      // generation to make live
 	Done    bool   `json:"done,omitzero"`
 
-	sequence uint64 // of its key; 0 when there is none
+	sequence uint64 // sequence of its key; 0 if there is none
 }
 
-// Open reports whether a command has begun the change, and none has finished it.
+// Open reports whether the change was begun and not finished.
 func (c Cutover) Open() bool { return c.To != "" && !c.Done }
 
-// Involves reports whether an open change is one of a generation.
+// Involves reports whether an open change concerns a generation.
 func (c Cutover) Involves(generation string) bool {
 	return c.Open() && (c.From == generation || c.To == generation)
 }
 
-// Interrupted says what is open, and how it is finished.
+// Interrupted returns a sentence that says what is open and how to finish it.
 func (c Cutover) Interrupted() string {
 	if c.Command == CommandRollback {
 		return fmt.Sprintf("the rollback from %s to %s was interrupted, or is under way: finish it with tributary replay rollback", c.From, c.To)
 	}
-	return fmt.Sprintf("the promotion of %s in the place of %s was interrupted, or is under way: finish it with tributary replay promote %s", c.To, c.From, c.To)
+	return fmt.Sprintf("the promotion of %s over %s was interrupted, or is under way: finish it with tributary replay promote %s", c.To, c.From, c.To)
 }
 
-// decodeCutover reads the key.
+// decodeCutover decodes the value of the key.
 func decodeCutover(m broker.Stored) (Cutover, error) {
 	c := Cutover{sequence: m.Sequence}
 	if len(m.Data) == 0 {
@@ -72,7 +72,7 @@ func readCutover(ctx context.Context, js jetstream.JetStream) (Cutover, error) {
 	return decodeCutover(broker.Stored{Data: data})
 }
 
-// store writes the key, unless another command has written it since it was read.
+// store writes the key, unless another command wrote it after it was read.
 func (c *Cutover) store(ctx context.Context, kv jetstream.KeyValue) error {
 	value, err := json.Marshal(c)
 	if err != nil {
@@ -98,9 +98,8 @@ func (g *Generations) CutOver(ctx context.Context, js jetstream.JetStream, kv je
 	return c.Finish(ctx, js, kv)
 }
 
-// Finish takes the steps of a change that are left. One write to the key of the live generation
-// decides. Each step may be taken again, so it does not matter which of them an earlier command has
-// taken.
+// Finish takes the remaining steps of a change. One write to the key of the live generation decides. Every step may
+// be repeated, so it does not matter which ones an earlier command took.
 func (c *Cutover) Finish(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue) error {
 	all, err := ReadGenerations(ctx, js)
 	if err != nil {
@@ -112,7 +111,7 @@ func (c *Cutover) Finish(ctx context.Context, js jetstream.JetStream, kv jetstre
 			if err := c.close(ctx, kv); err != nil {
 				return err
 			}
-			return fmt.Errorf("%w: the %s to %s is given up, and %s stays live", ErrChanged, c.Command, c.To, all.Live)
+			return fmt.Errorf("%w: the %s to %s was given up, %s stays live", ErrChanged, c.Command, c.To, all.Live)
 		}
 		if err := all.makeLive(ctx, js, kv, &to, c); err != nil {
 			return err
@@ -141,7 +140,7 @@ func (g *Generations) makeLive(ctx context.Context, js jetstream.JetStream, kv j
 	return g.setLive(ctx, kv, to.Name)
 }
 
-// close notes that a change is done.
+// close marks a change as done.
 func (c *Cutover) close(ctx context.Context, kv jetstream.KeyValue) error {
 	c.Done = true
 	return c.store(ctx, kv)

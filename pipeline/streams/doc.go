@@ -1,6 +1,6 @@
-// Package streams says what the broker holds of a deployment, and changes it: the streams and buckets ([Topology],
-// [Provision]), how partitions are spread over them ([Layout]), the generations and their settings ([Generation],
-// [Settings]), the progress of each partition ([Checkpoint]), and the heartbeats of workers and edges.
+// Package streams describes and changes what the broker stores of a deployment: streams and buckets ([Topology],
+// [Provision]), partitions and cells ([Layout]), generations and their settings ([Generation], [Settings]), the
+// progress of each partition ([Checkpoint]), and the heartbeats of workers and edges.
 //
-// Everything here is stored and outlives the program. A change of what is stored must be read by the version before it.
+// Everything here is stored and outlives the program. The previous version must be able to read every change.
 package streams

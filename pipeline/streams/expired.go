@@ -1,4 +1,4 @@
 package streams
 
-// CountsExpired reports whether every record of the raw stream, from a sequence on, is one of the generation.
+// CountsExpired reports whether the generation has every record of the raw stream from some sequence on.
 func (g *Generation) CountsExpired() bool { return g.Part.Source == "" && g.Part.Session == "" }

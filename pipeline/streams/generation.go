@@ -20,12 +20,12 @@ import (
 // firstGeneration is the live generation of a new broker.
 const firstGeneration = "v1"
 
-// State is the place of a generation in its life.
+// State is the stage of a generation in its life.
 type State string
 
 // The states.
 const (
-	StateLive      State = "live"      // the one that consumers read
+	StateLive      State = "live"      // consumers read it
 	StateReplaying State = "replaying" // not live; some records are not done
 	StateReady     State = "ready"     // not live; every record is done
 	StateRetired   State = "retired"   // was live; no worker works on it
@@ -35,32 +35,32 @@ const (
 	StateResuming State = "resuming" // in the key of a retired generation that is being started again
 )
 
-// Generation is one run over the raw stream, as the broker remembers it.
+// Generation is one run over the raw stream, as stored in the broker.
 type Generation struct {
 	Name     string    `json:"name"`
 	Revision int       `json:"revision"` // of its normalizers
 	Settings Settings  `json:"settings"`
 	State    State     `json:"state"`             // without [Generation.CaughtUp], ready counts as replaying
-	Part     Part      `json:"part,omitzero"`     // that it is made of
-	From     Positions `json:"from,omitzero"`     // the first raw sequence of each cell that it has, where earlier records had expired
-	Replaces string    `json:"replaces,omitzero"` // the generation that was live before it
+	Part     Part      `json:"part,omitzero"`     // part of the raw stream that it has
+	From     Positions `json:"from,omitzero"`     // first raw sequence in each cell, if earlier records had expired
+	Replaces string    `json:"replaces,omitzero"` // previous live generation
 	Started  time.Time `json:"started,omitzero"`  // when its replay was started
 
 	Layout   Layout `json:"-"` // of the deployment
-	Marked   State  `json:"-"` // in its key
-	Replay   bool   `json:"-"` // workers that follow the live generation build it
-	sequence uint64 // of its key; 0 when it is not stored
+	Marked   State  `json:"-"` // state in its key
+	Replay   bool   `json:"-"` // built by workers that follow the live generation
+	sequence uint64 // of its key; 0 if it is not stored
 }
 
-// IsLive reports whether the workers follow the generation and readers get its events by default.
+// IsLive reports whether the generation is live: workers follow it, and readers get its events by default.
 func (g *Generation) IsLive() bool { return g.State == StateLive }
 
-// CellName returns the name under which the cell of a partition stores the generation.
+// CellName returns the name of the generation in the cell of a partition.
 func (g *Generation) CellName(partition int) string {
 	return envelopes.CellName(g.Name, g.Layout.Cell(partition))
 }
 
-// CellNames returns the names under which the cells store the generation.
+// cellNames returns the names of the generation in its cells.
 func (g *Generation) cellNames() []string { return CellNames(g.Name, max(g.Layout.Cells, 1)) }
 
 // GenerationRecord is the value of the key of a generation in [ControlBucket].
@@ -72,8 +72,7 @@ type GenerationRecord struct {
 	Started  time.Time `json:"started,omitzero"`
 }
 
-// Store writes the key of the generation, unless another process has changed it since it was
-// read.
+// Store writes the key of the generation, unless another process changed it after it was read.
 func (g *Generation) Store(ctx context.Context, kv jetstream.KeyValue, r GenerationRecord) error {
 	key := GenerationPrefix + g.Name
 	value, err := json.Marshal(r)
@@ -91,23 +90,23 @@ func (g *Generation) Store(ctx context.Context, kv jetstream.KeyValue, r Generat
 	return nil
 }
 
-// Record returns what the key of the generation stores, with another state.
+// Record returns the value for the key of the generation, with another state.
 func (g *Generation) Record(state State) GenerationRecord {
 	return GenerationRecord{Revision: g.Revision, State: state, From: g.From, Replaces: g.Replaces, Started: g.Started}
 }
 
 // Generations are the generations of a broker.
 type Generations struct {
-	Live      string    // name of the live one; empty on a broker without any
-	LiveSince time.Time // when it became that, by the clock of the broker
+	Live      string    // name of the live one; empty on a broker without generations
+	LiveSince time.Time // when that became live, by the broker's clock
 	List      []Generation
-	Cutover   Cutover // the last one; the zero value when there was none
+	Cutover   Cutover // last change; zero if there was none
 
-	live    uint64            // sequence of the key of the live one
-	Dropped map[string]uint64 // last sequence of the streams of names that were dropped
+	live    uint64            // sequence of the key of the live generation
+	Dropped map[string]uint64 // last sequence of the streams of dropped names
 }
 
-// Find returns the generation of a name. The error names those that exist.
+// Find returns the generation of a name. Its error names those that exist.
 func (g *Generations) Find(name string) (Generation, error) {
 	i := slices.IndexFunc(g.List, func(x Generation) bool { return x.Name == name })
 	if i >= 0 {
@@ -120,7 +119,7 @@ func (g *Generations) Find(name string) (Generation, error) {
 	return Generation{}, fmt.Errorf("%w %q: the broker has %s", ErrNoGeneration, name, strings.Join(names, ", "))
 }
 
-// ReadGenerations reads the generations of the broker, in the order of their names.
+// ReadGenerations reads the generations of the broker, ordered by name.
 func ReadGenerations(ctx context.Context, js jetstream.JetStream) (*Generations, error) {
 	stored, err := broker.MessagesOf(ctx, js, "KV_"+ControlBucket, []string{ControlSubject(">")})
 	if err != nil {
@@ -184,9 +183,9 @@ func decodeGeneration(name string, record, settings broker.Stored) (Generation, 
 	return g, nil
 }
 
-// setStates decides the states. The key of the live generation alone says which one is live.
-// The generation that it replaced is retired, also while its own key does not say so yet: a
-// change may have been interrupted. So it is unless its replay was taken up again.
+// setStates sets the states. Only the key of the live generation decides which one is live. The generation that it
+// replaced is retired even if its own key does not say so yet, because a change may have been interrupted; except if
+// its replay was resumed.
 func (g *Generations) setStates() {
 	replaced := ""
 	for i := range g.List {
@@ -210,8 +209,8 @@ func (g *Generations) setStates() {
 // ControlSubject returns the subject of a key in the stream of the control bucket.
 func ControlSubject(key string) string { return "$KV." + ControlBucket + "." + key }
 
-// ReadControl reads a key from the leader of the bucket: a replica may not have what was just
-// written. The error is [jetstream.ErrKeyNotFound] when there is no such key.
+// ReadControl reads a key from the leader of the bucket, because a replica may lack what was just written. It returns
+// [jetstream.ErrKeyNotFound] if there is no such key.
 func ReadControl(ctx context.Context, js jetstream.JetStream, key string) ([]byte, error) {
 	m, err := broker.LeaderGet(ctx, js, "KV_"+ControlBucket, broker.GetRequest{LastBySubject: ControlSubject(key)})
 	if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && len(m.Data) == 0 { // a deleted key is a message without data
@@ -223,12 +222,12 @@ func ReadControl(ctx context.Context, js jetstream.JetStream, key string) ([]byt
 	return m.Data, nil
 }
 
-// LiveGeneration returns the name of the live generation: the one that consumers read. It
-// needs the right to read one message of the bucket, and returns v1 for a broker that has
-// none yet. A bucket that has lost the name is an error, never v1.
+// LiveGeneration returns the name of the live generation, which consumers read. It needs the right to read one
+// message of the bucket. It returns v1 for a broker that has no generation yet, and [ErrKeysLost] for a bucket that
+// has lost the name.
 func LiveGeneration(ctx context.Context, js jetstream.JetStream) (string, error) {
 	name, err := liveGeneration(ctx, js)
-	if errors.Is(err, ErrKeysLost) { // or another process makes the bucket just now
+	if errors.Is(err, ErrKeysLost) { // or another process is creating the bucket
 		if err := broker.Pause(ctx, time.Second); err != nil {
 			return "", err
 		}
@@ -256,7 +255,7 @@ func liveGeneration(ctx context.Context, js jetstream.JetStream) (string, error)
 	return string(m.Data), nil
 }
 
-// live returns t with the live generation where it names none.
+// live returns t, with the live generation if t names none.
 func (t Topology) live(ctx context.Context, js jetstream.JetStream) (Topology, error) {
 	if t.Generation != "" {
 		return t, nil
@@ -265,15 +264,15 @@ func (t Topology) live(ctx context.Context, js jetstream.JetStream) (Topology, e
 	if errors.Is(err, ErrKeysLost) {
 		s, infoErr := js.Stream(ctx, "KV_"+ControlBucket)
 		if infoErr == nil && s.CachedInfo().State.LastSeq == 0 {
-			name, err = firstGeneration, nil // the process that made the bucket has stored nothing yet
+			name, err = firstGeneration, nil // the process that created the bucket has stored nothing yet
 		}
 	}
 	t.Generation = name
 	return t, broker.Wrap(err, "read the name of the live generation")
 }
 
-// ReadGeneration reads one generation from the leader of the bucket: a replica may not have
-// the keys of one that was just made. Its State does not say whether it is live.
+// ReadGeneration reads one generation from the leader of the bucket, because a replica may lack the keys of a new
+// one. Its State does not tell whether it is live.
 func ReadGeneration(ctx context.Context, js jetstream.JetStream, name string) (Generation, error) {
 	record, err := broker.LeaderGet(ctx, js, "KV_"+ControlBucket, broker.GetRequest{LastBySubject: ControlSubject(GenerationPrefix + name)})
 	if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && len(record.Data) == 0 {
@@ -289,10 +288,9 @@ func ReadGeneration(ctx context.Context, js jetstream.JetStream, name string) (G
 	return decodeGeneration(name, record, settings)
 }
 
-// ProvisionGeneration stores the settings of a new generation, then its first checkpoints,
-// then its key. The key comes last: once it exists, and does not say that the generation is being
-// started, the settings are those of the generation, and no first checkpoint is ever written again, because
-// a checkpoint that is missing then was lost.
+// ProvisionGeneration stores the settings of a new generation, then its first checkpoints, then its key. The key
+// comes last: once it exists and its state is not starting, the settings are final, and no first checkpoint is
+// written again, because one that is missing then was lost.
 func ProvisionGeneration(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, t Topology, part Part, r GenerationRecord) error {
 	key := GenerationPrefix + t.Generation
 	g, err := ReadGeneration(ctx, js, t.Generation)
@@ -329,8 +327,7 @@ func ProvisionGeneration(ctx context.Context, js jetstream.JetStream, kv jetstre
 	return EnsureKey(ctx, kv, key, value)
 }
 
-// lostGeneration returns the error for a generation that has lost its key, although its stream
-// is in use.
+// lostGeneration returns the error for a generation whose key is lost although its stream is in use.
 func lostGeneration(ctx context.Context, js jetstream.JetStream, t Topology) error {
 	c, _, err := ReadCheckpoint(ctx, js, t.cellName(0), 0)
 	if err != nil {
@@ -340,14 +337,13 @@ func lostGeneration(ctx context.Context, js jetstream.JetStream, t Topology) err
 	return &TopologyError{
 		Name:        "bucket " + ControlBucket,
 		Differences: []Difference{{key, "nothing", "the revision of a stream that is in use"}},
-		Cure: fmt.Sprintf(`restore the bucket; or put the key back, nats kv put %s %s '{"revision":%d}', and start a worker first that has the settings with which the generation was made; or give the generation another name`,
+		Cure: fmt.Sprintf(`restore the bucket; or put the key back, nats kv put %s %s '{"revision":%d}', after starting a worker with the settings of the generation; or choose another name for the generation`,
 			ControlBucket, key, c.Revision),
 	}
 }
 
-// CheckGeneration reports what keeps a stage from working on the generation of t: the server does not
-// hold it, another revision of the normalizers made it, or it has other settings. It changes
-// nothing.
+// CheckGeneration returns why a stage cannot work on the generation of t: the server lacks it, another revision of
+// the normalizers made it, or it has other settings. It changes nothing.
 func CheckGeneration(ctx context.Context, js jetstream.JetStream, t Topology, revision int) (Generation, error) {
 	if err := checkServer(ctx, js, t); err != nil {
 		return Generation{}, err
@@ -358,11 +354,11 @@ func CheckGeneration(ctx context.Context, js jetstream.JetStream, t Topology, re
 	}
 	g.Layout = t.Layout()
 	if g.Revision != revision {
-		return Generation{}, fmt.Errorf("%w: %s is of revision %d, this program of %d: build a generation of this revision beside it: tributary replay start NAME",
+		return Generation{}, fmt.Errorf("%w: %s has revision %d, this program has %d: build a generation of this revision beside it: tributary replay start NAME",
 			ErrRevision, t.Generation, g.Revision, revision)
 	}
 	if g.Settings == (Settings{}) {
-		return Generation{}, fmt.Errorf("%w: bucket %s has no %s%s: a worker that provisions the generation stores it", ErrState, ControlBucket, SettingsPrefix, g.Name)
+		return Generation{}, fmt.Errorf("%w: bucket %s has no %s%s: start a worker that provisions the generation, which stores it", ErrState, ControlBucket, SettingsPrefix, g.Name)
 	}
 	return g, g.Settings.Contradiction(g.Name, t.Settings)
 }

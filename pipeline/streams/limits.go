@@ -8,22 +8,21 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Limit is a limit of the account or of a stream, and how much of it is used.
+// Limit is a limit of the account or of a stream, and its use.
 type Limit struct {
 	Name  string `json:"name"` // such as stream RAW
 	Used  int64  `json:"used"`
 	Max   int64  `json:"max"`
-	Bytes bool   `json:"bytes,omitzero"` // else a number
+	Bytes bool   `json:"bytes,omitzero"` // counts bytes; otherwise a number
 }
 
-// LimitStorage is the name of the limit that most accounts have.
+// LimitStorage is the name of the storage limit of an account.
 const LimitStorage = "storage of the account"
 
-// Share is the part that is used, 1 for all of it.
+// Share returns the used part, 1 for all of it.
 func (l Limit) Share() float64 { return float64(l.Used) / float64(l.Max) }
 
-// ReadLimits returns the limits that there are: of the account of js for streams with so many replicas, and of
-// these streams.
+// ReadLimits returns the limits of the account of js, for streams with this number of replicas, and of streams.
 func ReadLimits(ctx context.Context, js jetstream.JetStream, replicas int, streams []StreamStatus) ([]Limit, error) {
 	tier, err := accountTier(ctx, js, replicas)
 	if err != nil {
@@ -49,7 +48,7 @@ func ReadLimits(ctx context.Context, js jetstream.JetStream, replicas int, strea
 	return list, nil
 }
 
-// accountTier reads what the account of js uses and may use for streams with so many replicas.
+// accountTier reads use and limits of the account of js for streams with this number of replicas.
 func accountTier(ctx context.Context, js jetstream.JetStream, replicas int) (jetstream.Tier, error) {
 	info, err := js.AccountInfo(ctx)
 	if err != nil {

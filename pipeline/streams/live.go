@@ -10,18 +10,18 @@ import (
 	"tributary/pipeline/broker"
 )
 
-// liveEvery is the time between two looks at the live generation.
+// liveEvery is the interval at which the live generation is checked.
 const liveEvery = time.Second
 
-// awaitChange waits until another generation than the named one is live, and returns its name. It waits while the broker
-// is away; the error is the cause of the end of ctx.
+// awaitChange waits until another generation than the named one is live, and returns its name. It keeps waiting while
+// the broker is away. Its error is the cause of the end of ctx.
 func awaitChange(ctx context.Context, js jetstream.JetStream, generation string) (string, error) {
 	for before := generation; ; {
 		name, err := LiveGeneration(ctx, js)
 		switch {
 		case err != nil:
 			before = generation
-		case name != generation && name == before: // a broker that ends has no bucket any more, as one without a generation
+		case name != generation && name == before: // a broker that is stopping lacks the bucket, too, like one without a generation
 			return name, nil
 		default:
 			before = name
@@ -35,9 +35,9 @@ func awaitChange(ctx context.Context, js jetstream.JetStream, generation string)
 // errNotLive ends the work on a generation that is no longer live.
 var errNotLive = errors.New("another generation is live")
 
-// WhileLive calls work for a generation, with a context that ends when another one becomes live. It returns the name of that
-// one when it ended the work, also by the drop of the stream that work reads; else the error of work. It needs the right to read
-// one message of the bucket.
+// WhileLive calls work for a generation, with a context that ends when another one becomes live. If the change ended
+// work, also by dropping the stream that work reads, it returns the name of the new one, else the error of work. It
+// needs the right to read one message of the bucket.
 func WhileLive(ctx context.Context, js jetstream.JetStream, generation string, work func(context.Context) error) (next string, err error) {
 	working, stop := context.WithCancelCause(ctx)
 	watching, end := context.WithCancel(ctx)
@@ -76,8 +76,8 @@ func LiveSince(ctx context.Context, js jetstream.JetStream) (time.Time, error) {
 	return m.Time, nil
 }
 
-// BrokerSince returns when the first key of the control bucket was stored. That key is written once, so another time means
-// another broker. The time is zero where the bucket has lost the key.
+// BrokerSince returns when the first key of the control bucket was stored. That key is written once, so another time
+// means another broker. The result is zero if the bucket has lost the key.
 func BrokerSince(ctx context.Context, js jetstream.JetStream) (time.Time, error) {
 	m, err := broker.ReadStored(ctx, js, "KV_"+ControlBucket, broker.GetRequest{Sequence: 1})
 	switch {

@@ -14,7 +14,7 @@ import (
 	"tributary/pipeline/broker"
 )
 
-// Positions are positions in the events streams of a generation, by cell; one that is missing is 0. In JSON, that
+// Positions are positions in the events streams of a generation, by cell; a missing one is 0. In JSON, the position
 // of a single cell is a number.
 type Positions []uint64
 
@@ -26,7 +26,7 @@ func (p Positions) In(cell int) uint64 {
 	return 0
 }
 
-// With returns positions with another one in a cell. They share nothing with p.
+// With returns a copy of p with another position in a cell.
 func (p Positions) With(cell int, position uint64) Positions {
 	next := make(Positions, max(len(p), cell+1))
 	copy(next, p)
@@ -34,7 +34,7 @@ func (p Positions) With(cell int, position uint64) Positions {
 	return next
 }
 
-// Reach reports whether every position is at or behind that of other.
+// Reach reports whether every position is at or behind the one of other.
 func (p Positions) Reach(other Positions) bool {
 	for c, position := range other {
 		if p.In(c) < position {
@@ -44,7 +44,7 @@ func (p Positions) Reach(other Positions) bool {
 	return true
 }
 
-// Equal reports whether both are the same positions.
+// Equal reports whether p and other have the same positions.
 func (p Positions) Equal(other Positions) bool { return p.Reach(other) && other.Reach(p) }
 
 // String lists the positions.
@@ -72,10 +72,10 @@ func (p *Positions) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	return json.UnmarshalDecode(d, &(*p)[0])
 }
 
-// placeBits is the number of bits of a position in a place.
+// placeBits is the number of bits for a position in a place.
 const placeBits = 48
 
-// PlaceOf returns a cell and a position there in one number, which in cell 0 is the position.
+// PlaceOf combines a cell and a position in one number; in cell 0 it equals the position.
 func PlaceOf(cell int, position uint64) uint64 { return uint64(cell)<<placeBits | position }
 
 // CellOf returns the cell of a place.

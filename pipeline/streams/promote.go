@@ -10,8 +10,7 @@ import (
 	"tributary/pipeline/broker"
 )
 
-// setLive makes a generation the live one, unless another process has changed that since it
-// was read.
+// setLive makes a generation the live one, unless another process changed the key after it was read.
 func (g *Generations) setLive(ctx context.Context, kv jetstream.KeyValue, name string) error {
 	_, err := kv.Update(ctx, currentKey, []byte(name), g.live)
 	if broker.Fenced(err) {
@@ -30,7 +29,7 @@ func (g *Generation) retire(ctx context.Context, js jetstream.JetStream, kv jets
 	return broker.Wrap(g.cut(ctx, js, successor), "retire generation "+g.Name)
 }
 
-// RetireRest cuts what is left of every retired generation: a version that stored no [Cutover] may have
+// RetireRest cuts the remaining partitions of every retired generation, because a version without [Cutover] may have
 // been interrupted.
 func (g *Generations) RetireRest(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue) error {
 	for _, x := range g.List {
@@ -44,8 +43,7 @@ func (g *Generations) RetireRest(ctx context.Context, js jetstream.JetStream, kv
 	return nil
 }
 
-// Rollback returns the generations between which a rollback changes, to one of a name or to the one
-// that was live before.
+// Rollback returns the generations of a rollback: to the named one, or to the one that was live before.
 func (g *Generations) Rollback(to string) (from, name string, err error) {
 	live, err := g.Find(g.Live)
 	if err != nil {
@@ -54,20 +52,20 @@ func (g *Generations) Rollback(to string) (from, name string, err error) {
 	half := g.unretired()
 	switch {
 	case half != "" && to == "":
-		return "", "", fmt.Errorf("%w: %s has replaced %s and is not retired, so a version that cannot be told apart has promoted it or rolled it back in part: "+
+		return "", "", fmt.Errorf("%w: %s has replaced %s and is not retired: an earlier version promoted it, or rolled it back, only in part: "+
 			"retire it with tributary replay rollback %s, or make it live with tributary replay promote %s", ErrNotReady, half, live.Name, live.Name, half)
 	case half != "" && to == live.Name:
 		return half, live.Name, nil
 	case to == live.Name:
-		return "", "", fmt.Errorf("%w: choose the one that it has replaced, %s", ErrLive, cmp.Or(live.Replaces, "which is none"))
+		return "", "", fmt.Errorf("%w: choose the one that it replaced: %s", ErrLive, cmp.Or(live.Replaces, "none"))
 	case live.Replaces == "":
-		return "", "", fmt.Errorf("%w: %s has replaced no generation: nothing to roll back", ErrNotReady, live.Name)
+		return "", "", fmt.Errorf("%w: %s replaced no generation: nothing to roll back", ErrNotReady, live.Name)
 	case to != "" && to != live.Replaces:
-		return "", "", fmt.Errorf("%w: %s has replaced %s, and a rollback goes back to that alone: tributary replay rollback %s", ErrNotReady, live.Name, live.Replaces, live.Replaces)
+		return "", "", fmt.Errorf("%w: %s replaced %s, and a rollback can only go back to that: tributary replay rollback %s", ErrNotReady, live.Name, live.Replaces, live.Replaces)
 	}
 	old, err := g.Find(live.Replaces)
 	if err != nil {
-		return "", "", fmt.Errorf("%s has replaced %s, which was dropped since: %w", live.Name, live.Replaces, err)
+		return "", "", fmt.Errorf("%s replaced %s, which was dropped since: %w", live.Name, live.Replaces, err)
 	}
 	if old.State == StateDropping {
 		return "", "", fmt.Errorf("%w: %s", ErrDropping, old.Name)
@@ -75,8 +73,8 @@ func (g *Generations) Rollback(to string) (from, name string, err error) {
 	return live.Name, old.Name, nil
 }
 
-// unretired returns the generation that a version that stored no [Cutover] has left half promoted or half
-// rolled back: it is no longer live, or not yet, and has the mark of a promotion over the live one.
+// unretired returns the generation that a version without [Cutover] left half promoted or half rolled back: it is not
+// live, but is marked as promoted over the live one.
 func (g *Generations) unretired() string {
 	for _, x := range g.List {
 		if x.Replay && x.Replaces == g.Live {

@@ -10,21 +10,20 @@ import (
 	"tributary/pipeline/broker"
 )
 
-// SharedEnd asks for the last sequence of a raw stream for many goroutines at a time: those
-// that ask while a request is on its way share the next one. So no answer is older than the
-// question.
+// SharedEnd asks for the last sequence of a raw stream for many goroutines. Those that ask while a request is in
+// flight share the next one, so no answer is older than the question.
 type SharedEnd struct {
 	js     jetstream.JetStream
 	Stream string
 	turn   broker.Limit // held during a request
 
 	mu   sync.Mutex
-	next *endRequest // the request that is not sent yet; nil for none
+	next *endRequest // request not sent yet; nil for none
 }
 
 // endRequest is one request for the end of a raw stream.
 type endRequest struct {
-	done chan struct{} // closed when there is an answer
+	done chan struct{} // closed once answered
 	last uint64
 	err  error
 }
@@ -34,7 +33,7 @@ func NewSharedEnd(js jetstream.JetStream, stream string) *SharedEnd {
 	return &SharedEnd{js: js, Stream: stream, turn: broker.NewExclusive()}
 }
 
-// Get returns the last sequence, as the leader knows it.
+// Get returns the last sequence according to the leader.
 func (s *SharedEnd) Get(ctx context.Context) (uint64, error) {
 	s.mu.Lock()
 	r := s.next
@@ -58,7 +57,7 @@ func (s *SharedEnd) Get(ctx context.Context) (uint64, error) {
 	}
 }
 
-// send sends a request when it is its turn.
+// send sends a request after the previous one.
 func (s *SharedEnd) send(ctx context.Context, r *endRequest) {
 	defer close(r.done)
 	r.err = s.turn.Acquire(ctx)

@@ -12,8 +12,8 @@ import (
 	"tributary/pipeline/broker"
 )
 
-// LastRecords returns the raw sequence of the last record of each partition of a generation;
-// 0 for a partition without one.
+// LastRecords returns the raw sequence of the last record of each partition of a generation; 0 for a partition
+// without records.
 func LastRecords(ctx context.Context, js jetstream.JetStream, g Generation, partitions int) ([]uint64, error) {
 	last := make([]uint64, partitions)
 	for p := range last {
@@ -33,23 +33,23 @@ func LastRecords(ctx context.Context, js jetstream.JetStream, g Generation, part
 	return last, nil
 }
 
-// RawState is the raw stream of a cell as its leader knows it.
+// RawState is the state of the raw stream of a cell according to its leader.
 type RawState struct {
-	// Created identifies the stream. It survives restarts and changes of the configuration; a stream that is created again,
+	// Created identifies the stream. It survives restarts and configuration changes; a stream that is created again,
 	// or restored from a backup by the nats command, has another one.
 	Created time.Time
 
-	First, Last uint64 // sequences; First is Last+1 in a stream without messages
+	First, Last uint64 // First is Last+1 if the stream has no messages
 	Limited     bool   // the stream removes old messages by itself: by age, count or size
 
-	// Discards is set when a limit removes messages that nobody may have read yet: workers refuse to work on such a stream.
+	// Discards is set if a limit removes messages that may be unread; workers refuse such a stream.
 	Discards bool
 
-	Layout Layout // of the deployment; without its Partitions when there is one cell
+	Layout Layout // of the deployment; without Partitions if there is one cell
 }
 
-// ReadRawState asks the leader of the raw stream of a cell for its state. The error is
-// [jetstream.ErrStreamNotFound] when there is no such stream.
+// ReadRawState asks the leader of the raw stream of a cell for its state. It returns [jetstream.ErrStreamNotFound] if
+// there is no such stream.
 func ReadRawState(ctx context.Context, js jetstream.JetStream, cell int) (RawState, error) {
 	info, err := broker.LeaderInfo(ctx, js, RawStreamOf(cell))
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -73,17 +73,17 @@ func ReadRawState(ctx context.Context, js jetstream.JetStream, cell int) (RawSta
 // DiscardError returns why no record may be sent to a raw stream that [RawState.Discards], with the cure.
 func DiscardError(cell int) error {
 	stream := RawStreamOf(cell)
-	return fmt.Errorf("stream %s discards records that nobody has read: %s", stream, cureDiscard(stream))
+	return fmt.Errorf("stream %s discards unread records: %s", stream, cureDiscard(stream))
 }
 
-// RawMark is what identifies a message of the raw stream at its sequence.
+// RawMark identifies a message of the raw stream at its sequence.
 type RawMark struct {
-	ID   string    // its Nats-Msg-Id; empty when its producer gave it none
+	ID   string    // Nats-Msg-Id; empty if it has none
 	Time time.Time // when the broker stored it
 }
 
-// ReadRawMark asks the leader of the raw stream of a cell for the message at a sequence. The error is
-// [jetstream.ErrMsgNotFound] when there is none.
+// ReadRawMark asks the leader of the raw stream of a cell for the message at a sequence. It returns
+// [jetstream.ErrMsgNotFound] if there is none.
 func ReadRawMark(ctx context.Context, js jetstream.JetStream, cell int, sequence uint64) (RawMark, error) {
 	stored, err := broker.LeaderGet(ctx, js, RawStreamOf(cell), broker.GetRequest{Sequence: sequence})
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -103,8 +103,8 @@ func ReadRawMark(ctx context.Context, js jetstream.JetStream, cell int, sequence
 	return mark, nil
 }
 
-// OpenRaw begins to read partitions of a part of a raw stream at a sequence; all
-// partitions, when none is named. It requests ahead messages at a time.
+// OpenRaw begins to read partitions of a part of a raw stream at a sequence; all partitions if none is named. It
+// requests ahead messages at a time.
 func OpenRaw(ctx context.Context, js jetstream.JetStream, stream string, part Part, partitions []int, from uint64, ahead int) (*broker.Reader, error) {
 	cfg := jetstream.ConsumerConfig{
 		Description:   fmt.Sprintf("A worker: partitions %v.", partitions),
@@ -121,7 +121,7 @@ func OpenRaw(ctx context.Context, js jetstream.JetStream, stream string, part Pa
 	return r, err
 }
 
-// BrokerTime returns the time of the broker's clock.
+// BrokerTime returns the present time by the broker's clock.
 func BrokerTime(ctx context.Context, js jetstream.JetStream) (time.Time, error) {
 	s, err := js.Stream(ctx, RawStream)
 	if err != nil {

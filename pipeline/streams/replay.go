@@ -8,14 +8,14 @@ import (
 	"tributary/pipeline/broker"
 )
 
-// cut ends a generation that is no longer live: it stores the checkpoint of each
-// partition that has no cut again with the name of the generation that is live now. No commit of the old one
-// can succeed after that, and its checkpoints say up to which raw record it goes.
+// cut ends a generation that is no longer live: it stores the checkpoint of each uncut partition again, with the name
+// of the live generation. After that no commit of the old one can succeed, and its checkpoints state its last raw
+// records.
 func (g *Generation) cut(ctx context.Context, js jetstream.JetStream, successor string) error {
 	return g.setCuts(ctx, js, successor)
 }
 
-// Uncut makes it possible to work on a retired generation again.
+// Uncut allows work on a retired generation again.
 func (g *Generation) Uncut(ctx context.Context, js jetstream.JetStream) error {
 	return g.setCuts(ctx, js, "")
 }

@@ -10,41 +10,41 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Room knows how much the account may still store. A server alone tears a batch that does not fit
-// (torn.go), and keeps one of its 50 places for batches until it is restarted: a batch that does
-// not fit is better not sent.
+// Room tracks how much the account may still store. A server without replicas tears a batch that does not fit
+// (pipeline/worker/torn.go), and keeps one of its 50 slots for batches until it restarts. So a batch that does not
+// fit should not be sent.
 type Room struct {
 	JS       jetstream.JetStream
 	Replicas int
 
 	mu   sync.Mutex
-	next time.Time // when the account is to be asked again
-	left int64     // bytes, as far as this worker knows
+	next time.Time // when to ask about the account again
+	left int64     // bytes, as far as this process knows
 	used int64
 	max  int64 // 0 for no limit
 }
 
-// How often the account is asked: before each batch while less than roomNear is left.
+// The account is asked about at these intervals, and before each batch while less than roomNear is left.
 const (
 	roomNear  = 64 << 20
 	roomFresh = time.Second
 	roomRest  = 10 * time.Second // without a limit, or an answer
 )
 
-// FullError says that a batch was not sent, because it does not fit.
+// FullError means that a batch was not sent because it does not fit.
 type FullError struct {
 	need, used, max int64
 }
 
-// Error ends in the cure.
+// Error names the sizes and the cure.
 func (e *FullError) Error() string {
-	return fmt.Sprintf("the storage of the account is full: %d of %d bytes are used, a batch takes %d: raise the limit of the account, or remove records or events", e.used, e.max, e.need)
+	return fmt.Sprintf("the storage of the account is full: %d of %d bytes are used, a batch needs %d: raise the limit of the account, or remove records or events", e.used, e.max, e.need)
 }
 
-// Take returns a [FullError] when the messages of a batch do not fit in the account. While the account does not say
-// what it may store, everything fits.
+// Take returns a [FullError] if the messages of a batch do not fit in the account. If the limit is unknown,
+// everything fits.
 func (r *Room) Take(ctx context.Context, messages []*nats.Msg) error {
-	const overhead = 160 // of a message: headers of the batch, and what the server adds
+	const overhead = 160 // per message: headers of the batch, and what the server adds
 	need := int64(0)
 	for _, m := range messages {
 		need += int64(m.Size() + overhead)

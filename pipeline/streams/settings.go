@@ -16,31 +16,31 @@ import (
 	"tributary/pipeline/redact"
 )
 
-// RedactKeyCure is what an operator does about a worker without the key of the others.
+// RedactKeyCure is the cure for a worker without the key of the others.
 const RedactKeyCure = "give this worker the key of the others in TRIBUTARY_REDACT_KEY or TRIBUTARY_REDACT_KEY_FILE"
 
-// Settings decide, together with the revision of the normalizers, what the events of a
-// generation look like. They are stored with the generation and never change. An empty field
-// stands for the value that the generation has, and for the default in a new one.
+// Settings decide, together with the revision of the normalizers, how the events of a generation look. They are
+// stored with the generation and never change. An empty field means the stored value, or the default in a new
+// generation.
 type Settings struct {
 	ToolMetadata core.Profile   `json:"tool_metadata,omitzero"` // shapes of tool_metadata; default [core.ProfileOpenCode]
 	CloudEvents  envelopes.Mode `json:"cloudevents,omitzero"`   // mode of the CloudEvents; default [envelopes.Binary]
 	Raw          RawMode        `json:"raw,omitzero"`           // default [RawCarried]
-	Redact       redact.Mode    `json:"redact,omitzero"`        // what is replaced before records are normalized; default [redact.Full], nothing
-	RedactKey    string         `json:"redact_key,omitzero"`    // fingerprint of the key of redaction; empty for none
-	RedactRules  string         `json:"redact_rules,omitzero"`  // fingerprint of the rules of redaction; empty for none, or in a generation that was made before it was stored
+	Redact       redact.Mode    `json:"redact,omitzero"`        // what to replace before normalization; default [redact.Full], nothing
+	RedactKey    string         `json:"redact_key,omitzero"`    // fingerprint of the redaction key; empty for none
+	RedactRules  string         `json:"redact_rules,omitzero"`  // fingerprint of the redaction rules; empty for none, or in a generation older than this field
 }
 
-// RawMode says how the first event of a record has the record.
+// RawMode is how the first event of a record carries the record.
 type RawMode string
 
 // The modes.
 const (
-	RawCarried    RawMode = "carried"    // in its raw
+	RawCarried    RawMode = "carried"    // in its field raw
 	RawReferenced RawMode = "referenced" // by its place in the raw stream; raw is null
 )
 
-// Apply makes a session emit the events that s describes. It is no part of the encoded session.
+// Apply sets up a session to emit events according to s. The encoded session does not include this.
 func (s Settings) Apply(session *core.Session) {
 	session.UseProfile(s.ToolMetadata)
 	session.ReferToRaw(s.Raw == RawReferenced)
@@ -49,12 +49,12 @@ func (s Settings) Apply(session *core.Session) {
 // setting is one field of [Settings].
 type setting struct {
 	key, fallback string
-	values        []string // nil for one that follows from the redactor of a worker
+	values        []string // nil if the value follows from the redactor of a worker
 	field         func(*Settings) *string
-	cure          string // of a worker with another value; empty for the general one
+	cure          string // cure for a worker with another value; empty for the general one
 }
 
-// settingsTable lists the settings in the order of the documentation.
+// settingsTable lists the settings in documentation order.
 var settingsTable = []setting{
 	{
 		"tool_metadata", string(core.ProfileOpenCode),
@@ -88,7 +88,7 @@ var settingsTable = []setting{
 	{
 		"redact_rules", "", nil,
 		func(s *Settings) *string { return &s.RedactRules },
-		"give this worker the rules of the others in TRIBUTARY_REDACT_RULES (built-in: none), or build a generation with other ones: " +
+		"give this worker the rules of the others in TRIBUTARY_REDACT_RULES (built-in: none), or build a generation with others: " +
 			"TRIBUTARY_REDACT_RULES=FILE tributary replay start NAME --set redact=MODE, and workers with that and TRIBUTARY_GENERATION=NAME",
 	},
 }
@@ -104,7 +104,7 @@ func SettingKeys() []string {
 	return keys
 }
 
-// SettingValues returns the values that [Settings.Set] accepts for a key, nil for no key.
+// SettingValues returns the values that [Settings.Set] accepts for a key; nil for an unknown key.
 func SettingValues(key string) []string {
 	i := slices.IndexFunc(settingsTable, func(f setting) bool { return f.key == key })
 	if i < 0 {
@@ -113,7 +113,7 @@ func SettingValues(key string) []string {
 	return slices.Clone(settingsTable[i].values)
 }
 
-// Set sets the field of a key. The error names the keys, or the values of the key.
+// Set sets the field of a key. Its error names the valid keys, or the valid values of the key.
 func (s *Settings) Set(key, value string) error {
 	for _, f := range settingsTable {
 		switch {
@@ -139,7 +139,7 @@ func (s Settings) String() string {
 	return strings.Join(list, " ")
 }
 
-// Validate reports a value that is not one of its field.
+// Validate returns an error for a value that its field does not allow.
 func (s Settings) Validate() error {
 	var errs []error
 	for _, f := range settingsTable {
@@ -153,11 +153,11 @@ func (s Settings) Validate() error {
 // Redacted reports whether the records are redacted before they are normalized.
 func (s Settings) Redacted() bool { return s.Redact != "" && s.Redact != redact.Full }
 
-// Conflict reports settings that exclude each other, of a generation that has all settings.
+// Conflict returns an error for settings that exclude each other; s must have all settings.
 func (s Settings) Conflict() error {
 	switch {
 	case s.Redacted() && s.Raw == RawReferenced:
-		return fmt.Errorf("%w: redact=%s with raw=%s: events would refer to records that are not redacted: use raw=%s", ErrTopology, s.Redact, s.Raw, RawCarried)
+		return fmt.Errorf("%w: redact=%s with raw=%s: events would refer to unredacted records: use raw=%s", ErrTopology, s.Redact, s.Raw, RawCarried)
 	case s.Redacted() && s.RedactKey == "":
 		return fmt.Errorf("%w: redact=%s without a key", ErrTopology, s.Redact)
 	default:
@@ -165,7 +165,7 @@ func (s Settings) Conflict() error {
 	}
 }
 
-// Or returns s with the values of other where s has none.
+// Or returns s with empty fields taken from other.
 func (s Settings) Or(other Settings) Settings {
 	for _, f := range settingsTable {
 		if v := f.field(&s); *v == "" {
@@ -175,7 +175,7 @@ func (s Settings) Or(other Settings) Settings {
 	return s
 }
 
-// defaultSettings are those of a new generation.
+// defaultSettings returns the settings of a new generation.
 func defaultSettings() Settings {
 	var s Settings
 	for _, f := range settingsTable {
@@ -184,9 +184,8 @@ func defaultSettings() Settings {
 	return s
 }
 
-// Contradiction returns a [TopologyError] with the fields that want sets and s has other
-// values of, nil when there are none. What follows from a redactor is not compared with a generation
-// that has none, or was made before it was stored.
+// Contradiction returns a [TopologyError] with the fields that want sets to other values than s; nil for none. Values
+// that follow from a redactor are not compared if the generation has none, or is older than the field.
 func (s Settings) Contradiction(generation string, want Settings) error {
 	e := &TopologyError{Name: "generation " + generation}
 	var set, cures []string
@@ -215,7 +214,7 @@ func (s Settings) Contradiction(generation string, want Settings) error {
 	return e
 }
 
-// Against returns the fields that want sets and s has other values of.
+// Against returns the fields that want sets to other values than s.
 func (s Settings) Against(want Settings) (list []Difference) {
 	for _, f := range settingsTable {
 		if have, wanted := *f.field(&s), *f.field(&want); wanted != "" && wanted != have {
@@ -231,9 +230,8 @@ type storedSettings struct {
 	Part Part `json:"part,omitzero"`
 }
 
-// provisionSettings stores the settings of a new generation. A generation that was made
-// before settings were stored gets those of the first worker. It returns those that are stored,
-// and refuses settings that contradict them.
+// provisionSettings stores the settings of a new generation, and of a generation that is older than stored settings,
+// which gets those of the first worker. It returns an error if stored settings contradict t.
 func provisionSettings(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, t Topology, part Part) error {
 	key := SettingsPrefix + t.Generation
 	settings := t.Settings.Or(defaultSettings())
@@ -274,16 +272,15 @@ func decodeSettings(key string, data []byte) (storedSettings, error) {
 	if err := cmp.Or(err, s.Validate()); err != nil {
 		return storedSettings{}, fmt.Errorf("%s of bucket %s: a later version of this program wrote it: %w", key, ControlBucket, err)
 	}
-	s.Settings = s.Settings.Or(defaultSettings()) // a setting is younger than generations that were made without it
+	s.Settings = s.Settings.Or(defaultSettings()) // a setting may be younger than the generation
 	return s, nil
 }
 
-// Part is the part of the raw stream that a generation is made of. The zero value is all of
-// it.
+// Part is the part of the raw stream that a generation has. The zero value is all of it.
 type Part struct {
-	Sequence uint64           `json:"sequence,omitzero"` // the records from this raw sequence on
-	Source   envelopes.Source `json:"source,omitzero"`   // the records of this source
-	Session  string           `json:"session,omitzero"`  // the records of this session
+	Sequence uint64           `json:"sequence,omitzero"` // from this raw sequence on
+	Source   envelopes.Source `json:"source,omitzero"`   // only of this source
+	Session  string           `json:"session,omitzero"`  // only of this session
 }
 
 // Filters returns the subjects of the raw stream that belong to a partition of the generation.

@@ -10,33 +10,31 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// StreamStatus is a stream as the broker holds it, and how that differs from what the workers
-// create.
+// StreamStatus is the state of a stream, and how it differs from what workers create.
 type StreamStatus struct {
 	Name      string        `json:"name"`
 	Messages  uint64        `json:"messages"`
 	Bytes     uint64        `json:"bytes"`
 	Consumers int           `json:"consumers"`
-	Replicas  int           `json:"replicas"` // of the configuration
+	Replicas  int           `json:"replicas"` // as configured
 	MaxAge    time.Duration `json:"-"`
-	Seconds   int64         `json:"max_age_seconds,omitzero"` // MaxAge; 0 for ever
+	Seconds   int64         `json:"max_age_seconds,omitzero"` // MaxAge in seconds; 0 for ever
 	Dropping  bool          `json:"dropping,omitzero"`        // a limit of messages or bytes discards the oldest messages
 	// MaxBytes and MaxMessages are the limits at which the stream refuses messages; 0 for none.
 	MaxBytes    int64    `json:"max_bytes,omitzero"`
 	MaxMessages int64    `json:"max_messages,omitzero"`
 	Cluster     string   `json:"cluster,omitzero"`
-	Leader      string   `json:"leader,omitzero"` // name of its server; empty when it has none, or the server is alone
+	Leader      string   `json:"leader,omitzero"` // name of its leading server; empty without a leader or a cluster
 	Gone        []string `json:"gone,omitzero"`   // servers of replicas that do not answer
-	Behind      []string `json:"behind,omitzero"` // servers of replicas that have not all messages
-	Drift       []string `json:"drift,omitzero"`  // differences from what the workers create
+	Behind      []string `json:"behind,omitzero"` // servers of replicas that lack messages
+	Drift       []string `json:"drift,omitzero"`  // differences from what workers create
 }
 
-// goneAfter is how long the leader has not heard of a replica that counts as gone. The server
-// itself waits for minutes before it says so.
+// goneAfter is how long a replica may be silent towards its leader before it counts as gone. The server itself
+// reports that only after minutes.
 const goneAfter = 10 * time.Second
 
-// ReadStreams reads the streams of a generation, and those that belong to none, as far as they
-// exist.
+// ReadStreams reads the existing streams of a generation, and those that belong to no generation.
 func ReadStreams(ctx context.Context, js jetstream.JetStream, t Topology) ([]StreamStatus, error) {
 	var list []StreamStatus
 	for _, want := range append(append(slices.Concat(t.rawConfigs(), t.EventsConfigs()), t.claimsConfig(), t.sessionsConfig()),
@@ -55,8 +53,7 @@ func ReadStreams(ctx context.Context, js jetstream.JetStream, t Topology) ([]Str
 	return list, nil
 }
 
-// statusOf compares a stream with its configuration; want has nothing but a name where the
-// configuration is not compared.
+// statusOf compares a stream with its configuration. If want has only a name, the configuration is not compared.
 func statusOf(info *jetstream.StreamInfo, want jetstream.StreamConfig, t Topology) StreamStatus {
 	have := info.Config
 	s := StreamStatus{
@@ -90,12 +87,12 @@ func statusOf(info *jetstream.StreamInfo, want jetstream.StreamConfig, t Topolog
 	s.drift("atomic publish", have.AllowAtomicPublish, true, want.AllowAtomicPublish)
 	s.drift("rollup", have.AllowRollup, want.AllowRollup, true)
 	s.drift("message TTL", have.AllowMsgTTL, true, want.AllowMsgTTL)
-	s.drift("window of duplicates", have.Duplicates, rawDuplicates(have.MaxAge), want.Duplicates > 0)
+	s.drift("duplicate window", have.Duplicates, rawDuplicates(have.MaxAge), want.Duplicates > 0)
 	s.drift("maximal age", have.MaxAge, want.MaxAge, want.MaxAge > 0 && !want.AllowRollup)
 	return s
 }
 
-// drift notes a setting that is not what the workers create, if it is compared.
+// drift notes a setting that differs from what workers create, if compared is set.
 func (s *StreamStatus) drift(setting string, have, want any, compared bool) {
 	if h, w := fmt.Sprint(have), fmt.Sprint(want); compared && h != w {
 		s.Drift = append(s.Drift, fmt.Sprintf("%s %s, want %s", setting, h, w))

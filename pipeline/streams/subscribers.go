@@ -7,8 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// SubscribersBucket is the key-value bucket of the progress of subscriptions. Package subscribe
-// describes and writes it.
+// SubscribersBucket is the key-value bucket with the progress of subscriptions, written by package subscribe.
 const SubscribersBucket = "TRIBUTARY_SUBSCRIBERS"
 
 func provisionSubscribers(ctx context.Context, js jetstream.JetStream, t Topology) error {
@@ -18,8 +17,8 @@ func provisionSubscribers(ctx context.Context, js jetstream.JetStream, t Topolog
 	})
 }
 
-// Cuts returns up to which raw record each partition of a retired generation goes, and which partitions
-// have no cut: while there are some, the generation may go on.
+// Cuts returns the last raw record of each partition of a retired generation, and the partitions without a cut. While
+// there are such partitions, the generation may go on.
 func Cuts(ctx context.Context, js jetstream.JetStream, generation string) (raw []uint64, missing []int, err error) {
 	list, err := CheckpointsOf(ctx, js, generation)
 	for p, c := range list {
@@ -31,8 +30,8 @@ func Cuts(ctx context.Context, js jetstream.JetStream, generation string) (raw [
 	return raw, missing, err
 }
 
-// CheckpointsOf reads the checkpoints of all partitions of a generation from the leaders of its streams, with the rights of
-// a reader of events.
+// CheckpointsOf reads the checkpoints of all partitions of a generation from the leaders of its streams. It needs
+// only the rights of a reader of events.
 func CheckpointsOf(ctx context.Context, js jetstream.JetStream, generation string) ([]Checkpoint, error) {
 	t, err := StoredTopology(ctx, js, generation)
 	if err != nil {
@@ -47,8 +46,8 @@ func CheckpointsOf(ctx context.Context, js jetstream.JetStream, generation strin
 	return list, nil
 }
 
-// CutsCure says why a generation that is not live has partitions without a cut, and what to do about it. It
-// needs the right to read single messages of the bucket.
+// CutsCure says why a generation that is not live has partitions without a cut, and what to do. It needs the right to
+// read single messages of the bucket.
 func CutsCure(ctx context.Context, js jetstream.JetStream, generation string) (string, error) {
 	c, err := readCutover(ctx, js)
 	if err != nil {
@@ -70,7 +69,7 @@ func CutsCure(ctx context.Context, js jetstream.JetStream, generation string) (s
 	case g.Replay && g.Replaces == live:
 		return "its rollback was interrupted: finish it with tributary replay rollback " + live, nil
 	case g.Replay:
-		return fmt.Sprintf("its replay was taken up again: make it live with tributary replay promote %s, or begin with %s under another name of the subscription", generation, live), nil
+		return fmt.Sprintf("its replay was resumed: make it live with tributary replay promote %s, or subscribe to %s under another subscription name", generation, live), nil
 	}
 	return "its retirement was interrupted: finish it with tributary replay promote " + live, nil
 }

@@ -15,22 +15,20 @@ import (
 	"tributary/pipeline/broker"
 )
 
-// ClaimsBucket is the object bucket with the bytes of records that are too large for a
-// message. The name of an object is the SHA-256 of its bytes in lower-case hex.
+// ClaimsBucket is the object bucket with the bytes of records that are too large for a message. The name of an object
+// is the SHA-256 of its bytes in lower-case hex.
 const ClaimsBucket = "CLAIMS"
 
-// The bucket is a stream, by the conventions of NATS (ADR-20): a message at
-// ObjectMetaPrefix describes an object and names its chunks. Unlike there it does not replace
-// the ones before it: the stream refuses rollups, so that no producer can remove what others
-// have stored, and the oldest description whose bytes have the right digest counts.
+// The bucket is a stream by the conventions of NATS (ADR-20): a message at ObjectMetaPrefix describes an object and
+// names its chunks. Unlike in ADR-20, it does not replace earlier descriptions: the stream refuses rollups, so that
+// no producer can remove what others stored. The oldest description whose bytes have the right digest counts.
 const (
 	ClaimsStream      = "OBJ_" + ClaimsBucket
 	ObjectChunkPrefix = "$O." + ClaimsBucket + ".C."
 	ObjectMetaPrefix  = "$O." + ClaimsBucket + ".M."
 )
 
-// StoredTopology returns the topology of a generation as the broker has it. Its Settings are
-// empty.
+// StoredTopology returns the topology of a generation as stored in the broker, without its Settings.
 func StoredTopology(ctx context.Context, js jetstream.JetStream, generation string) (Topology, error) {
 	l, err := ReadLayout(ctx, js)
 	if err != nil {
@@ -45,18 +43,17 @@ func StoredTopology(ctx context.Context, js jetstream.JetStream, generation stri
 	return t, nil
 }
 
-// RawStream is the name of the stream of raw records, of the first where there is more than one
-// cell.
+// RawStream is the name of the stream of raw records, or of the first one if there are several cells.
 const RawStream = "RAW"
 
 // RawStreamOf returns the name of the raw stream of a cell.
 func RawStreamOf(cell int) string { return envelopes.CellName(RawStream, cell) }
 
-// SessionsStream is the name of the stream of the session metadata and of its changes. It
-// belongs to no generation. Package sessions/titles describes and writes it.
+// SessionsStream is the name of the stream of session metadata and their changes, written by package sessions/titles.
+// It belongs to no generation.
 const SessionsStream = "SESSIONS"
 
-// ControlBucket is the key-value bucket of what belongs to all workers.
+// ControlBucket is the key-value bucket that all workers share.
 const ControlBucket = "TRIBUTARY"
 
 // Keys of [ControlBucket].
@@ -68,35 +65,33 @@ const (
 	DroppedPrefix    = "dropped."
 )
 
-// EventsStream returns the name of the stream that holds everything that a generation
-// stores: events, dead letters, session states and checkpoints. The stream of a further cell has
-// the [envelopes.CellName] of the generation.
+// EventsStream returns the name of the stream with everything that a generation stores: events, dead letters, session
+// states and checkpoints. For a further cell, pass the [envelopes.CellName] of the generation.
 func EventsStream(generation string) string { return "EVENTS_" + generation }
 
-// SummariesStream returns the name of the stream of the records of sessions that the events of a generation add up
-// to. Package sessions/summaries describes, creates and writes it.
+// SummariesStream returns the name of the stream of session records that sum up the events of a generation. Package
+// sessions/summaries creates and writes it.
 func SummariesStream(generation string) string { return "SUMMARIES_" + generation }
 
 // Topology describes the streams and buckets on the server, with their limits.
 type Topology struct {
-	// Generation is the name of a run over the raw stream, [a-z0-9-]{1,32}. [Provision]
-	// and [runner.New] take an empty one as the live generation.
+	// Generation is the name of a run over the raw stream, [a-z0-9-]{1,32}. [Provision] and [runner.New] replace an
+	// empty name by the live generation.
 	Generation string
-	Settings   Settings // of the generation; those that are empty are the ones that it has
+	Settings   Settings // of the generation; empty fields take the stored values
 
-	Partitions int // of all raw records, 1 to 1024; fixed when the raw stream is created
-	Cells      int // over which the partitions are spread, 1 to 64; 0 is 1; fixed when the raw stream is created
-	Replicas   int // of every stream, 1 to 5; 0 keeps those of an existing stream and gives a new one 1
+	Partitions int // number for all raw records, 1 to 1024; fixed when the raw stream is created
+	Cells      int // number that the partitions are spread over, 1 to 64; 0 is 1; fixed when the raw stream is created
+	Replicas   int // of every stream, 1 to 5; 0 keeps the number of an existing stream and means 1 for a new one
 
-	RawMaxAge    time.Duration // how long raw records are kept; 0 keeps the setting of an existing stream, and means for ever in a new one
-	EventsMaxAge time.Duration // how long events are kept, in whole seconds; 0 for ever
+	RawMaxAge    time.Duration // how long to keep raw records; 0 keeps the setting of an existing stream, and means for ever for a new one
+	EventsMaxAge time.Duration // how long to keep events, in whole seconds; 0 for ever
 }
 
-// DefaultTopology returns the topology that a command starts with: generation v1, 16
-// partitions.
+// DefaultTopology returns the topology that commands start with: generation v1, 16 partitions.
 func DefaultTopology() Topology { return Topology{Generation: firstGeneration, Partitions: 16} }
 
-// Validate reports everything that is wrong with t, as [ErrTopology].
+// Validate returns everything that is wrong with t, as [ErrTopology].
 func (t Topology) Validate() error {
 	var errs []error
 	check := func(ok bool, format string, args ...any) {
@@ -111,17 +106,17 @@ func (t Topology) Validate() error {
 		errs = append(errs, fmt.Errorf("%w: %w", ErrTopology, err))
 	}
 	check(t.Partitions >= 1 && t.Partitions <= 1024, "%d partitions are not in 1 to 1024", t.Partitions)
-	check(t.Cells >= 0 && t.Cells <= maxCells && t.Cells <= max(t.Partitions, 1), "%d cells are not in 1 to %d, the partitions at most", t.Cells, maxCells)
+	check(t.Cells >= 0 && t.Cells <= maxCells && t.Cells <= max(t.Partitions, 1), "%d cells are not in 1 to %d, or more than the partitions", t.Cells, maxCells)
 	check(t.Replicas >= 0 && t.Replicas <= 5, "%d replicas are not in 0 to 5", t.Replicas)
 	check(t.RawMaxAge == 0 || t.RawMaxAge >= time.Second, "raw records kept for %v are not kept for a second", t.RawMaxAge)
 	check(t.EventsMaxAge == 0 || t.EventsMaxAge >= time.Second, "events kept for %v are not kept for a second", t.EventsMaxAge)
 	return errors.Join(errs...)
 }
 
-// rawConfigs returns the configurations of the raw streams. The transform of a single one
-// assigns each session to a partition. It does not match subjects with literal wildcards: they
-// are stored as published, and partition 0 reads them. Of several, each accepts the
-// subjects of its partitions, which the producer computes, or the mapping of its account.
+// rawConfigs returns the configurations of the raw streams. With a single one, its transform assigns each session to
+// a partition; it does not match subjects with literal wildcards, which are stored as published and read by partition
+// 0. With several, each accepts the subjects of its partitions, which the producer or the mapping of its account
+// computes.
 func (t Topology) rawConfigs() []jetstream.StreamConfig {
 	raw := t.rawConfig()
 	if t.Cells <= 1 {
@@ -143,8 +138,8 @@ func (t Topology) rawConfigs() []jetstream.StreamConfig {
 	return list
 }
 
-// rawConfig returns what all raw streams have in common. A limit of messages or bytes that an operator
-// sets refuses new records, which their producers keep, and discards none.
+// rawConfig returns the configuration common to all raw streams. If an operator sets a limit of messages or bytes, it
+// refuses new records, which their producers keep, and discards none.
 func (t Topology) rawConfig() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:               RawStream,
@@ -162,9 +157,9 @@ func (t Topology) rawConfig() jetstream.StreamConfig {
 	}
 }
 
-// rawDuplicates returns the window in which the server detects duplicate message ids: long
-// enough for the repetitions of a producer, short because the server keeps all ids of it in
-// memory (README.md, Growth). The server requires it to be no longer than the maximal age.
+// rawDuplicates returns the window in which the server detects duplicate message ids: long enough for retries of a
+// producer, short because the server keeps all ids of it in memory (README.md, Growth). The server requires it not to
+// exceed the maximum age.
 func rawDuplicates(maxAge time.Duration) time.Duration {
 	const window = 2 * time.Minute
 	if maxAge > 0 {
@@ -182,9 +177,8 @@ func (t Topology) EventsConfigs() []jetstream.StreamConfig {
 	return list
 }
 
-// eventsConfig returns the configuration of the events stream of a cell. The stream has no limit that
-// discards old messages, which would discard checkpoints and states, too: events expire by
-// a TTL of their own.
+// eventsConfig returns the configuration of the events stream of a cell. No limit discards old messages, because that
+// would discard checkpoints and states, too: events expire by a TTL of their own.
 func (t Topology) eventsConfig(cellName string) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:               EventsStream(cellName),
@@ -201,11 +195,10 @@ func (t Topology) eventsConfig(cellName string) jetstream.StreamConfig {
 	}
 }
 
-// claimsConfig returns the configuration of the stream of [ClaimsBucket]. The stream has no
-// limit that discards old objects: records may name them for ever. It refuses rollups, with
-// which any producer could remove the objects of all others, and to delete single messages:
-// [claims.Store.Remove] purges subjects, and one of before, for which an object has one description,
-// must not remove the bytes of the others.
+// claimsConfig returns the configuration of the stream of [ClaimsBucket]. No limit discards old objects, because
+// records may name them for ever. The stream refuses rollups, by which any producer could remove the objects of all
+// others. It also refuses to delete single messages: [claims.Store.Remove] purges subjects, and an earlier version of
+// it, which knows one description per object, must not remove the bytes of other descriptions.
 func (t Topology) claimsConfig() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:        ClaimsStream,
@@ -221,9 +214,8 @@ func (t Topology) claimsConfig() jetstream.StreamConfig {
 	}
 }
 
-// sessionsConfig returns the configuration of [SessionsStream]. The stream has no limit that
-// discards old messages, which would discard the metadata, too: changes expire by a TTL of
-// their own.
+// sessionsConfig returns the configuration of [SessionsStream]. No limit discards old messages, because that would
+// discard metadata, too: changes expire by a TTL of their own.
 func (t Topology) sessionsConfig() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:               SessionsStream,
@@ -239,12 +231,11 @@ func (t Topology) sessionsConfig() jetstream.StreamConfig {
 	}
 }
 
-// Provision creates the streams, buckets and first checkpoints of t that are missing, and
-// updates what can be changed (replicas, age of raw records, switches that only add
-// abilities). Where what exists contradicts t, it changes nothing and returns an error that
-// lists the differences. Provision is idempotent: any number of processes may run it at the
-// same time, and one that is interrupted anywhere may run it again. Without a Generation it
-// provisions the live one, v1 on a new broker.
+// Provision creates the missing streams, buckets and first checkpoints of t, and updates what can be changed
+// (replicas, age of raw records, switches that only add abilities). If what exists contradicts t, it changes nothing
+// and returns an error with the differences. Provision is idempotent: any number of processes may run it at the same
+// time, and it may be run again after an interruption. Without a Generation it provisions the live one, v1 on a new
+// broker.
 func Provision(ctx context.Context, js jetstream.JetStream, t Topology) error {
 	t, err := t.live(ctx, js)
 	if err != nil {
@@ -308,9 +299,8 @@ func provisionBucket(ctx context.Context, js jetstream.JetStream, t Topology) (j
 	return kv, nil
 }
 
-// provisionKeyValue creates the stream of a key-value bucket, or updates what can be changed.
-// Unlike those that clients create, it refuses rollups: producers and consumers write to it,
-// and with one each could remove the keys of all others.
+// provisionKeyValue creates the stream of a key-value bucket, or updates what can be changed. Unlike buckets created
+// by clients, it refuses rollups: producers and consumers write to it, and each could remove the keys of all others.
 func provisionKeyValue(ctx context.Context, js jetstream.JetStream, t Topology, cfg jetstream.KeyValueConfig) error {
 	return provisionStream(ctx, js, t, jetstream.StreamConfig{
 		Name:              "KV_" + cfg.Bucket,
@@ -328,7 +318,7 @@ func provisionKeyValue(ctx context.Context, js jetstream.JetStream, t Topology, 
 	})
 }
 
-// ProvisionStreams is [provisionStream] for each of a list.
+// ProvisionStreams is [provisionStream] for each configuration of a list.
 func ProvisionStreams(ctx context.Context, js jetstream.JetStream, t Topology, list []jetstream.StreamConfig) error {
 	for _, want := range list {
 		if err := provisionStream(ctx, js, t, want); err != nil {
@@ -357,7 +347,7 @@ func provisionStream(ctx context.Context, js jetstream.JetStream, t Topology, wa
 	if t.Replicas > 0 {
 		next.Replicas = t.Replicas
 	}
-	if want.MaxAge > 0 { // 0 keeps the setting: a worker without it must not change it
+	if want.MaxAge > 0 { // 0 keeps the setting, because a worker without it must not change it
 		next.MaxAge = want.MaxAge
 	}
 	if want.Duplicates > 0 {
@@ -367,11 +357,11 @@ func provisionStream(ctx context.Context, js jetstream.JetStream, t Topology, wa
 		next.Subjects = want.Subjects
 	}
 	if want.Discard == jetstream.DiscardNew {
-		next.Discard = want.Discard // it has no limit that discards messages
+		next.Discard = want.Discard // no limit discards messages
 	}
 	next.AllowDirect = true
 	next.AllowAtomicPublish = have.AllowAtomicPublish || want.AllowAtomicPublish
-	next.AllowRollup = want.AllowRollup // off where others than workers publish: a rollup removes what others have stored
+	next.AllowRollup = want.AllowRollup // off if others than workers publish, because a rollup removes what others stored
 	next.AllowMsgTTL = have.AllowMsgTTL || want.AllowMsgTTL
 	next.DenyDelete = have.DenyDelete || want.DenyDelete
 	if next.Replicas == have.Replicas && next.MaxAge == have.MaxAge && next.Duplicates == have.Duplicates &&
@@ -391,12 +381,11 @@ func streamConfig(ctx context.Context, js jetstream.JetStream, name string) (jet
 	return s.CachedInfo().Config, nil
 }
 
-// contradiction returns a [TopologyError] with the settings that cannot be changed without
-// loss, nil when there are none.
+// contradiction returns a [TopologyError] with the settings that cannot be changed without loss; nil for none.
 func contradiction(have, want jetstream.StreamConfig) error {
 	e := &TopologyError{
 		Name: "stream " + want.Name,
-		Cure: "use the values that exist, or start with another stream and ship the logs again",
+		Cure: "use the existing values, or start with another stream and ship the logs again",
 	}
 	differ := func(setting string, have, want any) {
 		if h, w := fmt.Sprint(have), fmt.Sprint(want); h != w {
@@ -441,15 +430,14 @@ func cureDiscard(stream string) string {
 	return "let the stream refuse new messages instead: nats stream edit " + stream + " --discard=new --max-msgs-per-subject=-1"
 }
 
-// lacksArchives reports whether a stream has all subjects but that of the archives: it was made before
-// there were any, and [Provision] adds it.
+// lacksArchives reports whether a stream has all subjects but that of the archives, because it is older. [Provision]
+// adds it.
 func lacksArchives(have, want []string) bool {
 	return len(have)+1 == len(want) && slices.Equal(have, want[:len(have)]) && envelopes.IsArchiveFilter(want[len(have)])
 }
 
-// expectLayout compares the partitions and cells of t with those that were stored when the
-// raw stream was created. The server itself would accept another count and silently move
-// sessions to other partitions.
+// expectLayout compares the partitions and cells of t with those stored when the raw stream was created. The server
+// itself would accept other numbers and silently move sessions to other partitions.
 func expectLayout(ctx context.Context, js jetstream.JetStream, t Topology) error {
 	have, err := ReadLayout(ctx, js)
 	if err != nil {
@@ -458,11 +446,11 @@ func expectLayout(ctx context.Context, js jetstream.JetStream, t Topology) error
 	e := &TopologyError{Name: "bucket " + ControlBucket}
 	if have.Partitions != t.Partitions {
 		e.Differences = append(e.Differences, Difference{partitionsKey, strconv.Itoa(have.Partitions), strconv.Itoa(t.Partitions)})
-		e.Cure = fmt.Sprintf("use %d partitions: their number is fixed when the raw stream is made", have.Partitions)
+		e.Cure = fmt.Sprintf("use %d partitions: their number is fixed when the raw stream is created", have.Partitions)
 	}
 	if want := max(t.Cells, 1); have.Cells != want {
 		e.Differences = append(e.Differences, Difference{"cells", strconv.Itoa(have.Cells), strconv.Itoa(want)})
-		e.Cure = fmt.Sprintf("use %d cells and %d partitions: their numbers are fixed when the raw streams are made; for others begin on a broker without streams, and ship the logs again",
+		e.Cure = fmt.Sprintf("use %d cells and %d partitions: their numbers are fixed when the raw streams are created; to change them, begin with a broker without streams and ship the logs again",
 			have.Cells, have.Partitions)
 	}
 	if e.Differences == nil {
@@ -492,8 +480,7 @@ func EnsureKey(ctx context.Context, kv jetstream.KeyValue, key string, value []b
 	return broker.Wrap(err, "create "+key+" in bucket "+ControlBucket)
 }
 
-// checkServer reports what keeps everyone from working on t: the server does not hold it. It
-// changes nothing.
+// checkServer returns why no process can work on t: the server lacks it. It changes nothing.
 func checkServer(ctx context.Context, js jetstream.JetStream, t Topology) error {
 	if err := t.Validate(); err != nil {
 		return err

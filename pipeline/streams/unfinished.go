@@ -8,8 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Unfinished says what commands that were interrupted, or are under way, have left half done, each with its
-// cure.
+// Unfinished lists what interrupted or running commands have left half done, each with its cure.
 func Unfinished(ctx context.Context, js jetstream.JetStream) (list []string, err error) {
 	all, err := ReadGenerations(ctx, js)
 	if err != nil {
@@ -23,18 +22,18 @@ func Unfinished(ctx context.Context, js jetstream.JetStream) (list []string, err
 		switch {
 		case all.Cutover.Involves(g.Name):
 		case g.State == StateStarting:
-			add("the start of generation %s was interrupted, or is under way: finish it with tributary replay start %[1]s and the flags of before, or remove it with tributary replay drop %[1]s", g.Name)
+			add("the start of generation %s was interrupted, or is under way: finish it with tributary replay start %[1]s and the same flags, or remove it with tributary replay drop %[1]s", g.Name)
 		case g.State == StateDropping:
 			add("the drop of generation %s was interrupted, or is under way: finish it with tributary replay drop %[1]s", g.Name)
 		case g.Name == all.unretired():
-			add("generation %s has replaced %s and is not retired, so an earlier version was interrupted: retire it with tributary replay rollback %[2]s, make it live with tributary replay promote %[1]s, or build it anew with tributary replay start %[1]s", g.Name, all.Live)
+			add("generation %s has replaced %s and is not retired, because an earlier version was interrupted: retire it with tributary replay rollback %[2]s, make it live with tributary replay promote %[1]s, or build it anew with tributary replay start %[1]s", g.Name, all.Live)
 		case g.State == StateRetired:
 			missing, err := g.uncutPartitions(ctx, js)
 			if err != nil {
 				return nil, fmt.Errorf("generation %s: %w", g.Name, err)
 			}
 			if len(missing) > 0 {
-				add("generation %s is retired, and its partitions %s have no cut, for which subscriptions that continue wait: finish its retirement with tributary replay promote %s", g.Name, Ranges(missing), all.Live)
+				add("generation %s is retired, but its partitions %s have no cut, so subscriptions wait: finish its retirement with tributary replay promote %s", g.Name, Ranges(missing), all.Live)
 			}
 		}
 	}
@@ -45,7 +44,7 @@ func Unfinished(ctx context.Context, js jetstream.JetStream) (list []string, err
 func (g *Generation) uncutPartitions(ctx context.Context, js jetstream.JetStream) (missing []int, err error) {
 	checkpoints, err := ReadCheckpoints(ctx, js, g.Name, g.Layout)
 	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, ErrNoCheckpoint) {
-		return nil, nil // which is shown where its streams are
+		return nil, nil // the status of its streams shows that
 	}
 	for p, c := range checkpoints {
 		if c.Cut == "" {

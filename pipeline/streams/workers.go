@@ -17,10 +17,9 @@ import (
 	"tributary/pipeline/broker"
 )
 
-// Assignment assigns every partition to one of the workers: to the one with the highest
-// hash for it that is not full yet. So all workers that see the same members agree, none
-// has more than ceil(partitions / workers), and few partitions change hands when a worker
-// comes or goes.
+// Assignment assigns every partition to one of the workers: to the one with the highest hash for it that is not full
+// yet. So all workers that see the same members agree, none has more than ceil(partitions / workers), and few
+// partitions change hands when a worker comes or goes.
 func Assignment(partitions int, workers []string) map[string][]int {
 	out := make(map[string][]int, len(workers))
 	most := (partitions + len(workers) - 1) / len(workers)
@@ -48,7 +47,7 @@ func Assignment(partitions int, workers []string) map[string][]int {
 	return out
 }
 
-// mix spreads a hash of short inputs over all its bits (the finalizer of MurmurHash3).
+// mix spreads a hash of short inputs over all of its bits (the finalizer of MurmurHash3).
 func mix(h uint64) uint64 {
 	h ^= h >> 33
 	h *= 0xff51afd7ed558ccd
@@ -57,7 +56,7 @@ func mix(h uint64) uint64 {
 	return h ^ h>>33
 }
 
-// Ranges writes sorted numbers as ranges: 0-3 7.
+// Ranges formats sorted numbers as ranges: 0-3 7.
 func Ranges(list []int) string {
 	var parts []string
 	for i := 0; i < len(list); {
@@ -75,25 +74,16 @@ func Ranges(list []int) string {
 	return strings.Join(parts, " ")
 }
 
-// A poison record is one that cannot be survived: it ends the process, each time that it
-// is tried, or it makes the normalizer panic. This file gives such records up without
-// giving up any other.
-//
-// A process that ends leaves nothing but the count of attempts in the checkpoint
-// ([Checkpoint.Tries]): acquiring the partition adds one, a commit resets it. The count
-// must distinguish a poison record from its neighbors, which end with the same process, and from
-// a broker in trouble. So it first narrows the suspicion to one record, and then tries that
-// record alone.
+// Limits for records that end workers, see pipeline/worker/poison.go.
 const (
-	MaxTogether = 3 // above it the next record is tried alone, and those after it are committed one at a time
+	MaxTogether = 3 // more attempts than this: the next record is tried alone, and those after it are committed one at a time
 )
 
-// MaxAcquiring is how many partitions of a stage are acquired at the same time. All of them
-// are after each loss of the connection.
+// MaxAcquiring is how many partitions a stage acquires at the same time. It acquires all of them after each loss of
+// the connection.
 const MaxAcquiring = 16
 
-// OwnerName returns the name of the worker in the owner of a checkpoint, which is that name and
-// an id of the process.
+// OwnerName returns the name of the worker in the owner of a checkpoint; an id of the process follows it there.
 func OwnerName(owner string) string {
 	if process := strings.LastIndexByte(owner, '-'); process >= 0 {
 		return owner[:process]
@@ -101,18 +91,17 @@ func OwnerName(owner string) string {
 	return owner
 }
 
-// WorkersBucket is the key-value bucket of the heartbeats of all workers of all
-// generations. The partitions of each worker follow from it by a rule that all workers
-// share, see [Assignment].
+// WorkersBucket is the key-value bucket with the heartbeats of all workers of all generations. All workers derive
+// their partitions from it by the same rule, see [Assignment].
 const WorkersBucket = "TRIBUTARY_WORKERS"
 
-// How workers are told from dead ones.
+// How dead workers are recognized.
 const (
 	workersTTL       = 10 * time.Second       // of a key that is not written again
 	DefaultHeartbeat = 700 * time.Millisecond // of [worker.Config]
-	AliveBeats       = 5                      // a worker that was not seen for so many heartbeats is dead
-	GraceBeats       = 3                      // a worker has so many heartbeats to hand a partition over
-	LeaveBeats       = 15                     // as many has a worker that is drained: it may still store what it has
+	AliveBeats       = 5                      // a worker is dead after so many heartbeats without news
+	GraceBeats       = 3                      // heartbeats that a worker has to hand a partition over
+	LeaveBeats       = 15                     // the same for a drained worker, which may still store results
 )
 
 // Worker is the heartbeat of a worker.
@@ -120,22 +109,20 @@ type Worker struct {
 	ID         string    `json:"-"`          // key in the bucket, without the generation
 	Name       string    `json:"name"`       // as in [worker.Config]
 	Revision   int       `json:"revision"`   // of its normalizers
-	Partitions []int     `json:"partitions"` // that it works on, in their order
+	Partitions []int     `json:"partitions"` // that it works on, in order
 	Since      time.Time `json:"since"`      // when it started
 
-	Leaving bool     `json:"leaving,omitzero"` // it is drained
-	Hanging []uint64 `json:"hanging,omitzero"` // raw sequences of records from which its normalizer has not returned in time
+	Leaving bool     `json:"leaving,omitzero"` // being drained
+	Hanging []uint64 `json:"hanging,omitzero"` // raw sequences of records for which its normalizer has not returned in time
 
 	Seen time.Time `json:"seen,omitzero"` // when the broker stored the heartbeat, by the broker's clock; set on reading
 }
 
-// Silent reports whether the worker is dead, or stalled, at a time by the broker's clock:
-// it has missed too many heartbeats of the default interval of [worker.Config]. Other workers take
-// over from it.
+// Silent reports whether the worker was dead or stalled at a time by the broker's clock: it missed too many
+// heartbeats of the default interval. Other workers take over from it.
 func (w Worker) Silent(at time.Time) bool { return at.Sub(w.Seen) > AliveBeats*DefaultHeartbeat }
 
-// Workers returns the workers of a generation in the order of their ids. A worker that was
-// killed is among them for up to 10 seconds.
+// Workers returns the workers of a generation, ordered by id. A killed worker is included for up to 10 seconds.
 func Workers(ctx context.Context, js jetstream.JetStream, generation string) ([]Worker, error) {
 	stored, err := broker.MessagesOf(ctx, js, "KV_"+WorkersBucket, []string{WorkerSubject(generation, ">")})
 	if err != nil {
@@ -150,18 +137,17 @@ func Workers(ctx context.Context, js jetstream.JetStream, generation string) ([]
 	return workers, nil
 }
 
-// WaitingName stands for the generation in the keys of workers that have none to work on: no generation has
-// such a name.
+// WaitingName replaces the generation in the keys of workers that have none to work on. No generation can have this
+// name.
 const WaitingName = "_waiting"
 
-// WaitingWorkers returns the workers that do nothing, because the live generation is of another revision and no replay
-// of theirs is to be built.
+// WaitingWorkers returns the workers that do nothing, because the live generation has another revision and there is
+// no replay for them.
 func WaitingWorkers(ctx context.Context, js jetstream.JetStream) ([]Worker, error) {
 	return Workers(ctx, js, WaitingName)
 }
 
-// ReadWorker reads a key of the bucket. It returns false for a key that was deleted, or
-// that no worker wrote.
+// ReadWorker decodes a key of the bucket. It returns false for a key that was deleted, or that no worker wrote.
 func ReadWorker(generation string, m broker.Stored) (Worker, bool) {
 	id, ok := strings.CutPrefix(m.Subject, WorkerSubject(generation, ""))
 	var w Worker
@@ -175,7 +161,7 @@ func ReadWorker(generation string, m broker.Stored) (Worker, bool) {
 // WorkerKey returns the key of a worker of a generation in the bucket.
 func WorkerKey(generation, id string) string { return generation + "." + id }
 
-// WorkerSubject returns the subject under which the stream of the bucket holds that key.
+// WorkerSubject returns the subject of that key in the stream of the bucket.
 func WorkerSubject(generation, id string) string {
 	return "$KV." + WorkersBucket + "." + WorkerKey(generation, id)
 }
