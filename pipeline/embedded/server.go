@@ -1,7 +1,8 @@
-// Package embedded runs a NATS server with JetStream in this process. It is a package of its own so that a
-// program that only talks to a server does not contain one.
+// Package embedded runs a NATS server with JetStream in this process. Programs that only talk to a server do not
+// import it, and so do not contain one.
 //
-// Start with [Start]. The invariant: unless [Config].SyncInterval is set, what the server has acknowledged is on the disk.
+// Start with [Start]. The invariant: unless [Config].SyncInterval is set, everything that the server has acknowledged
+// is on disk.
 package embedded
 
 import (
@@ -17,27 +18,25 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// MaxPayload is the largest message that the embedded server accepts, headers included.
+// MaxPayload is the maximum size of a message in the embedded server, headers included.
 const MaxPayload = 8 << 20
 
 // Config configures a server.
 type Config struct {
 	StoreDir   string       // folder of the streams
 	Listen     string       // host:port for clients, port 0 for any free one; empty for in-process connections only
-	MaxPayload int32        // bytes of the largest message; 0 means [MaxPayload]
+	MaxPayload int32        // maximum message size in bytes; 0 means [MaxPayload]
 	Logger     *slog.Logger // nil for no logs
-	// SyncInterval is how often the server syncs its streams to disk; 0 before it acknowledges
-	// a commit.
+	// SyncInterval is how often the server syncs its streams to disk; 0 means before each acknowledgement.
 	SyncInterval time.Duration
 }
 
-// StateSubject is the service of the system account that states how JetStream is configured and how much it stores.
+// StateSubject is the service of the system account that reports the configuration and use of JetStream.
 const StateSubject = "$SYS.REQ.SERVER.PING.JSZ"
 
-// Start runs a NATS server with JetStream in this process and returns when it accepts
-// connections. Connect to
-// its ClientURL or, without a socket, with the option nats.InProcessServer. End it with
-// Shutdown and WaitForShutdown. Its clients may ask for the state of JetStream, as tributary doctor does.
+// Start runs a NATS server with JetStream in this process and returns when it accepts connections. Connect to its
+// ClientURL, or without a socket with the option nats.InProcessServer. Stop it with Shutdown and WaitForShutdown. Its
+// clients may ask for the state of JetStream, as tributary doctor does.
 func Start(cfg Config) (*server.Server, error) {
 	opts := &server.Options{
 		ServerName: "tributary",
@@ -89,7 +88,7 @@ func Start(cfg Config) (*server.Server, error) {
 	return srv, nil
 }
 
-// shareState lets the clients of a server, which are users of its global account, ask for its state.
+// shareState lets clients, which are users of the global account, ask for the state of the server.
 func shareState(srv *server.Server) error {
 	system := srv.SystemAccount()
 	err := system.AddServiceExportWithResponse(StateSubject, server.Streamed, nil)
@@ -102,8 +101,8 @@ func shareState(srv *server.Server) error {
 	return nil
 }
 
-// serverLog passes the server's log to slog and keeps its fatal error: the server has no
-// other way to report why it did not start.
+// serverLog passes the server's log to slog and keeps its fatal error: the server reports the reason for a failed
+// start nowhere else.
 type serverLog struct {
 	log *slog.Logger
 
@@ -128,7 +127,7 @@ func (l *serverLog) Fatalf(format string, v ...any) {
 	l.fatal = fmt.Errorf(format, v...)
 }
 
-// awaitReady returns when srv accepts connections, or with the reason why it never will.
+// awaitReady returns nil when srv accepts connections, or the reason why it never will.
 func (l *serverLog) awaitReady(srv *server.Server) error {
 	for range 300 {
 		ready := srv.ReadyForConnections(100 * time.Millisecond)

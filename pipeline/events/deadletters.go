@@ -24,12 +24,11 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// maxErrorBytes is the longest error text of a dead letter.
+// maxErrorBytes is the maximum length of the error text of a dead letter.
 const maxErrorBytes = 1 << 10
 
-// requeuedHeaders are the headers of a raw record that its requeued copy keeps. The copy
-// does not keep the record's position in its file, which the session has passed, and no
-// header of the broker or of others.
+// requeuedHeaders are the headers of a raw record that its requeued copy keeps. The copy does not keep the position
+// in the file, which the session has passed, nor headers of the broker or of others.
 var requeuedHeaders = []string{
 	envelopes.HeaderSession,
 	envelopes.HeaderDigest,
@@ -43,7 +42,7 @@ var requeuedHeaders = []string{
 	envelopes.HeaderTracestate,
 }
 
-// LetterWriter is who writes a dead letter: a generation in a cell, which reads a raw stream.
+// LetterWriter identifies the writer of dead letters: a generation in a cell, and the raw stream it reads.
 type LetterWriter struct {
 	Generation, Cell string
 	Raw              string // name of the stream
@@ -51,11 +50,10 @@ type LetterWriter struct {
 	Revision         int
 }
 
-// NewDeadLetter returns the message of a dead letter: the bytes of a record that could not be
-// read, its headers under [envelopes.HeaderOriginal], and the reason. A message of
-// maxPayload bytes that is too small for all of it leaves out the body first, then headers,
-// those that a requeued copy keeps last of all. It always names the record, which the raw
-// stream has whole.
+// NewDeadLetter returns the message of a dead letter: the bytes of an unreadable record, its headers under
+// [envelopes.HeaderOriginal], and the reason. If all of that exceeds maxPayload, it omits the body first, then
+// headers, and last of all those that a requeued copy keeps. The message always names the record, and the raw stream
+// has it whole.
 func NewDeadLetter(by LetterWriter, r core.Record, original nats.Header, cause error, maxPayload int64) *nats.Msg {
 	reason, _ := records.Reason(cause)
 	text := cause.Error()
@@ -98,21 +96,20 @@ func NewDeadLetter(by LetterWriter, r core.Record, original nats.Header, cause e
 	return m
 }
 
-// DeadLetter is a record that a generation could not read, as its events stream holds it.
-// [DeadLetter.Load] returns the bytes of the record.
+// DeadLetter is a record that a generation could not read, as stored in its events stream. [DeadLetter.Load] returns
+// the bytes of the record.
 type DeadLetter struct {
-	Cell       int       // whose events stream has it
-	Position   uint64    // of the dead letter in that stream
-	Stored     time.Time // when the record became one
+	Cell       int       // cell of its events stream
+	Position   uint64    // sequence of the dead letter in that stream
+	Stored     time.Time // when the record became a dead letter
 	Generation string
 	Partition  int
 
-	// Source and Session are those of the record. When its subject could not be read,
-	// they are [envelopes.UnknownSource] and the subject, or an empty Session when the
-	// subject was too long to keep.
+	// Source and Session belong to the record. If its subject was unreadable, they are [envelopes.UnknownSource] and
+	// the subject, or an empty Session if the subject was too long to keep.
 	Source   envelopes.Source
 	Session  string
-	Standing core.Standing // whether a copy of the record has been read since
+	Standing core.Standing // whether a copy of the record was read since
 
 	Reason   string // see [records.Reason]
 	Error    string // repeats nothing of the record
@@ -121,37 +118,36 @@ type DeadLetter struct {
 	Stream    string // the raw stream
 	Sequence  uint64 // of the record in it
 	FirstSeen time.Time
-	Requeued  uint64          // sequence of the record that this one is a copy of; 0 for none
+	Requeued  uint64          // sequence of the record that this one copies; 0 for none
 	Header    nats.Header     // of the record
-	Edge      *envelopes.Edge // who sent the record; nil if that is not stated, or cannot be read
+	Edge      *envelopes.Edge // sender of the record; nil if not stated or unreadable
 	Size      int             // bytes of the message of the record
-	Redacted  bool            // the record was redacted; the raw stream has it as it was
-	Claim     claims.Claim    // names the object with the bytes of a large record; zero when they are in the message
-	Whole     bool            // the dead letter has the bytes of the message; else only the raw stream has
+	Redacted  bool            // the record was redacted; the raw stream has the original
+	Claim     claims.Claim    // names the object with the bytes of a large record; zero if the message has them
+	Whole     bool            // the dead letter has the bytes of the message; otherwise only the raw stream has
 
 	subject string
 	token   string // of the session, in subjects
 
-	traceparent, tracestate string // W3C context in which it was published
+	traceparent, tracestate string // W3C context of its publication
 }
 
-// DeadLettersQuery selects dead letters of a generation. The zero value of a field selects
-// all.
+// DeadLettersQuery selects dead letters of a generation. The zero value of a field selects all.
 type DeadLettersQuery struct {
 	Source     envelopes.Source
 	Session    string
 	Partitions []int
 	Reason     string
 	Standing   core.Standing
-	Since      time.Time         // stored at this time or later
-	Until      time.Time         // stored before
-	Sequences  []uint64          // of the records, in the raw stream
-	After      streams.Positions // the positions in the events streams behind which it begins; nil for the beginning
-	Through    streams.Positions // the last positions in the events streams; nil for all
+	Since      time.Time         // stored at or after this time
+	Until      time.Time         // stored before this time
+	Sequences  []uint64          // raw sequences of the records
+	After      streams.Positions // positions in the events streams to begin after; nil for the beginning
+	Through    streams.Positions // last positions in the events streams; nil for all
 }
 
-// Matches reports whether q selects l by the fields that are not in its subject. [DeadLetters] yields those alone; who wants
-// to know how many others there are leaves these fields out there.
+// Matches reports whether q selects l by the fields that are not part of its subject. [DeadLetters] yields only
+// matching ones; to count the others, leave these fields empty there and call Matches.
 func (q *DeadLettersQuery) Matches(l *DeadLetter) bool {
 	return (q.Reason == "" || q.Reason == l.Reason) &&
 		(q.Standing == "" || q.Standing == l.Standing) &&
@@ -161,15 +157,14 @@ func (q *DeadLettersQuery) Matches(l *DeadLetter) bool {
 		(len(q.Sequences) == 0 || slices.Contains(q.Sequences, l.Sequence))
 }
 
-// lettersPage is how many dead letters are read at a time, together with the states of
-// their sessions: at most 64 KiB and 128 KiB each.
+// lettersPage is how many dead letters are read at a time, together with the states of their sessions: at most 64 KiB
+// and 128 KiB each.
 const lettersPage = 100
 
-// DeadLetters iterates over the dead letters of a generation in the order of the events
-// stream, which within a partition is that of the raw stream, one cell after the other. It ends with the last one that
-// is there at the beginning. It does not read the bytes of the records, and memory does not
-// grow with the number of dead letters. A message that cannot be read is yielded as an error
-// with its Position, and the iteration goes on; any other error ends it.
+// DeadLetters iterates over the dead letters of a generation, cell by cell, in the order of the events stream, which
+// within a partition is the order of the raw stream. It ends with the last dead letter that exists at the beginning.
+// It does not read the bytes of the records, and its memory does not grow with their number. For an unreadable
+// message it yields an error with its Position and continues; any other error ends it.
 func DeadLetters(ctx context.Context, js jetstream.JetStream, generation string, q DeadLettersQuery) iter.Seq2[DeadLetter, error] {
 	return func(yield func(DeadLetter, error) bool) {
 		err := eachCellPage(ctx, js, generation, &q, func(cell int, page []broker.Message) (bool, error) {
@@ -227,7 +222,7 @@ func eachCellPage(ctx context.Context, js jetstream.JetStream, generation string
 // each reads the headers of the dead letters, page by page, until page returns false.
 func (p *letterPages) each(ctx context.Context, stream jetstream.Stream, page func([]broker.Message) (bool, error)) error {
 	defer func() {
-		// When this fails, the server drops the consumer by itself a minute later.
+		// If this fails, the server drops the consumer by itself a minute later.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		_ = stream.DeleteConsumer(ctx, p.consumer.CachedInfo().Name)
@@ -247,8 +242,8 @@ func (p *letterPages) each(ctx context.Context, stream jetstream.Stream, page fu
 	return nil
 }
 
-// createLettersConsumer creates the consumer of the dead letters that q selects by their
-// subject, and by their time or position. generation is the name of the generation in the cell.
+// createLettersConsumer creates the consumer of the dead letters that q selects by subject, time and position.
+// generation is the name of the generation in the cell.
 func createLettersConsumer(ctx context.Context, stream jetstream.Stream, generation string, q *DeadLettersQuery, after uint64) (jetstream.Consumer, error) {
 	cfg := jetstream.ConsumerConfig{
 		Description:       "A reader of dead letters.",
@@ -272,9 +267,9 @@ func createLettersConsumer(ctx context.Context, stream jetstream.Stream, generat
 // letterPages reads the messages of a consumer in pages, up to a stream sequence.
 type letterPages struct {
 	consumer jetstream.Consumer
-	end      uint64 // the last stream sequence
-	read     uint64 // messages that have arrived
-	pending  uint64 // messages up to the end that have not, or more
+	end      uint64 // last stream sequence
+	read     uint64 // messages received
+	pending  uint64 // upper bound of the messages up to the end that have not arrived
 }
 
 // next reads the next page.
@@ -309,8 +304,8 @@ func (p *letterPages) next(ctx context.Context) ([]broker.Message, error) {
 	return messages, nil
 }
 
-// checkGone returns nil when the pending messages have been purged meanwhile, an error when
-// the server still has them and does not send them.
+// checkGone returns nil if the pending messages were purged meanwhile, and an error if the server still has them and
+// does not send them.
 func (p *letterPages) checkGone(ctx context.Context) error {
 	info, err := p.consumer.Info(ctx)
 	if err == nil && info.NumPending > 0 {
@@ -319,12 +314,11 @@ func (p *letterPages) checkGone(ctx context.Context) error {
 	return err
 }
 
-// ErrDeadLetter is the error of a message at the subject of a dead letter that is not a dead
-// letter.
+// ErrDeadLetter is the error of a message that is not a dead letter although its subject says so.
 var ErrDeadLetter = errors.New("not a dead letter")
 
-// readDeadLetter reads the headers of a dead letter, which comes with its data or without. The
-// result has its Position even when they cannot be read.
+// readDeadLetter reads the headers of a dead letter, whose data may be missing. The result has a Position even on an
+// error.
 func readDeadLetter(stream string, m broker.Message) (DeadLetter, error) {
 	l := DeadLetter{Position: m.Sequence, Stored: m.Stored.UTC()}
 	bad := func(what string, err error) (DeadLetter, error) {
@@ -340,7 +334,7 @@ func readDeadLetter(stream string, m broker.Message) (DeadLetter, error) {
 	l.traceparent, l.tracestate = envelopes.TraceContext(h.Get(envelopes.HeaderTraceparent), h.Get(envelopes.HeaderTracestate))
 	l.Reason, l.Error, l.Stream = h.Get(envelopes.HeaderReason), h.Get(envelopes.HeaderError), h.Get(envelopes.HeaderStream)
 	if stated, err := envelopes.DecodeHeaderValue(h.Get(envelopes.HeaderSession)); err == nil {
-		l.Session, _ = envelopes.ResolveToken(l.token, stated) // it stays unknown when it was too long
+		l.Session, _ = envelopes.ResolveToken(l.token, stated) // unknown if it was too long
 	}
 	if l.FirstSeen, err = envelopes.ParseTime(h.Get(envelopes.HeaderFirstSeen)); err != nil {
 		return bad(envelopes.HeaderFirstSeen, err)
@@ -349,7 +343,7 @@ func readDeadLetter(stream string, m broker.Message) (DeadLetter, error) {
 		return bad(envelopes.HeaderSequence, errNoNumber)
 	}
 	stored := len(m.Data)
-	if size := h.Get(nats.MsgSize); size != "" { // of a message that comes without its data
+	if size := h.Get(nats.MsgSize); size != "" { // the message came without its data
 		if stored, err = strconv.Atoi(size); err != nil {
 			return bad(nats.MsgSize, errNoNumber)
 		}
@@ -373,19 +367,19 @@ func readDeadLetter(stream string, m broker.Message) (DeadLetter, error) {
 			l.Header[own] = values
 		}
 	}
-	l.Edge, _ = records.ReadEdge(l.Header) // that it cannot be read is why the record is a dead letter
+	l.Edge, _ = records.ReadEdge(l.Header) // an unreadable sender is why the record is a dead letter
 	if l.Size == 0 {
-		l.Claim, _ = claims.Parse(l.Header.Get(envelopes.HeaderClaim)) // zero when it is none, or a bad one
+		l.Claim, _ = claims.Parse(l.Header.Get(envelopes.HeaderClaim)) // zero for a missing or bad claim
 	}
 	return l, nil
 }
 
 var errNoNumber = errors.New("no number")
 
-// cellName returns the name of its generation in its cell.
+// cellName returns the name of the generation in the cell of l.
 func (l *DeadLetter) cellName() string { return envelopes.CellName(l.Generation, l.Cell) }
 
-// EventsStream returns the name of the stream that has it.
+// EventsStream returns the name of the stream with the dead letter.
 func (l *DeadLetter) EventsStream() string { return streams.EventsStream(l.cellName()) }
 
 // addressed reports whether the session of the record is known.
@@ -393,9 +387,9 @@ func (l *DeadLetter) addressed() bool {
 	return l.Source != envelopes.UnknownSource && l.Session != ""
 }
 
-// setStandings reads from the states of their sessions whether the records of dead letters
-// have been read since. A state that is older than the dead letter, because a replica is
-// behind or a chunk goes out in several batches, does not know the dead letter yet.
+// setStandings reads from the states of sessions whether the records of dead letters were read since. A state older
+// than the dead letter, because a replica is behind or a chunk is sent in several batches, does not know the dead
+// letter yet.
 func setStandings(ctx context.Context, js jetstream.JetStream, letters []DeadLetter) error {
 	subject := func(l *DeadLetter) string {
 		return envelopes.StateSubject(l.cellName(), l.Partition, l.Source, l.Session)
@@ -435,10 +429,10 @@ func setStandings(ctx context.Context, js jetstream.JetStream, letters []DeadLet
 		s := sessions[subject(l)]
 		if s == nil {
 			if s, err = state.Decode(); errors.Is(err, core.ErrSessionVersion) {
-				continue // nobody here knows, and what may be open is not hidden
+				continue // unknown here, and a letter that may be open must not be hidden
 			}
 			if err != nil {
-				l.Standing = core.StandingForgotten // a copy would be a dead letter, too
+				l.Standing = core.StandingForgotten // a copy would become a dead letter, too
 				continue
 			}
 			sessions[subject(l)] = s
@@ -451,17 +445,15 @@ func setStandings(ctx context.Context, js jetstream.JetStream, letters []DeadLet
 	return nil
 }
 
-// RecordSize returns the bytes of the record, those of its object when it travels by claim
-// check.
+// RecordSize returns the bytes of the record, including its object.
 func (l *DeadLetter) RecordSize() int64 { return cmp.Or(l.Claim.Size, int64(l.Size)) }
 
-// ErrRecordGone is the error of a record whose bytes are lost: its dead letter does not have
-// them, or is purged, and the record has left the raw stream.
+// ErrRecordGone means that the bytes of a record are lost: its dead letter lacks them or was purged, and the record
+// has left the raw stream.
 var ErrRecordGone = errors.New("record is gone from the raw stream")
 
-// LoadRecord is [DeadLetter.Load] for whoever wants the bytes of the record itself: those of a
-// large one come from its object. The error is [ErrRecordGone] when that is gone, too, and
-// [records.ErrRedacted] when only the record as it was before redaction exists.
+// LoadRecord returns the bytes of the record itself, for a large record those of its object. It returns
+// [ErrRecordGone] if the object is gone, too, and [records.ErrRedacted] if only the unredacted record exists.
 func (l *DeadLetter) LoadRecord(ctx context.Context, js jetstream.JetStream) ([]byte, error) {
 	if l.Redacted && (!l.Whole || l.Claim != (claims.Claim{})) {
 		return nil, fmt.Errorf("load dead letter %d: %w, and its dead letter does not have it", l.Sequence, records.ErrRedacted)
@@ -472,9 +464,9 @@ func (l *DeadLetter) LoadRecord(ctx context.Context, js jetstream.JetStream) ([]
 	return loadClaimed(ctx, js, l.Claim)
 }
 
-// Load returns the bytes of the message of the record, which has none when a claim check
-// names them: from the dead letter or, when they did not fit it, from the raw stream. The
-// error is [ErrRecordGone] when no stream has them.
+// Load returns the body of the message of the record, from the dead letter or, if it did not fit there, from the raw
+// stream. The body is empty if a claim check names the bytes. Load returns [ErrRecordGone] if no stream has the
+// message.
 func (l *DeadLetter) Load(ctx context.Context, js jetstream.JetStream) ([]byte, error) {
 	if l.Whole {
 		m, err := broker.LeaderGet(ctx, js, l.EventsStream(), broker.GetRequest{Sequence: l.Position})
@@ -496,11 +488,11 @@ func (l *DeadLetter) Load(ctx context.Context, js jetstream.JetStream) ([]byte, 
 	return m.Data, nil
 }
 
-// PurgeDeadLetters removes dead letters from the events stream of their generation, and
-// calls removed for each one that it has removed. It skips a dead letter that is gone
-// already. An error ends it; those that it has reported stay removed.
+// PurgeDeadLetters removes dead letters from the events stream of their generation, and calls removed for each one
+// that it removed. It skips a dead letter that is already gone. It stops at the first error; reported ones stay
+// removed.
 //
-// The sessions still note the records as open: a copy that was requeued before is read.
+// The sessions still note the records as open, so copies that were requeued before are read.
 func PurgeDeadLetters(ctx context.Context, js jetstream.JetStream, letters iter.Seq2[DeadLetter, error], removed func(DeadLetter)) error {
 	streams := make(map[string]jetstream.Stream)
 	for l, err := range letters {
@@ -508,7 +500,7 @@ func PurgeDeadLetters(ctx context.Context, js jetstream.JetStream, letters iter.
 			return err
 		}
 		if err != nil {
-			continue // it is no dead letter
+			continue // not a dead letter
 		}
 		stream := streams[l.EventsStream()]
 		if stream == nil {
@@ -520,7 +512,7 @@ func PurgeDeadLetters(ctx context.Context, js jetstream.JetStream, letters iter.
 		if err := stream.DeleteMsg(ctx, l.Position); err != nil {
 			_, there := broker.LeaderGet(ctx, js, l.EventsStream(), broker.GetRequest{Sequence: l.Position})
 			if errors.Is(there, jetstream.ErrMsgNotFound) {
-				continue // another process has purged it
+				continue // another process purged it
 			}
 			return fmt.Errorf("purge dead letter %d: %w", l.Sequence, err)
 		}

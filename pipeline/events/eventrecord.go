@@ -16,9 +16,8 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// LoadRecord returns the bytes of the raw record that e is made of, as its agent wrote them;
-// those of a large one come from its object. The error is [ErrRecordGone] when they are gone.
-// A dead letter has its own [DeadLetter.LoadRecord].
+// LoadRecord returns the bytes of the raw record of e as its agent wrote them, for a large record those of its
+// object. It returns [ErrRecordGone] if they are gone. For a dead letter, use [DeadLetter.LoadRecord].
 func (e *Event) LoadRecord(ctx context.Context, js jetstream.JetStream) ([]byte, error) {
 	data, err := e.loadRecord(ctx, js)
 	if err != nil {
@@ -35,7 +34,7 @@ func (e *Event) loadRecord(ctx context.Context, js jetstream.JetStream) ([]byte,
 	if err != nil {
 		return nil, err
 	}
-	// An error of a record that has events cannot be: such a record is another one.
+	// A record with events was readable. An unreadable one at its sequence is another record.
 	r, claim, err := records.Read(&nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data}, m.Sequence, m.Time)
 	if err != nil || r.Source != e.Source || r.Session != e.SessionID || m.Time.After(e.Stored) {
 		return nil, fmt.Errorf("%w, which was created anew", ErrRecordGone)
@@ -46,7 +45,7 @@ func (e *Event) loadRecord(ctx context.Context, js jetstream.JetStream) ([]byte,
 	return loadClaimed(ctx, js, claim)
 }
 
-// loadClaimed returns the bytes of a record that travels by claim check.
+// loadClaimed returns the bytes of a large record.
 func loadClaimed(ctx context.Context, js jetstream.JetStream, claim claims.Claim) ([]byte, error) {
 	data, err := claims.NewStore(js).Get(ctx, claim)
 	if _, permanent := records.Reason(err); permanent {
@@ -55,7 +54,7 @@ func loadClaimed(ctx context.Context, js jetstream.JetStream, claim claims.Claim
 	return data, err
 }
 
-// loadRaw gives e the raw of the record that it refers to.
+// loadRaw sets the raw of e from the record that e refers to.
 func (e *Event) loadRaw(ctx context.Context, js jetstream.JetStream) error {
 	if !e.Provenance.RawReference {
 		return nil

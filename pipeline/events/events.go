@@ -23,31 +23,31 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// Event is an event of a generation, as the events stream holds it. An event that is a dead
-// letter has DeadLetter, and no AgentEventV1.
+// Event is an event of a generation, as stored in its events stream. A dead letter has DeadLetter and an empty
+// AgentEventV1.
 type Event struct {
 	envelopes.AgentEventV1
-	DeadLetter *DeadLetter // nil unless [Query.DeadLetters]; open, whatever happened since
+	DeadLetter *DeadLetter // nil unless [Query.DeadLetters]; its Standing is always open
 	Provenance envelopes.Provenance
-	Cell       int           // whose events stream has it
+	Cell       int           // cell of its events stream
 	Position   uint64        // sequence in that stream
 	Stored     time.Time     // when the broker stored it
-	Kept       time.Duration // how long the broker keeps it since then; 0 for ever
-	RecordGone bool          // [Query.Raw] was asked for, and the record has left the raw stream
+	Kept       time.Duration // how long the broker keeps it after Stored; 0 for ever
+	RecordGone bool          // [Query.Raw] was set, but the record has left the raw stream
 
-	Step *sessions.Step // what sums need of the event; of [Handover.Steps] alone
+	Step *sessions.Step // what sums need of the event; set only by [Handover.Steps]
 
-	// W3C context in which the event was published; Provenance has that of its record.
+	// W3C context of the publication of the event; Provenance has that of its record.
 	Traceparent, Tracestate string
 }
 
-// ClockError bounds how far the clock of a machine that writes logs is ahead of the broker's,
-// and the error of a time zone. An event is stored after it happened, so that no event since a
-// time was stored earlier than ClockError before that time.
+// ClockError bounds how far the clock of a machine that writes logs may be ahead of the broker's, including a wrong
+// time zone. Events are stored after they happen, so an event since a time t was stored at t minus ClockError or
+// later.
 const ClockError = 24 * time.Hour
 
-// During reports whether an event happened in a period, from since on and before until, of which a zero time is no
-// bound. An event without a time happened when it was stored.
+// During reports whether an event happened from since on and before until; a zero time is no bound. An event without
+// a time happened when it was stored.
 func (e *Event) During(since, until time.Time) bool {
 	at, err := e.Timestamp()
 	if err != nil {
@@ -60,37 +60,35 @@ func (e *Event) During(since, until time.Time) bool {
 type Query struct {
 	Source  envelopes.Source
 	Session string
-	// SessionPrefix is an id, else the beginning of ids: it selects the session of this id if
-	// there is one, else all sessions of the beginning. It is resolved at the start of the
-	// iteration; if there is no such session, an iteration that follows waits for one. An id
-	// of more than 120 bytes must be whole.
+	// SessionPrefix selects the session with this id if there is one, else all sessions whose ids begin with it. It
+	// is resolved when the iteration begins; if no session matches, an iteration that follows waits for one. An id of
+	// more than 120 bytes must be given in full.
 	SessionPrefix string
 	Sessions      []SessionID // at most [MaxSessions]; not together with Session or SessionPrefix
 	Types         []envelopes.EventType
-	Cells         []int             // events of these cells alone; nil for all
-	Since         time.Time         // stored at this time or later
-	After         streams.Positions // only later ones
+	Cells         []int             // only events of these cells; nil for all
+	Since         time.Time         // stored at or after this time
+	After         streams.Positions // only events after these positions
 	Match         func(*Event) bool // nil for all
-	Last          int               // only that many of the selected events that are there, and all that follow
-	DeadLetters   bool              // dead letters, too
+	Last          int               // only this many of the selected existing events, and all that follow
+	DeadLetters   bool              // also dead letters
 	Raw           bool              // load the raw of events that refer to their record
-	Follow        bool              // go on with events that arrive, instead of ending with those that are there
+	Follow        bool              // continue with new events instead of ending with the existing ones
 
-	// Read is the last event of each cell that was read before; zero for none. The iteration ends with [ErrWentBack]
-	// where the stream has another one in its place, then or after an interruption.
+	// Read has, for each cell, the last event that was read before; zero for none. The iteration ends with
+	// [ErrWentBack] if the stream has another event in its place, now or after an interruption.
 	Read []Mark
 
-	// Interrupted is called when the reading is interrupted, before it goes on behind the last
-	// event: the broker is away, the consumer was deleted, or a replica has lost its leader.
+	// Interrupted is called when the reading is interrupted, before it continues after the last event: the broker is
+	// away, the consumer was deleted, or a replica has lost its leader.
 	Interrupted func(error)
 }
 
-// Read iterates over the events of a generation in the order of their stream, and so in
-// order within each session. Of more than one cell, the events that are there at the beginning come
-// in the order of their times of storage. It ends with the last event that is there at the beginning or,
-// when q follows, with ctx. A message that cannot be read is yielded as an error with its
-// Position, and the iteration goes on; any other error ends it. One that follows goes on when the
-// broker comes back, however long that takes.
+// Read iterates over the events of a generation in the order of their stream, and so in order within each session.
+// With several cells, the existing events are ordered by their times of storage. It ends with the last event that
+// exists at the beginning or, if q follows, with ctx. For an unreadable message it yields an error with its Position
+// and continues; any other error ends it. If q follows, Read continues when the broker returns, however long that
+// takes.
 func Read(ctx context.Context, js jetstream.JetStream, generation string, q Query) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		loaded := yield
@@ -111,8 +109,8 @@ func Read(ctx context.Context, js jetstream.JetStream, generation string, q Quer
 	}
 }
 
-// Outlines is [Read] without Provenance and without what is native to a vendor
-// ([envelopes.DecodeOutline]): it is faster, for sums over many events.
+// Outlines is [Read] without Provenance and native parts of a vendor ([envelopes.DecodeOutline]). It is faster, for
+// sums over many events.
 func Outlines(ctx context.Context, js jetstream.JetStream, generation string, q Query) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		if err := eachEvent(ctx, js, generation, q, readOutline, yield); err != nil {
@@ -121,7 +119,7 @@ func Outlines(ctx context.Context, js jetstream.JetStream, generation string, q 
 	}
 }
 
-// readFunc reads an event. The result has its Position even when it cannot be read.
+// readFunc decodes an event. The result has a Position even on an error.
 type readFunc func(stream string, m broker.Message) (Event, error)
 
 // eachEvent yields the events, until yield returns false.
@@ -141,22 +139,22 @@ func eachEvent(ctx context.Context, js jetstream.JetStream, generation string, q
 // eventsReader reads the events of a query from the stream of one cell.
 type eventsReader struct {
 	Query
-	name        string // of the generation in the cell
+	name        string // name of the generation in the cell
 	cell        int
 	read        readFunc
-	handover    *Handover // whose events need not be read; nil for none
-	headersOnly bool      // without the payload
+	handover    *Handover // source of events that need not be read; nil for none
+	headersOnly bool      // read headers only
 	js          jetstream.JetStream
 	stream      jetstream.Stream
-	from        uint64   // the first position
-	end         uint64   // the last position at the beginning
-	mark        Mark     // the last event that was read
-	caughtUp    func()   // called when every event up to the end is passed; nil for nothing
+	from        uint64   // first position
+	end         uint64   // last position at the beginning
+	mark        Mark     // last event read
+	caughtUp    func()   // called when every event up to the end was passed; nil for nothing
 	filters     []string // subjects; nil if no session has the prefix
-	waiting     bool     // the filters select more than the sessions of the prefix
+	waiting     bool     // the filters select more sessions than have the prefix
 }
 
-// openEvents returns a reader like the template for each cell of a generation.
+// openEvents returns a reader like template for each cell of a generation.
 func openEvents(ctx context.Context, js jetstream.JetStream, generation string, template eventsReader) ([]*eventsReader, error) {
 	streams, err := streams.EventsStreams(ctx, js, generation)
 	if err != nil {
@@ -178,11 +176,11 @@ func openEvents(ctx context.Context, js jetstream.JetStream, generation string, 
 	return readers, resolve(ctx, readers)
 }
 
-// MaxSessions limits the sessions that the broker selects for a query. The sessions of a prefix that has more
-// are selected here, not by the broker. So are the types of a query, if the broker needed more filters than that for them.
+// MaxSessions limits the sessions that the broker selects for a query. More sessions of a prefix are selected here
+// instead. So are the types of a query, if the broker would need more filters for them.
 const MaxSessions = 64
 
-// resolve finds the subjects of the query of the readers of all cells.
+// resolve finds the subjects of the query for the readers of all cells.
 func resolve(ctx context.Context, readers []*eventsReader) error {
 	q := &readers[0].Query
 	if len(q.Sessions) > MaxSessions {
@@ -227,7 +225,7 @@ func resolve(ctx context.Context, readers []*eventsReader) error {
 	return nil
 }
 
-// findPrefix returns the session whose id is the prefix of the query, else those whose ids begin so.
+// findPrefix returns the session whose id is the prefix of the query, else those whose ids begin with it.
 func findPrefix(ctx context.Context, readers []*eventsReader) (map[records.SessionKey]struct{}, error) {
 	for _, session := range []string{readers[0].SessionPrefix, ""} {
 		all := make(map[records.SessionKey]struct{})
@@ -255,7 +253,7 @@ func (r *eventsReader) sessions(ctx context.Context, filter string) (map[records
 	for subject := range info.State.Subjects {
 		a, err := envelopes.ParseEventSubject(subject)
 		if err != nil {
-			continue // of another program: reading it reports the error
+			continue // of another program; reading it reports the error
 		}
 		id, whole, err := envelopes.ParseToken(a.Token)
 		if err == nil && !whole && a.Token == envelopes.Token(r.SessionPrefix) {
@@ -268,21 +266,21 @@ func (r *eventsReader) sessions(ctx context.Context, filter string) (map[records
 	return found, nil
 }
 
-// The part of the stream that is searched first for the last events, and the factor by which it
-// grows until it has enough of them.
+// The part of the stream that is searched first for the last events, and the factor by which it grows until it has
+// enough.
 const (
 	lastWindow = 1 << 10
 	lastGrowth = 8
 )
 
-// place is where an event is.
+// place is the position of an event.
 type place struct {
 	reader   *eventsReader
 	position uint64
 	stored   time.Time
 }
 
-// startAtLast makes the readers begin at the last so many events.
+// startAtLast makes the readers begin at the last most events.
 func startAtLast(ctx context.Context, readers []*eventsReader, most int) error {
 	var all []place
 	for _, r := range readers {
@@ -300,7 +298,7 @@ func startAtLast(ctx context.Context, readers []*eventsReader, most int) error {
 	return nil
 }
 
-// last returns the places of the last events of the reader, in their order.
+// last returns the places of the last events of the reader in order.
 func (r *eventsReader) last(ctx context.Context) ([]place, error) {
 	for window := uint64(lastWindow); ; window *= lastGrowth {
 		start := r.from
@@ -328,7 +326,7 @@ func (r *eventsReader) last(ctx context.Context) ([]place, error) {
 	}
 }
 
-// maxInterruptions is how often a reading that does not follow begins again without progress.
+// maxInterruptions is how often in a row, without progress, a reading that does not follow begins again.
 const maxInterruptions = 3
 
 // each yields the selected events from a position on.
@@ -339,8 +337,8 @@ func (r *eventsReader) each(ctx context.Context, from uint64, follow bool, yield
 	return r.eachStored(ctx, from, follow, yield)
 }
 
-// eachStored yields the selected events that the broker has, from a position on. It begins again where the reading
-// was interrupted: the next consumer may live on another replica.
+// eachStored yields the selected events in the broker from a position on. After an interruption it begins again,
+// because the next consumer may live on another replica.
 func (r *eventsReader) eachStored(ctx context.Context, from uint64, follow bool, yield func(Event, error) bool) error {
 	if r.filters == nil {
 		return nil
@@ -368,7 +366,8 @@ func (r *eventsReader) eachStored(ctx context.Context, from uint64, follow bool,
 	}
 }
 
-// readOnce is one attempt of eachStored. It ends with the connection, because a server that restarts has lost the consumer.
+// readOnce is one attempt of eachStored. It ends with the connection, because a restarted server has lost the
+// consumer.
 func (r *eventsReader) readOnce(ctx context.Context, from *uint64, follow bool, yield func(Event, error) bool) (opened bool, err error) {
 	ctx, cancel := broker.UntilDisconnected(ctx, r.js.Conn())
 	defer cancel()
@@ -384,8 +383,8 @@ func (r *eventsReader) readOnce(ctx context.Context, from *uint64, follow bool, 
 	return true, broker.CauseOf(ctx, err)
 }
 
-// compare returns [ErrWentBack] when the stream has another event in place of the last one that was read. It is
-// called when there is a consumer, which does not survive what puts a stream back.
+// compare returns [ErrWentBack] if the stream has another event in place of the last one read. It is called while
+// there is a consumer, because restoring a stream ends its consumers.
 func (r *eventsReader) compare(ctx context.Context) error {
 	if r.mark.Position == 0 {
 		return nil
@@ -400,11 +399,11 @@ func (r *eventsReader) compare(ctx context.Context) error {
 // eventsAhead is how many events a request asks for. Two requests fit the buffer of a reader.
 const eventsAhead = 256
 
-// maxReadPause is the longest wait before a reading that was interrupted begins again.
+// maxReadPause is the longest wait before an interrupted reading begins again.
 const maxReadPause = 5 * time.Second
 
-// readOn yields the selected events of a consumer. It returns nil at the end, or when yield
-// returns false. It keeps from behind the last message.
+// readOn yields the selected events of a consumer. It returns nil at the end, or when yield returns false. It keeps
+// from at the position behind the last message.
 func (r *eventsReader) readOn(ctx context.Context, c *broker.Reader, from *uint64, follow bool, yield func(Event, error) bool) error {
 	switch pending := c.Pending; {
 	case pending != 0:
@@ -431,7 +430,7 @@ func (r *eventsReader) readOn(ctx context.Context, c *broker.Reader, from *uint6
 			*from = m.Sequence + 1
 			e, err := r.read(streams.EventsStream(r.name), m)
 			e.Cell = r.cell
-			if e.DeadLetter == nil { // which may be removed
+			if e.DeadLetter == nil { // a dead letter may be removed
 				r.mark = MarkOf(&e)
 			}
 			if (err != nil || r.selects(&e)) && !yield(e, err) {
@@ -455,7 +454,7 @@ func (r *eventsReader) noteCaughtUp() {
 	}
 }
 
-// selects reports whether an event that the filters select belongs to the query.
+// selects reports whether an event selected by the filters belongs to the query.
 func (r *eventsReader) selects(e *Event) bool {
 	session, typed := e.SessionID, len(r.Types) == 0 || slices.Contains(r.Types, e.EventType)
 	if e.DeadLetter != nil {
@@ -476,7 +475,7 @@ func (r *eventsReader) consumer(from uint64) jetstream.ConsumerConfig {
 	return cfg
 }
 
-// newEvent returns an event of a message without its content.
+// newEvent returns the event of a message without its content.
 func newEvent(m broker.Message) Event {
 	return Event{
 		Position: m.Sequence, Stored: m.Stored.UTC(), Kept: ttlOf(m.Header),
@@ -492,7 +491,7 @@ func ttlOf(h nats.Header) time.Duration {
 	}
 	ttl, err := time.ParseDuration(text)
 	if err != nil {
-		return 0 // "never", or none
+		return 0 // "never", or missing
 	}
 	return ttl
 }
@@ -512,8 +511,8 @@ func readEvent(stream string, m broker.Message) (Event, error) {
 	return e, nil
 }
 
-// readOutline reads an event without its native JSON. In binary mode the payload is the event; an event in
-// structured mode, and a dead letter, is read as a whole.
+// readOutline decodes an event without its native JSON. In binary mode the payload is the event. An event in
+// structured mode, and a dead letter, is decoded as a whole.
 func readOutline(stream string, m broker.Message) (Event, error) {
 	if m.Header.Get("ce-specversion") == "" {
 		return readEvent(stream, m)
@@ -526,7 +525,7 @@ func readOutline(stream string, m broker.Message) (Event, error) {
 	return e, nil
 }
 
-// Count returns how many events of a generation the streams have behind positions.
+// Count returns how many events of a generation come after positions.
 func Count(ctx context.Context, js jetstream.JetStream, generation string, after streams.Positions) (n uint64, err error) {
 	list, err := streams.EventsStreams(ctx, js, generation)
 	if err != nil {

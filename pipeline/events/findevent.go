@@ -13,11 +13,11 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// ErrNoEvent says that a session has no such event in a generation.
+// ErrNoEvent means that a session has no such event in a generation.
 var ErrNoEvent = errors.New("no such event")
 
-// EventAt returns the first event of a session whose sequence is not before a number. It reads few events, however many the
-// session has, and passes over those that cannot be read. The error is [ErrNoEvent] if there is none.
+// EventAt returns the first event of a session with at least this sequence. It reads few events however many the
+// session has, and skips unreadable ones. It returns [ErrNoEvent] if there is none.
 func EventAt(ctx context.Context, js jetstream.JetStream, generation string, id SessionID, sequence uint64) (Event, error) {
 	e, err := eventAt(ctx, js, generation, id, sequence)
 	if err != nil {
@@ -31,7 +31,7 @@ func eventAt(ctx context.Context, js jetstream.JetStream, generation string, id 
 	if err != nil {
 		return Event{}, err
 	}
-	for _, r := range readers { // all events of the session are in one of the cells
+	for _, r := range readers { // one of the cells has all events of the session
 		e, err := r.at(ctx, sequence)
 		if !errors.Is(err, ErrNoEvent) {
 			return e, err
@@ -40,14 +40,14 @@ func eventAt(ctx context.Context, js jetstream.JetStream, generation string, id 
 	return Event{}, ErrNoEvent
 }
 
-// at is [EventAt] in the cell of the reader. The sequences of a session grow with the positions of its events.
+// at is [EventAt] in the cell of the reader. Within a session, sequences grow with positions.
 func (r *eventsReader) at(ctx context.Context, sequence uint64) (Event, error) {
 	found, none := Event{}, ErrNoEvent
-	first, last := max(r.from, r.stream.CachedInfo().State.FirstSeq), r.end // between which the event is
+	first, last := max(r.from, r.stream.CachedInfo().State.FirstSeq), r.end // the event is between these
 	for first <= last {
 		middle := first + (last-first)/2
 		e, err := r.next(ctx, middle)
-		for err != nil && e.Position > 0 && e.Position <= last { // it cannot be read: the next one says on which side it is
+		for err != nil && e.Position > 0 && e.Position <= last { // unreadable: the next one shows the side
 			e, err = r.next(ctx, e.Position+1)
 		}
 		switch {
@@ -65,7 +65,7 @@ func (r *eventsReader) at(ctx context.Context, sequence uint64) (Event, error) {
 	return found, none
 }
 
-// next reads the first event of the query from a position on. One that cannot be read has its Position.
+// next reads the first event of the query from a position on. If it is unreadable, the result has its Position.
 func (r *eventsReader) next(ctx context.Context, from uint64) (Event, error) {
 	stream := streams.EventsStream(r.name)
 	m, err := broker.NextStored(ctx, r.js, stream, r.filters[0], from)
@@ -77,8 +77,8 @@ func (r *eventsReader) next(ctx context.Context, from uint64) (Event, error) {
 	return e, err
 }
 
-// FindEvent returns the event of an id. It reads the headers of the events of the session, and the events themselves where a
-// generation has ids nowhere else. The error is [ErrNoEvent] if there is none.
+// FindEvent returns the event with an id. It reads the headers of the session's events, and the events themselves if
+// the generation has ids nowhere else. It returns [ErrNoEvent] if there is none.
 func FindEvent(ctx context.Context, js jetstream.JetStream, generation string, id SessionID, event string) (Event, error) {
 	e, err := findEvent(ctx, js, generation, id, event)
 	if err != nil {
@@ -106,12 +106,12 @@ func findEvent(ctx context.Context, js jetstream.JetStream, generation string, i
 		return Event{}, err
 	}
 	if e, err = readers[0].next(ctx, e.Position); err == nil && e.EventID != event || errors.Is(err, jetstream.ErrMsgNotFound) {
-		err = ErrNoEvent // it was removed meanwhile
+		err = ErrNoEvent // removed meanwhile
 	}
 	return e, err
 }
 
-// firstOf returns the first event of readers that a function selects.
+// firstOf returns the first event of readers for which is returns true.
 func firstOf(ctx context.Context, js jetstream.JetStream, generation string, template eventsReader, is func(*Event) bool) (Event, error) {
 	readers, err := openEvents(ctx, js, generation, template)
 	if err != nil {
@@ -127,7 +127,8 @@ func firstOf(ctx context.Context, js jetstream.JetStream, generation string, tem
 	return found, errors.Join(err, context.Cause(ctx), none)
 }
 
-// readID reads the id of an event alone, as an attribute has it; empty for an event in structured mode, whose headers have none.
+// readID reads only the id of an event from its attribute; empty for an event in structured mode, which has no
+// attributes in its headers.
 func readID(_ string, m broker.Message) (Event, error) {
 	e := newEvent(m)
 	var err error

@@ -12,14 +12,14 @@ import (
 	"tributary/pipeline/broker"
 )
 
-// SessionID names a session: two sources can have one of the same id.
+// SessionID identifies a session: two sources may have sessions with the same id.
 type SessionID struct {
 	Source  envelopes.Source
 	Session string
 }
 
-// FindSessions returns the sessions of a generation that have an event which q selects and whose ids begin with a
-// prefix: at most so many (0 for all), in the order of these events. It reads subjects and headers, and no events.
+// FindSessions returns the sessions of a generation whose ids begin with a prefix and that have an event selected by
+// q: at most most of them (0 for all), in the order of these events. It reads subjects and headers, not events.
 func FindSessions(ctx context.Context, js jetstream.JetStream, generation string, q Query, prefix string, most int) ([]SessionID, error) {
 	q.Match = nil
 	readers, err := openEvents(ctx, js, generation, eventsReader{Query: q, read: readSession, headersOnly: true})
@@ -41,8 +41,8 @@ func FindSessions(ctx context.Context, js jetstream.JetStream, generation string
 	return found, nil
 }
 
-// readSession reads the session of the subject of an event alone. The headers have an id that is too long for
-// a subject.
+// readSession reads only the session of an event, from its subject, or from the headers if the id is too long for a
+// subject.
 func readSession(_ string, m broker.Message) (Event, error) {
 	e := newEvent(m)
 	address, err := envelopes.ParseEventSubject(m.Subject)

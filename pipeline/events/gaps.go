@@ -21,24 +21,23 @@ type SessionGaps struct {
 	Source  envelopes.Source `json:"source"`
 	Session string           `json:"session"`
 	Gaps    []FileGap        `json:"gaps"`
-	// Expired is set when nothing but the beginnings of files is missing, and the raw
-	// stream drops old records: the generation began after they were dropped.
+	// Expired is set if only the beginnings of files are missing and the raw stream drops old records: they were
+	// dropped before the generation began.
 	Expired bool `json:"expired,omitzero"`
 }
 
-// FileGap is a part of a file whose records are not in the raw stream: those at the offsets
-// above After, up to Last.
+// FileGap is a part of a file whose records are not in the raw stream: those at offsets above After, up to Last.
 type FileGap struct {
-	File     string `json:"file,omitzero"` // as the producer identifies it; empty when the raw stream has dropped the record behind the gap
-	After    int64  `json:"after"`         // offset of the record before the gap, -1 when there is none
-	Last     int64  `json:"last"`          // offset of the last record that is missing
+	File     string `json:"file,omitzero"` // as identified by the producer; empty if the raw stream has dropped the record behind the gap
+	After    int64  `json:"after"`         // offset of the record before the gap; -1 for none
+	Last     int64  `json:"last"`          // offset of the last missing record
 	Sequence uint64 `json:"sequence"`      // of the record that showed the gap, in the raw stream
-	// Found is when the broker stored that record; zero when it has dropped it.
+	// Found is when the broker stored that record; zero if the raw stream has dropped it.
 	Found time.Time `json:"found,omitzero"`
 }
 
-// listedSessions reads the sessions that a list of a checkpoint names, as far as the replica that answers has them and
-// they can be read: the records of the others are dead letters. archivedTo is that of [states.Reader.States].
+// listedSessions reads the sessions named in a list of a checkpoint. It omits those that the answering replica lacks,
+// and unreadable ones, whose records become dead letters. archivedTo is the argument of [states.Reader.States].
 func listedSessions(ctx context.Context, js jetstream.JetStream, cellName string, list streams.SessionList, archivedTo uint64) (all []*core.Session, err error) {
 	if len(list.Subjects) == 0 {
 		return nil, nil
@@ -60,9 +59,9 @@ func listedSessions(ctx context.Context, js jetstream.JetStream, cellName string
 	return all, nil
 }
 
-// ReadGaps reads the gaps of the sessions that a checkpoint names.
+// ReadGaps reads the gaps of the sessions named in a checkpoint.
 func ReadGaps(ctx context.Context, js jetstream.JetStream, cellName, rawStream string, list streams.SessionList) ([]SessionGaps, error) {
-	sessions, err := listedSessions(ctx, js, cellName, list, 0) // a session with gaps is not moved to an archive
+	sessions, err := listedSessions(ctx, js, cellName, list, 0) // sessions with gaps are not archived
 	if err != nil || len(sessions) == 0 {
 		return nil, err
 	}
@@ -81,15 +80,14 @@ func ReadGaps(ctx context.Context, js jetstream.JetStream, cellName, rawStream s
 			is.Gaps = append(is.Gaps, gap)
 			is.Expired = is.Expired && g.After < 0
 		}
-		if is.Gaps != nil { // else they are filled meanwhile
+		if is.Gaps != nil { // else they were filled meanwhile
 			all = append(all, is)
 		}
 	}
 	return all, nil
 }
 
-// readGap describes a gap, with what the record behind it states, if the raw stream still has
-// that.
+// readGap describes a gap, with what the record behind it states if the raw stream still has that record.
 func readGap(ctx context.Context, js jetstream.JetStream, rawStream string, g core.Gap) (FileGap, error) {
 	is := FileGap{After: g.After, Last: g.Last, Sequence: g.Sequence}
 	m, err := broker.LeaderGet(ctx, js, rawStream, broker.GetRequest{Sequence: g.Sequence})

@@ -18,30 +18,30 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// Handover hands the events that the stages of a process store to readers in the same process, so that these need
-// not read them from the broker again. Set it in the [worker.Config] of a stage, and read with [Handover.Steps]. All
-// methods may be called from any goroutine, also of a nil Handover, which hands nothing over.
+// Handover hands events that the stages of a process store to readers in the same process, which then need not read
+// them from the broker. Set it in the [worker.Config] of a stage, and read with [Handover.Steps]. All methods may be
+// called from any goroutine. A nil Handover hands nothing over.
 type Handover struct {
-	Quiet   time.Duration // after events of others, those of this process are read from the broker for so long
-	Silence time.Duration // after it without a batch, the broker is asked for events of others
-	Most    int           // steps that wait for one reader
+	Quiet   time.Duration // after events of other processes, how long events are read from the broker
+	Silence time.Duration // after so long without a batch, the broker is asked for events of others
+	Most    int           // maximum steps that wait for one reader
 
 	mu      sync.Mutex
-	readers map[string][]*handed // by the name of a generation in a cell
+	readers map[string][]*handed // by name of a generation in a cell
 }
 
-// NewHandover returns a handover without readers.
+// NewHandover returns a Handover without readers.
 func NewHandover() *Handover {
 	return &Handover{Quiet: 10 * time.Second, Silence: time.Second, Most: maxHanded, readers: make(map[string][]*handed)}
 }
 
-// Steps iterates over the events of a generation behind positions, as [Read] with Follow does. Only Step, Cell and
-// Position of an event are set, and Stored of one that was read from the broker. The order is that of the stream within
-// each cell. interrupted is [Query.Interrupted].
+// Steps iterates over the events of a generation after positions, as [Read] with Follow does. It sets only Step, Cell
+// and Position of an event, and Stored if it read the event from the broker. Events of a cell come in stream order.
+// interrupted is [Query.Interrupted].
 //
-// Read that others have stored are read from the broker, as are those of before the iteration, and those that
-// this process has stored while it lacked room for them. An error without a Position ends the iteration; it is
-// [ErrWentBack] when this process stores events at positions that it has used already.
+// Steps reads from the broker the events that others stored, those stored before the iteration, and those of this
+// process for which there was no room. An error without a Position ends the iteration; it is [ErrWentBack] if this
+// process stores events at positions that it has used before.
 func (h *Handover) Steps(ctx context.Context, js jetstream.JetStream, generation string, after streams.Positions, interrupted func(error)) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		q := Query{After: after, Follow: true, Interrupted: interrupted}
@@ -55,7 +55,7 @@ func (h *Handover) Steps(ctx context.Context, js jetstream.JetStream, generation
 	}
 }
 
-// readStep reads the step of an event.
+// readStep decodes the step of an event.
 func readStep(stream string, m broker.Message) (Event, error) {
 	e, err := readOutline(stream, m)
 	if err == nil {
@@ -65,7 +65,7 @@ func readStep(stream string, m broker.Message) (Event, error) {
 	return e, err
 }
 
-// Wanted reports whether somebody reads the events of a generation in a cell.
+// Wanted reports whether there is a reader of the events of a generation in a cell.
 func (h *Handover) Wanted(name string) bool {
 	if h == nil {
 		return false
@@ -75,8 +75,8 @@ func (h *Handover) Wanted(name string) bool {
 	return len(h.readers[name]) > 0
 }
 
-// Hand passes on the events of a batch that is stored. steps returns them, ok is false when they were not wanted
-// while they could be made: then the batch is left to the broker.
+// Hand passes on the events of a stored batch. steps returns them; ok is false if they were not made because nobody
+// wanted them then. The readers then read the batch from the broker.
 func (h *Handover) Hand(name string, steps func() (events HandedBatch, ok bool)) {
 	if !h.Wanted(name) {
 		return
@@ -92,7 +92,7 @@ func (h *Handover) Hand(name string, steps func() (events HandedBatch, ok bool))
 	}
 }
 
-// Fenced notes that this process has stored a checkpoint alone, at a position where there is no event then.
+// Fenced notes that this process stored a checkpoint alone, at a position that therefore has no event.
 func (h *Handover) Fenced(name string, position uint64) {
 	if h == nil {
 		return
@@ -104,7 +104,7 @@ func (h *Handover) Fenced(name string, position uint64) {
 	}
 }
 
-// open adds a reader of a generation in a cell, and close removes it.
+// open adds a reader of a generation in a cell; close removes it.
 func (h *Handover) open(name string) *handed {
 	r := &handed{arrived: make(chan struct{}, 1), quiet: h.Quiet, most: h.Most, fences: make(map[uint64]bool)}
 	h.mu.Lock()
@@ -121,38 +121,38 @@ func (h *Handover) close(name string, r *handed) {
 	}
 }
 
-// HandedBatch is the events of one atomic batch, whose messages have all positions from first to last.
+// HandedBatch has the events of one atomic batch, whose messages have all positions from first to last.
 type HandedBatch struct {
 	First, Last uint64
 	Steps       []*sessions.Step
 }
 
-// handed is what waits for one reader.
+// handed holds the events that wait for one reader.
 type handed struct {
 	arrived chan struct{} // signaled by add
 	quiet   time.Duration
 	most    int
 
 	mu      sync.Mutex
-	batches []HandedBatch   // in the order of their positions, with gaps
-	steps   int             // in the batches
-	fences  map[uint64]bool // positions behind the last batch at which this process has stored a checkpoint alone
-	last    uint64          // position behind which the next batch of this process begins, unless others store something
-	own     bool            // this process has stored something since others had
-	others  time.Time       // when others were noticed last
+	batches []HandedBatch   // in position order, with gaps
+	steps   int             // steps in batches
+	fences  map[uint64]bool // positions behind the last batch where this process stored a checkpoint alone
+	last    uint64          // position before the next batch of this process, unless others store something
+	own     bool            // this process has stored something since others did
+	others  time.Time       // when others were last noticed
 	failed  error
 }
 
-// maxHanded is how many steps wait for one reader: a few MB.
+// maxHanded is the maximum number of steps that wait for one reader: a few MB.
 const maxHanded = 16 << 10
 
-// ErrWentBack says that the events stream has other events at positions that were read before, because it was put back to an
-// older copy.
+// ErrWentBack means that the events stream has other events at positions that were read before, because an older copy
+// of it was restored.
 var ErrWentBack = errors.New("the events stream has gone back in time")
 
 var errElsewhere = errors.New("others have stored events")
 
-// add appends a batch. It drops the oldest ones when there are too many: the reader then gets these from the broker.
+// add appends a batch. If there are too many, it drops the oldest ones, which the reader then gets from the broker.
 func (r *handed) add(b HandedBatch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -188,7 +188,7 @@ func (r *handed) fenced(position uint64) {
 	}
 }
 
-// noteOthers notes that others have stored something.
+// noteOthers notes that others stored something.
 func (r *handed) noteOthers() { r.own, r.others = false, time.Now() }
 
 // remove removes the first n batches.
@@ -208,8 +208,8 @@ func (r *handed) pass(from uint64) {
 	r.remove(n)
 }
 
-// suffices reports whether a reader at a position need not read from the broker for now: only this process
-// stores events, and has dropped none behind the position.
+// suffices reports whether a reader at a position need not read from the broker for now: only this process stores
+// events, and no batch behind the position was dropped.
 func (r *handed) suffices(from uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -217,8 +217,8 @@ func (r *handed) suffices(from uint64) bool {
 	return r.failed != nil || r.own && time.Since(r.others) > r.quiet && (len(r.batches) == 0 || r.batches[0].First <= from)
 }
 
-// next removes and returns the batch that has a position; its last is 0 when there is none yet. The error is
-// [errElsewhere] when the position is not of this process, or was dropped.
+// next removes and returns the batch at a position; its last is 0 if there is none yet. It returns [errElsewhere] if
+// the position belongs to others or its batch was dropped.
 func (r *handed) next(from uint64) (b HandedBatch, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -236,8 +236,8 @@ func (r *handed) next(from uint64) (b HandedBatch, err error) {
 	return b, nil
 }
 
-// lacks notes that the broker has an event that was not handed over, unless a batch has arrived meanwhile, and reports
-// whether it did.
+// lacks notes that the broker has an event that was not handed over, unless a batch has arrived meanwhile. It reports
+// whether it noted that.
 func (r *handed) lacks() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -248,7 +248,7 @@ func (r *handed) lacks() bool {
 	return true
 }
 
-// eachHanded is [eventsReader.each] of a reading that follows, with the events that are handed over.
+// eachHanded is [eventsReader.each] for a reading that follows, with handed over events.
 func (r *eventsReader) eachHanded(ctx context.Context, from uint64, yield func(Event, error) bool) error {
 	own := r.handover.open(r.name)
 	defer r.handover.close(r.name, own)
@@ -271,8 +271,8 @@ func (r *eventsReader) eachHanded(ctx context.Context, from uint64, yield func(E
 	return nil
 }
 
-// readHanded passes on the batches that are handed over, behind from, which it moves. The error is [errElsewhere] when
-// the broker has to be read.
+// readHanded passes on the handed over batches behind from, and moves from. It returns [errElsewhere] when it is time
+// to read from the broker.
 func (r *eventsReader) readHanded(ctx context.Context, own *handed, from *uint64, pass func(Event, error) bool) error {
 	silence := time.NewTimer(r.handover.Silence)
 	defer silence.Stop()
@@ -304,8 +304,8 @@ func (r *eventsReader) readHanded(ctx context.Context, own *handed, from *uint64
 	}
 }
 
-// checkHanded returns [errElsewhere] when the leader of the stream has an event from a position on that was not handed
-// over. While no leader answers, nothing is known.
+// checkHanded returns [errElsewhere] if the leader of the stream has an event at or after from that was not handed
+// over. It returns nil while no leader answers.
 func (r *eventsReader) checkHanded(ctx context.Context, own *handed, from uint64) error {
 	_, err := broker.NextStored(ctx, r.js, streams.EventsStream(r.name), streams.EventsOf(r.name), from)
 	api, answered := errors.AsType[*jetstream.APIError](err)

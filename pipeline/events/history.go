@@ -16,16 +16,16 @@ import (
 	"tributary/pipeline/records"
 )
 
-// The history of a session is what its records in the raw stream say about the places in files at which they
-// lay. The state of a session knows how far each file was read and nothing else, which decides nearly every record:
-// one behind all others is new. A record at a place that was passed repeats an earlier one, or its file was
-// rewritten; then the history decides. It depends on the raw stream alone, so a replay decides the same.
+// The history of a session is what its records in the raw stream say about their places in files. The state of a
+// session only knows how far each file was read. That suffices for nearly every record: one behind all others is new.
+// A record at a passed place repeats an earlier one, or its file was rewritten; then the history decides. It depends
+// on the raw stream alone, so a replay decides the same.
 
-// maxHistories is how many records the histories in the memory of an ownership have together, at about 40 bytes
-// each. One history alone may have more.
+// maxHistories is the maximum number of records in all histories of an ownership, at about 40 bytes each. A single
+// history may have more.
 const maxHistories = 1 << 17
 
-// Histories are the histories that an ownership has read, the most recently used first.
+// Histories caches the histories that an ownership has read, most recently used first.
 type Histories struct {
 	js     jetstream.JetStream
 	stream string // the raw stream
@@ -35,7 +35,7 @@ type Histories struct {
 	records int
 }
 
-// NewHistories returns the histories of the sessions in a raw stream, none of which is read yet.
+// NewHistories returns an empty cache of histories of the sessions in a raw stream.
 func NewHistories(js jetstream.JetStream, stream string) *Histories {
 	return &Histories{js: js, stream: stream, read: make(map[string]*list.Element)}
 }
@@ -44,24 +44,24 @@ func NewHistories(js jetstream.JetStream, stream string) *Histories {
 type history struct {
 	subject string
 	whole   bool                  // the raw stream has every record of the session
-	first   uint64                // sequence of the first record that it has, 0 while it has none
+	first   uint64                // sequence of its first record; 0 for none
 	through uint64                // sequence up to which it was read
-	seen    map[placeDigest]bool  // places of its records, each with the bytes
+	seen    map[placeDigest]bool  // places of its records with digests of their bytes
 	repeats map[uint64]bool       // sequences of records that repeat an earlier one
-	begins  map[placeDigest]begin // of each file
+	begins  map[placeDigest]begin // by file
 }
 
-// begin is the first record of a file that the raw stream has of a session.
+// begin is the first record of a file, for a session, in the raw stream.
 type begin struct {
 	sequence uint64
 	position int64
 }
 
-// placeDigest is a digest of a file, or of a place in it and the bytes of its record.
+// placeDigest is a digest of a file, or of a place in it together with the bytes of its record.
 type placeDigest [12]byte
 
-// Earlier returns what the raw stream says about the earlier records of the session at the place of a record. first
-// is the raw sequence of the first record that the session had of any file, 0 when it is not known.
+// Earlier returns what the raw stream says about earlier records of the session at the place of r. first is the raw
+// sequence of the session's first record with a file; 0 if unknown.
 func (h *Histories) Earlier(ctx context.Context, subject string, r core.Record, first uint64) (core.Earlier, error) {
 	is, err := h.use(ctx, subject, first)
 	if err != nil {
@@ -85,14 +85,14 @@ func (h *Histories) Earlier(ctx context.Context, subject string, r core.Record, 
 	return e, nil
 }
 
-// use returns the history of a session, empty when it was not read.
+// use returns the history of a session, reading it if needed.
 func (h *Histories) use(ctx context.Context, subject string, first uint64) (*history, error) {
 	if e := h.read[subject]; e != nil {
 		h.recent.MoveToFront(e)
 		return e.Value.(*history), nil
 	}
 	whole := false
-	if first == 0 { // in states of versions that did not note it
+	if first == 0 { // unknown in states of earlier versions
 		info, err := broker.LeaderInfo(ctx, h.js, h.stream)
 		if err != nil {
 			return nil, fmt.Errorf("stream %s: %w", h.stream, err)
@@ -108,7 +108,7 @@ func (h *Histories) use(ctx context.Context, subject string, first uint64) (*his
 	return is, nil
 }
 
-// evict drops the histories that were not used for longest, but for the last one.
+// evict drops the least recently used histories, but keeps the last one.
 func (h *Histories) evict() {
 	for h.records > maxHistories && h.recent.Len() > 1 {
 		oldest := h.recent.Remove(h.recent.Back()).(*history)
@@ -117,7 +117,8 @@ func (h *Histories) evict() {
 	}
 }
 
-// readThrough reads the records of the session up to a sequence at which it has one, and those that are there behind it.
+// readThrough reads the records of the session up to a sequence where it has one, and any that are already there
+// behind it.
 func (h *history) readThrough(ctx context.Context, js jetstream.JetStream, stream string, sequence uint64) error {
 	if sequence <= h.through {
 		return nil
@@ -156,7 +157,7 @@ func (h *history) add(m broker.Message) {
 	if h.first == 0 {
 		h.first = m.Sequence
 	}
-	r, claim, _ := records.Read(m.Msg, m.Sequence, m.Stored) // also one that cannot be read has its place
+	r, claim, _ := records.Read(m.Msg, m.Sequence, m.Stored) // an unreadable record has a place, too
 	if r.Origin.File == "" || r.Origin.End || r.Origin.Requeued != 0 {
 		return
 	}

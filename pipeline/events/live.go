@@ -15,11 +15,13 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// Live reads the events of the live generation, whichever that is. When another becomes live, it goes on with the events of
-// the raw records that were not done in the one before: each event comes once, although every generation has it. An event that
-// the one before held back, because its meaning depended on a later record, comes from the next one; it is left out only where
-// both worked on its partition at that moment, and are of different revisions, or no event of its session was read before,
-// or so long ago that 65,536 other sessions came since.
+// Live reads the events of whatever generation is live. When another becomes live, it continues with the events of
+// the raw records that were not done in the previous one, so that each event comes once although both generations
+// have it.
+//
+// An event that the previous generation held back, because its meaning depended on a later record, comes from the
+// next one. It is lost only if both generations worked on its partition at that moment and either have different
+// revisions, or no event of its session was read before, or 65,536 other sessions were read since.
 //
 // Make one with [NewLive].
 type Live struct {
@@ -27,35 +29,35 @@ type Live struct {
 	query Query
 	moved func(from, to string) error // nil to stay with the generation
 
-	// These belong to the goroutine that reads.
-	begun     bool                 // it is known where the reading of the generation begins
-	resumed   bool                 // its events were read before, up to position
-	revision  int                  // of the generation; -1 for unknown
-	base      []streams.Checkpoint // records of which no event is to come; nil for none
-	records   map[int]readRecord   // the last ones of which events were read, by partition
-	sequences sequences            // of the last event of each session that was read, as the revision numbers them
+	// These belong to the reading goroutine.
+	begun     bool                 // the start in this generation is known
+	resumed   bool                 // events up to position were read before
+	revision  int                  // of the generation; -1 if unknown
+	base      []streams.Checkpoint // records whose events are to be skipped; nil for none
+	records   map[int]readRecord   // last record read in each partition
+	sequences sequences            // of the last event read of each session, as numbered by the revision
 	left      *left                // nil before the first change
-	since     time.Time            // from when on events are read
+	since     time.Time            // read events since this time
 
 	mu         sync.Mutex
 	generation string
-	position   streams.Positions // up to which events are passed on or left out
+	position   streams.Positions // events up to here were passed on or skipped
 }
 
-// readRecord is a record of which events were read, and the ids of these.
+// readRecord is a record of which events were read, with their ids.
 type readRecord struct {
 	record uint64
 	events []string
 }
 
-// sequences are the sequences of the last events of the sessions that were read last: maxSequences of them at least, twice as
-// many at most.
+// sequences has the sequences of the last events of the most recently read sessions: at least maxSequences of them,
+// and at most twice as many.
 type sequences struct{ last, before map[SessionID]uint64 }
 
-// maxSequences bounds the memory of a reader that reads for years.
+// maxSequences bounds the memory of a reader that runs for years.
 const maxSequences = 1 << 16
 
-// note notes the sequence of the last event of a session.
+// note sets the sequence of the last event of a session.
 func (s *sequences) note(id SessionID, sequence uint64) {
 	if s.last == nil || len(s.last) >= maxSequences {
 		s.last, s.before = make(map[SessionID]uint64), s.last
@@ -71,16 +73,16 @@ func (s *sequences) of(id SessionID) (sequence uint64, known bool) {
 	return sequence, known
 }
 
-// left is what is known of the generation before.
+// left describes the previous generation.
 type left struct {
-	done  []uint64           // up to which records its events were read, by partition
-	last  map[int]readRecord // which may be behind them
-	exact map[int]bool       // partitions of which every event behind begin is new
-	begin streams.Positions  // in the events of the live one
+	done  []uint64           // raw record up to which its events were read, by partition
+	last  map[int]readRecord // last record read, which may be behind that
+	exact map[int]bool       // partitions in which every event after begin is new
+	begin streams.Positions  // positions in the events of the live generation
 }
 
-// NewLive returns a reader of the events that q selects, which begins with a generation. moved is called before the first
-// event of another one; its error ends the reading. Without it the reader stays with the generation.
+// NewLive returns a reader of the events that q selects, beginning with generation. moved is called before the first
+// event of another generation; its error ends the reading. If moved is nil, the reader stays with the generation.
 func NewLive(js jetstream.JetStream, generation string, q Query, moved func(from, to string) error) *Live {
 	return &Live{
 		js: js, query: q, moved: moved, generation: generation, position: q.After, since: q.Since,
@@ -88,15 +90,16 @@ func NewLive(js jetstream.JetStream, generation string, q Query, moved func(from
 	}
 }
 
-// Position returns the generation that is read, and up to which positions its events are passed on. Any goroutine may call it.
+// Position returns the present generation and the positions up to which its events were passed on. Any goroutine may
+// call it.
 func (l *Live) Position() (generation string, position streams.Positions) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.generation, l.position
 }
 
-// Read iterates as [Read] does. One that follows goes from generation to generation; one that does not ends with the last event
-// of the generation that it reads. A later iteration goes on behind the last event.
+// Read iterates as the function [Read] does. With follow it goes from generation to generation, otherwise it ends
+// with the last event of the present one. A later iteration continues after the last event.
 func (l *Live) Read(ctx context.Context, follow bool) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		p := &passing{yield: yield}
@@ -126,7 +129,7 @@ func (l *Live) Read(ctx context.Context, follow bool) iter.Seq2[Event, error] {
 	}
 }
 
-// passing passes events on until the caller has enough.
+// passing passes on events until the caller has enough.
 type passing struct {
 	yield   func(Event, error) bool
 	stopped bool
@@ -140,7 +143,7 @@ func (l *Live) read(ctx context.Context, follow bool, p *passing) error {
 	return l.each(ctx, follow, p, l.isNew)
 }
 
-// each passes on the events of the generation that wanted selects.
+// each passes on the events of the generation for which wanted returns true.
 func (l *Live) each(ctx context.Context, follow bool, p *passing, wanted func(*Event) bool) error {
 	q := l.query
 	q.Since, q.Follow = l.since, follow
@@ -191,7 +194,7 @@ func (l *Live) note(e *Event) {
 	}
 }
 
-// isNew reports whether no generation before had an event.
+// isNew reports whether no previous generation had an event.
 func (l *Live) isNew(e *Event) bool {
 	if l.left == nil {
 		return true
@@ -226,7 +229,7 @@ func (l *Live) retry(ctx context.Context, step func(context.Context) error) erro
 	}
 }
 
-// begin finds out where the reading of the generation begins.
+// begin finds the start of the reading in the generation.
 func (l *Live) begin(ctx context.Context) error {
 	if l.begun {
 		return nil
@@ -242,13 +245,13 @@ func (l *Live) begin(ctx context.Context) error {
 		l.sequences = sequences{}
 	}
 	l.revision = g.Revision
-	// The end is read before the checkpoints: what these do not have is stored behind it.
+	// The end is read before the checkpoints, so that what these lack is stored behind it.
 	last, err := streams.LastPositions(ctx, l.js, l.generation)
 	if err != nil {
 		return err
 	}
 	have, err := streams.CheckpointsOf(ctx, l.js, l.generation)
-	if err != nil && l.left != nil { // the first generation can do without: they count where it is dropped before its rest is read
+	if err != nil && l.left != nil { // for the first generation they only matter if it is dropped before its rest is read
 		return err
 	}
 	position := l.query.After
@@ -267,11 +270,11 @@ func (l *Live) begin(ctx context.Context) error {
 	return nil
 }
 
-// clockSkew is more than the clocks of the servers of a cluster differ.
+// clockSkew exceeds the differences between the clocks of a cluster's servers.
 const clockSkew = time.Minute
 
-// enter chooses where the reading of a generation behind another one begins: at its end, where it does not have more records
-// than that one, else at the time of the last record that both have.
+// enter chooses where to begin in a generation that follows another: at its end if it has no more records than the
+// other, else at the time of the last record that both have.
 func (l *Live) enter(last streams.Positions, have []streams.Checkpoint) (after streams.Positions) {
 	after, l.since = last, l.query.Since
 	l.left.begin, l.left.exact = last, make(map[int]bool)
@@ -301,7 +304,7 @@ func (l *Live) enter(last streams.Positions, have []streams.Checkpoint) (after s
 	return after
 }
 
-// leave passes on the rest of a generation that is no longer live, and goes to the next one.
+// leave passes on the rest of a generation that is no longer live, and moves to the next one.
 func (l *Live) leave(ctx context.Context, next string, p *passing) error {
 	var have []streams.Checkpoint
 	err := l.retry(ctx, func(ctx context.Context) (err error) {
@@ -311,7 +314,7 @@ func (l *Live) leave(ctx context.Context, next string, p *passing) error {
 	if err == nil && ctx.Err() == nil {
 		err = l.each(ctx, false, p, func(e *Event) bool {
 			partition, record := e.origin()
-			return l.isNew(e) && (partition < 0 || partition >= len(have) || record <= have[partition].Raw) // the next one has it, too
+			return l.isNew(e) && (partition < 0 || partition >= len(have) || record <= have[partition].Raw) // the next generation has it, too
 		})
 	}
 	switch {
@@ -340,8 +343,8 @@ func (l *Live) leave(ctx context.Context, next string, p *passing) error {
 	return nil
 }
 
-// readBefore returns up to which records the events of a generation were read whose streams are gone: before the last one
-// of a partition, which may have been read in part.
+// readBefore returns, for a generation whose streams are gone, the records up to which its events were read. For each
+// partition it stops before the last record, which may have been read in part.
 func (l *Live) readBefore() []streams.Checkpoint {
 	read := slices.Clone(l.base)
 	for p, r := range l.records {

@@ -15,22 +15,22 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// Mark is an event that a reader has read. A stream that was put back to an older copy has another message there,
-// or none.
+// Mark identifies an event that a reader has read. A stream that was restored from an older copy has another message
+// at its position, or none.
 type Mark struct {
 	Position uint64    `json:"position"`
 	Stored   time.Time `json:"stored"`      // when the broker stored it
-	ID       string    `json:"id,omitzero"` // of the event; empty when it could not be read
+	ID       string    `json:"id,omitzero"` // of the event; empty if it was unreadable
 }
 
 // MarkOf returns the mark of an event.
 func MarkOf(e *Event) Mark { return Mark{e.Position, e.Stored, e.EventID} }
 
-// Marks are events of the events stream of one cell that a reader has read, in the order of their positions: the first one, and the
-// last ones, which are the more apart the longer ago they were read. A few dozen are enough for any stream.
+// Marks are events of one cell that a reader has read, in position order: the first one and the last ones, with
+// distances that grow with their age. A few dozen suffice for any stream.
 type Marks []Mark
 
-// Last returns the position of the last mark, 0 for none.
+// Last returns the position of the last mark; 0 for none.
 func (m Marks) Last() uint64 {
 	if len(m) == 0 {
 		return 0
@@ -38,17 +38,17 @@ func (m Marks) Last() uint64 {
 	return m[len(m)-1].Position
 }
 
-// With returns m with a later mark. It shares nothing with m.
+// With returns a copy of m with a later mark.
 func (m Marks) With(next Mark) Marks {
 	out := Marks{next}
-	span := -1 // of the mark behind, as a power of 2
+	span := -1 // distance of the mark before, as a power of 2
 	for _, mark := range slices.Backward(m) {
 		distance := 0
 		for d := next.Position - mark.Position; d > 1; d >>= 1 {
 			distance++
 		}
 		if distance == span {
-			out[len(out)-1] = mark // the older one of two that are about as far away
+			out[len(out)-1] = mark // drop the older one of two at about the same distance
 			continue
 		}
 		out, span = append(out, mark), distance
@@ -63,19 +63,20 @@ func (m Marks) UpTo(position uint64) Marks {
 	return slices.Clone(m[:n])
 }
 
-// Parting is where a stream parts from what a reader has read.
+// Parting is where a stream begins to differ from what a reader has read.
 type Parting struct {
-	// Common is the last mark of the reader that the stream has; zero when the stream has none of them. What
-	// the reader has read behind it may be stored again, at other positions.
+	// Common is the last mark of the reader that the stream has; zero for none. Later events may be stored again at
+	// other positions.
 	Common Mark
-	// Expired says that the event of Common is no longer in the stream, and that those behind it may have expired, too.
+	// Expired means that the stream no longer has the event of Common, and that events behind it may have expired,
+	// too.
 	Expired bool
-	// From is the first position that has to be read. It is that behind Common, or of what was stored since the first mark.
+	// From is the first position to read: behind Common, or the first one stored since the first mark.
 	From uint64
 }
 
-// FindParting compares the marks of a reader with the events stream of a cell, as its leader knows it. parted is false when the
-// stream has the last mark, or had it until it expired.
+// FindParting compares the marks of a reader with the events stream of a cell, according to its leader. parted is
+// false if the stream has the last mark, or had it until it expired.
 func FindParting(ctx context.Context, js jetstream.JetStream, generation string, cell int, marks Marks) (p Parting, parted bool, err error) {
 	name := envelopes.CellName(generation, cell)
 	for i, m := range slices.Backward(marks) {
@@ -94,12 +95,12 @@ func FindParting(ctx context.Context, js jetstream.JetStream, generation string,
 	return p, true, err
 }
 
-// markState is what a stream has at a mark.
+// markState is the state of a stream at a mark.
 type markState int
 
 const (
 	markSame    markState = iota
-	markExpired           // the event has expired, and so has every event before
+	markExpired           // the event and all before it have expired
 	markParted            // another history
 )
 
@@ -114,14 +115,14 @@ func compareMark(ctx context.Context, js jetstream.JetStream, name string, m Mar
 	if err != nil {
 		return markSame, err
 	}
-	// A replica that took itself for the leader may have answered before: it is asked again.
+	// A replica that believed to be the leader may have answered, so ask again.
 	if is, found, err = compareStored(ctx, js, stream, m); found || err != nil {
 		return is, err
 	}
 	if info.State.LastSeq < m.Position {
 		return markParted, nil
 	}
-	// Read expire in the order of their positions, and nothing else removes one.
+	// Events expire in the order of their positions, and nothing else removes one.
 	first, err := broker.LeaderGet(ctx, js, stream, broker.GetRequest{Sequence: 1, NextBySubject: streams.EventsOf(name)})
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound), err == nil && first.Sequence > m.Position:
@@ -132,7 +133,7 @@ func compareMark(ctx context.Context, js jetstream.JetStream, name string, m Mar
 	return markParted, nil
 }
 
-// compareStored compares a mark with the message at its position, if there is one.
+// compareStored compares a mark with the message at its position, if any.
 func compareStored(ctx context.Context, js jetstream.JetStream, stream string, m Mark) (is markState, found bool, err error) {
 	stored, err := broker.ReadStored(ctx, js, stream, broker.GetRequest{Sequence: m.Position})
 	switch {
@@ -149,7 +150,7 @@ func compareStored(ctx context.Context, js jetstream.JetStream, stream string, m
 	return markSame, true, nil
 }
 
-// LastMark returns the mark of the last event of a cell of a generation; zero for a cell without events.
+// LastMark returns the mark of the last event in a cell of a generation; zero for a cell without events.
 func LastMark(ctx context.Context, js jetstream.JetStream, generation string, cell int) (m Mark, err error) {
 	name := envelopes.CellName(generation, cell)
 	stored, err := broker.LastStored(ctx, js, streams.EventsStream(name), streams.EventsOf(name))
@@ -166,7 +167,7 @@ func LastMark(ctx context.Context, js jetstream.JetStream, generation string, ce
 	return m, nil
 }
 
-// positionAt returns the first position of a stream whose message was stored at a time or later, else that behind its end.
+// positionAt returns the first position of a stream stored at or after a time; behind the end if there is none.
 func positionAt(ctx context.Context, js jetstream.JetStream, stream string, at time.Time) (uint64, error) {
 	r, err := broker.OpenReader(ctx, js, stream, jetstream.ConsumerConfig{
 		Description: "A reader that looks for a time.", DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &at, HeadersOnly: true,

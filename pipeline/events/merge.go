@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// cellArrival is an event of one cell, the notice that it has caught up, or the end of its reading.
+// cellArrival is an event of one cell, a notice that the cell has caught up, or the end of its reading.
 type cellArrival struct {
 	event    Event
-	err      error // of the event, or why the reading ended
+	err      error // error of the event, or why the reading ended
 	caughtUp bool
 	ended    bool
 }
@@ -17,17 +17,16 @@ type cellArrival struct {
 // cellFeed passes on what one reader reads.
 type cellFeed struct {
 	arrivals chan cellArrival
-	head     *cellArrival // the next event; nil when none has arrived
+	head     *cellArrival // next event; nil if none has arrived
 	caughtUp bool         // other cells do not wait for it
 	ended    bool
 }
 
-// mergeAhead is how many events of a cell wait for those of others.
+// mergeAhead is how many events of a cell may wait for those of others.
 const mergeAhead = 64
 
-// merge yields the events of all readers, until yield returns false. As long as a cell has events that
-// were there at the beginning, the one that was stored first comes first; later ones come as
-// they arrive.
+// merge yields the events of all readers until yield returns false. While a cell has events that existed at the
+// beginning, the earliest stored event comes next; later events come as they arrive.
 func merge(ctx context.Context, readers []*eventsReader, follow bool, yield func(Event, error) bool) error {
 	if len(readers) == 1 {
 		return readers[0].each(ctx, readers[0].from, follow, yield)
@@ -85,8 +84,8 @@ func (f *cellFeed) read(ctx context.Context, r *eventsReader, follow bool, arriv
 	send(cellArrival{err: err, ended: true})
 }
 
-// nextOf returns the feed with the next event, nil when none has one. It waits for those that have
-// not caught up. failed is why one has ended.
+// nextOf returns the feed with the next event; nil if none has one. It waits for feeds that have not caught up.
+// failed is the error with which one ended.
 func nextOf(ctx context.Context, feeds []*cellFeed) (next *cellFeed, failed error) {
 	for _, f := range feeds {
 		for f.head == nil && !f.ended {
@@ -113,7 +112,7 @@ func nextOf(ctx context.Context, feeds []*cellFeed) (next *cellFeed, failed erro
 	return next, nil
 }
 
-// take returns the next arrival. It waits for it unless the cell has caught up.
+// take returns the next arrival. It waits for one unless the cell has caught up.
 func (f *cellFeed) take(ctx context.Context) (cellArrival, bool) {
 	if f.caughtUp {
 		select {

@@ -16,24 +16,24 @@ import (
 // Reader is the progress of a reader of the events of a generation, such as a subscription or an export.
 type Reader struct {
 	Generation string
-	Created    time.Time // of the first events stream: a dropped generation may come back under its name
+	Created    time.Time // creation of the first events stream: a dropped generation may return under its name
 	Source     envelopes.Source
 	Session    string
-	Type       envelopes.EventType // it reads the events of these alone; empty for all
-	Marks      []Marks             // of the events that it has read, by cell
-	Done       streams.Positions   // up to which it has read every event, by cell
+	Type       envelopes.EventType // it reads only this type; empty for all
+	Marks      []Marks             // of events that it has read, by cell
+	Done       streams.Positions   // positions up to which it has read every event, by cell
 }
 
-// ReaderStatus is how far a reader of events is.
+// ReaderStatus is the progress of a reader of events compared with the streams.
 type ReaderStatus struct {
 	Generation string            `json:"generation"`
-	Done       streams.Positions `json:"done"`               // up to which it has read every event, by cell
-	Read       time.Time         `json:"read,omitzero"`      // when the last event that it has read was stored
-	Behind     uint64            `json:"behind"`             // events that it has not read
-	Oldest     time.Time         `json:"oldest,omitzero"`    // when the first of them was stored
-	Expires    time.Time         `json:"expires,omitzero"`   // when that one leaves the stream; zero for never
-	Expired    uint64            `json:"expired,omitzero"`   // events that expired before it has read them, at most
-	WentBack   bool              `json:"went_back,omitzero"` // a stream no longer has what was read: events behind that are read again
+	Done       streams.Positions `json:"done"`               // positions up to which it has read every event, by cell
+	Read       time.Time         `json:"read,omitzero"`      // when the last event read was stored
+	Behind     uint64            `json:"behind"`             // unread events
+	Oldest     time.Time         `json:"oldest,omitzero"`    // when the first unread event was stored
+	Expires    time.Time         `json:"expires,omitzero"`   // when that event leaves the stream; zero for never
+	Expired    uint64            `json:"expired,omitzero"`   // upper bound of events that expired unread
+	WentBack   bool              `json:"went_back,omitzero"` // a stream no longer has what was read: events behind that will be read again
 	Dropped    bool              `json:"dropped,omitzero"`   // the generation is gone
 }
 
@@ -56,7 +56,7 @@ func (r *Reader) Status(ctx context.Context, js jetstream.JetStream) (ReaderStat
 	return is, nil
 }
 
-// compare compares the progress with the stream of a cell, which has ended at a position a moment ago.
+// compare compares the progress with the stream of a cell, which ended at position end a moment ago.
 func (r *Reader) compare(ctx context.Context, js jetstream.JetStream, is *ReaderStatus, cell int, end uint64) error {
 	var marks Marks
 	if cell < len(r.Marks) {

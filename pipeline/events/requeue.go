@@ -24,32 +24,32 @@ type Requeued string
 // The outcomes.
 const (
 	RequeuedNow       Requeued = "requeued"   // a copy of the record is in the raw stream
-	RequeuedBefore    Requeued = "waiting"    // a copy was stored minutes ago; no second one was
-	RequeuedSettled   Requeued = "settled"    // a copy was read since, or is a dead letter itself
+	RequeuedBefore    Requeued = "waiting"    // a copy was stored minutes ago, so no second one was
+	RequeuedSettled   Requeued = "settled"    // a copy was read, or is a dead letter itself
 	RequeuedForgotten Requeued = "forgotten"  // the session no longer knows whether a copy was read
 	RequeuedNowhere   Requeued = "no_session" // the subject names no session to append the copy to
-	RequeuedGone      Requeued = "gone"       // no stream has the bytes any more
-	RequeuedTooLarge  Requeued = "too_large"  // the copy, with its new headers, does not fit a message
+	RequeuedGone      Requeued = "gone"       // no stream has the bytes
+	RequeuedTooLarge  Requeued = "too_large"  // with its new headers, the copy does not fit a message
 )
 
-// Done reports whether the dead letter needs no other attempt.
+// Done reports whether the dead letter needs no further attempt.
 func (r Requeued) Done() bool {
 	return r == RequeuedNow || r == RequeuedBefore || r == RequeuedSettled
 }
 
-// requeueCures say why a dead letter is not requeued, and what helps.
+// requeueCures say why a dead letter was not requeued, and what helps.
 var requeueCures = map[Requeued]string{
-	RequeuedForgotten: "its session does not remember whether it was read: process it in a new generation",
+	RequeuedForgotten: "its session no longer knows whether it was read: process it in a new generation",
 	RequeuedNowhere:   "its subject names no session: write its bytes to a file with dlq export, and ship the file",
-	RequeuedGone:      "its bytes did not fit into the dead letter, and the raw stream does not have them any more",
-	RequeuedTooLarge:  "with its headers it does not fit into a message of the broker any more: raise max_payload",
+	RequeuedGone:      "its bytes did not fit the dead letter, and are no longer in the raw stream",
+	RequeuedTooLarge:  "with its headers it no longer fits a message of the broker: raise max_payload",
 }
 
-// Cure says why a dead letter was not requeued, and what helps; empty for an outcome that is done.
+// Cure returns why a dead letter was not requeued, and what helps; empty for an outcome that is done.
 func (r Requeued) Cure() string { return requeueCures[r] }
 
-// Requeueable returns the outcome of requeuing the dead letter, as far as its headers and
-// its session predict it: [RequeuedNow] when it can be requeued.
+// Requeueable predicts the outcome of requeuing the dead letter from its headers and its session: [RequeuedNow] if it
+// can be requeued.
 func (l *DeadLetter) Requeueable() Requeued {
 	switch {
 	case !l.addressed():
@@ -67,33 +67,29 @@ func (l *DeadLetter) Requeueable() Requeued {
 const (
 	requeueMessages = 200
 	requeueBytes    = broker.BatchBytes
-	requeueHeaders  = 128 // bytes that a batch adds to the headers of a message, first line included
+	requeueHeaders  = 128 // added by a batch to the headers of a message, first line included
 )
 
-// Requeue publishes copies of the records of dead letters to the raw stream, which appends
-// them to their sessions. A copy has the bytes of the record and the headers that describe
-// it, but not its position in its file. Requeue calls report with the outcome of each dead
-// letter, in their order, and leaves out messages that are no dead letters. An error ends
-// it; outcomes that were reported stand.
+// Requeue publishes copies of the records of dead letters to the raw stream, which appends them to their sessions. A
+// copy has the bytes of the record and the headers that describe it, but not its position in its file. Requeue calls
+// report with the outcome of each dead letter, in order, and skips messages that are no dead letters. It stops at the
+// first error; reported outcomes stand.
 //
-// A record yields its events once, however often it is requeued and wherever Requeue is
-// interrupted. A copy names the record that it repeats ([envelopes.HeaderRequeued]), and its
-// session reads it only while that record is open. The session notes the record as open in
-// the batch that stores the dead letter, and as settled in the batch that stores the events
-// of a copy, or its dead letter. So:
+// A record yields its events once, however often it is requeued and wherever Requeue is interrupted. A copy names the
+// record that it repeats ([envelopes.HeaderRequeued]), and its session reads it only while that record is open. The
+// session notes the record as open in the batch that stores the dead letter, and as settled in the batch that stores
+// the events, or the dead letter, of a copy. So:
 //   - Interrupted before the raw stream has the copy: the record is open, nothing happened.
-//   - Interrupted after that, or requeued by two processes at once: the broker drops a second
-//     copy within two minutes, because both have the same message id, and the session drops
-//     it at any time.
+//   - Interrupted after that, or requeued by two processes at once: within two minutes the broker drops a second
+//     copy, because both have the same message id; the session drops it at any time.
 //   - A worker that dies in between normalizes the copy again, from the state before it.
-//   - Another generation has its own dead letters: when it could read the record, a copy is
-//     a duplicate.
+//   - Another generation has its own dead letters: if it could read the record, a copy is a duplicate.
 //
 // The dead letter stays in its stream, and may be purged before or after the copy is read.
 //
-// With a span in ctx, the publication of each copy is a span of the same tracer in the trace of its
-// record, with a link to the publication of the dead letter, and the context of the copy. Without
-// one the copy has the context of the record.
+// If ctx has a span, the publication of each copy is a span of the same tracer in the trace of its record, with a
+// link to the publication of the dead letter, and the copy gets its context. Otherwise the copy has the context of
+// the record.
 func Requeue(ctx context.Context, js jetstream.JetStream, letters iter.Seq2[DeadLetter, error], report func(DeadLetter, Requeued)) error {
 	layout, err := streams.ReadLayout(ctx, js)
 	if err != nil {
@@ -129,13 +125,13 @@ type requeue struct {
 type outcome struct {
 	letter DeadLetter
 	is     Requeued
-	sent   *nats.Msg  // the copy; nil when none is sent
+	sent   *nats.Msg  // the copy; nil if none is sent
 	span   trace.Span // of the publication of the copy
 }
 
 // add adds a dead letter, and flushes the batch when it is full.
 func (r *requeue) add(ctx context.Context, l DeadLetter) error {
-	if l.Cell != r.cell { // a batch lives in one stream
+	if l.Cell != r.cell { // a batch belongs to one stream
 		if err := r.flush(ctx); err != nil {
 			return err
 		}
@@ -161,7 +157,7 @@ func (r *requeue) add(ctx context.Context, l DeadLetter) error {
 	return nil
 }
 
-// prepare makes the copy of a dead letter's record, or decides why there is none.
+// prepare makes the copy of a dead letter's record, or sets why there is none.
 func (r *requeue) prepare(ctx context.Context, l DeadLetter) (outcome, error) {
 	o := outcome{letter: l, is: l.Requeueable(), span: noop.Span{}}
 	if o.is != RequeuedNow {
@@ -191,7 +187,7 @@ func (l *DeadLetter) requeuedMessage(layout streams.Layout, data []byte) *nats.M
 	if layout.Cells > 1 {
 		m.Subject = "raw." + strconv.Itoa(l.Partition) + "." + string(l.Source) + "." + l.token
 	}
-	m.Data = data // empty when a claim check names the bytes
+	m.Data = data // empty if a claim check names the bytes
 	for _, name := range requeuedHeaders {
 		if v := l.Header[name]; len(v) > 0 {
 			m.Header[name] = v
@@ -202,7 +198,7 @@ func (l *DeadLetter) requeuedMessage(layout streams.Layout, data []byte) *nats.M
 	return m
 }
 
-// codeDuplicate is the error code for a batch with a message id that the server knows.
+// codeDuplicate is the error code for a batch with a message id that the server has seen.
 const codeDuplicate = 10201
 
 // flush stores the copies and reports the outcomes.
@@ -239,8 +235,7 @@ func (r *requeue) endSpans(err error) {
 	}
 }
 
-// publishEach stores the copies one after the other, and notes those that the broker had
-// already.
+// publishEach stores the copies one by one, and notes those that the broker already had.
 func (r *requeue) publishEach(ctx context.Context, duplicates map[*nats.Msg]bool) error {
 	for _, m := range r.messages {
 		for _, name := range []string{broker.BatchIDHeader, broker.BatchSequenceHeader, broker.BatchCommitHeader} {

@@ -9,17 +9,17 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// SessionRewrites are what a session has noted of records at places in their files that it had passed: see the page of
-// this package, Places in files.
+// SessionRewrites counts the records of a session at places in their files that it had passed: see README.md, Places
+// in files.
 type SessionRewrites struct {
 	Source    envelopes.Source `json:"source"`
 	Session   string           `json:"session"`
-	Files     int              `json:"files"`     // that have such records
-	Rewritten int              `json:"rewritten"` // records that were others than those before them at their places: they are events
-	Undecided int              `json:"undecided"` // records that were taken for duplicates because the earlier ones have expired
+	Files     int              `json:"files"`     // files with such records
+	Rewritten int              `json:"rewritten"` // records that differed from the earlier ones at their places; they have events
+	Undecided int              `json:"undecided"` // records taken for duplicates because the earlier ones have expired
 }
 
-// ReadRewrites reads the rewrites of the sessions that a checkpoint names.
+// ReadRewrites reads the rewrites of the sessions named in a checkpoint.
 func ReadRewrites(ctx context.Context, js jetstream.JetStream, cellName string, list streams.SessionList, archivedTo uint64) (all []SessionRewrites, err error) {
 	sessions, err := listedSessions(ctx, js, cellName, list, archivedTo)
 	if err != nil {

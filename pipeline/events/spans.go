@@ -11,7 +11,7 @@ import (
 	"tributary/pipeline/broker"
 )
 
-// Span is a part of the events stream of a cell: its positions from First to Last, none if First is behind Last.
+// Span is a part of the events stream of a cell: positions First to Last; empty if First is behind Last.
 type Span struct {
 	Cell        int
 	First, Last uint64
@@ -24,8 +24,8 @@ const (
 	partBytes = 32 << 20
 )
 
-// Parts cuts a span into parts, of which the last one comes first. It is small, so that something is known at once, and
-// those before it get larger, up to about 32 MB.
+// Parts cuts a span into parts, last part first. The first one returned is small, so that something is known soon;
+// the following ones grow up to about 32 MB.
 type Parts struct {
 	left Span
 	size uint64
@@ -37,7 +37,8 @@ func NewParts(s Span) *Parts {
 	return &Parts{s, firstPart}
 }
 
-// Next returns the part before the one that it returned last, of which so many bytes were read. It reports false if none is left.
+// Next returns the part before the one returned last. read is the number of bytes read of that one. It returns false
+// if no part is left.
 func (p *Parts) Next(read int64) (Span, bool) {
 	if p.left.First > p.left.Last {
 		return Span{}, false
@@ -53,7 +54,7 @@ func (p *Parts) Next(read int64) (Span, bool) {
 	return part, true
 }
 
-// resize changes the size of the parts, of which one had so many bytes.
+// resize adapts the size of the parts to the bytes read of the last one.
 func (p *Parts) resize(read int64) {
 	for range 2 {
 		if read < partBytes/2 && p.size < maxPart {
@@ -65,7 +66,7 @@ func (p *Parts) resize(read int64) {
 	}
 }
 
-// Message is an event as its stream holds it, before it is decoded.
+// Message is an event as stored, before it is decoded.
 type Message struct {
 	broker.Message
 	Cell   int
@@ -74,8 +75,8 @@ type Message struct {
 	stream string
 }
 
-// JSON returns the event as JSON, which shares the memory of the message; false where the message is a document
-// that has the event within (structured mode).
+// JSON returns the event as JSON in the memory of the message; false if the message is a document with the event
+// inside (structured mode).
 func (m *Message) JSON() ([]byte, bool) {
 	return m.Data, m.Header.Get("ce-specversion") != ""
 }
@@ -90,13 +91,13 @@ func (m *Message) Outline() (Event, error) {
 // Spans reads parts of the events streams of a generation. A reader that wants the newest events first reads parts
 // from the end to the beginning, each of them forward.
 type Spans struct {
-	Stored     []Span // what each cell had when the spans were opened
+	Stored     []Span // span of each cell when opened
 	generation string
 	readers    []*eventsReader
 }
 
-// OpenSpans returns the spans of a generation. Source, Session, Sessions, Types and Cells of the query
-// select the messages that are read.
+// OpenSpans returns the spans of a generation. Source, Session, Sessions, Types and Cells of the query select the
+// messages to read.
 func OpenSpans(ctx context.Context, js jetstream.JetStream, generation string, q Query) (*Spans, error) {
 	q = Query{Source: q.Source, Session: q.Session, Sessions: q.Sessions, Types: q.Types, Cells: q.Cells}
 	readers, err := openEvents(ctx, js, generation, eventsReader{Query: q})
@@ -110,9 +111,9 @@ func OpenSpans(ctx context.Context, js jetstream.JetStream, generation string, q
 	return s, nil
 }
 
-// Read iterates over the messages of a part of one of the spans, in their order. Several parts may be read at the
-// same time. A message of another program is yielded with an error, and the iteration goes on; an error without a
-// message ends it, as ctx does.
+// Read iterates over the messages of a part of a span in order. Several parts may be read at the same time. For a
+// message of another program it yields the message with an error and continues; an error without a message ends it,
+// as ctx does.
 func (s *Spans) Read(ctx context.Context, part Span) iter.Seq2[*Message, error] {
 	return func(yield func(*Message, error) bool) {
 		for _, all := range s.readers {
@@ -139,7 +140,7 @@ func (s *Spans) Read(ctx context.Context, part Span) iter.Seq2[*Message, error] 
 	}
 }
 
-// readAddress reads what the subject of an event states, and no content.
+// readAddress reads only the subject of an event.
 func readAddress(stream string, m broker.Message) (Event, error) {
 	e := newEvent(m)
 	address, err := envelopes.ParseEventSubject(m.Subject)

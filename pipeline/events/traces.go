@@ -15,7 +15,7 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// OutcomeStored is the outcome of a batch that is stored.
+// OutcomeStored is the outcome of a stored batch.
 const OutcomeStored = "stored"
 
 // OutcomeOf returns the name of the outcome of a batch.
@@ -34,19 +34,19 @@ func OutcomeOf(err error) string {
 	}
 }
 
-// The attributes that the semantic conventions do not have.
+// Attributes that the semantic conventions lack.
 const (
 	AttrSequence = attribute.Key("tributary.record.sequence") // of a record in the raw stream
 	AttrReason   = attribute.Key("tributary.dead_letter.reason")
 )
 
-// The destinations of spans: of low cardinality, as the semantic conventions ask for.
+// Destinations of spans, of low cardinality as the semantic conventions require.
 var (
 	RawTemplate = semconv.MessagingDestinationTemplate("raw.{source}.{session}")
 )
 
-// traceRequeue begins the span of the publication of the copy of a dead letter's record, in the trace
-// of the record, and sets its context as that of the copy.
+// traceRequeue begins the span of publishing the copy of a dead letter's record, in the trace of the record, and sets
+// the context of the span on the copy.
 func (l *DeadLetter) traceRequeue(ctx context.Context, m *nats.Msg) trace.Span {
 	outer := trace.SpanFromContext(ctx)
 	if !outer.SpanContext().IsValid() {

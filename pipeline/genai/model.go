@@ -12,7 +12,7 @@ import (
 	"tributary/envelopes"
 )
 
-// modelProviders are the providers of models, by a part of the name of the model.
+// modelProviders maps a part of a model's name to its provider.
 var modelProviders = []struct{ part, provider string }{
 	{"claude", "anthropic"},
 	{"gpt", "openai"},
@@ -25,7 +25,7 @@ var modelProviders = []struct{ part, provider string }{
 	{"command-r", "cohere"},
 }
 
-// provider returns the provider of a model: the agent itself where neither is known.
+// provider returns the provider of a model; the agent itself if that is unknown.
 func provider(source envelopes.Source, model string) string {
 	if p := source.ModelProvider(); p != "" {
 		return p
@@ -38,8 +38,8 @@ func provider(source envelopes.Source, model string) string {
 	return string(source)
 }
 
-// finishChat completes the span of a call of the model. The tokens of the semantic conventions
-// include each other: those of the input the ones of the cache, those of the output the reasoning.
+// finishChat completes the span of a model call. In the semantic conventions, input tokens include cache tokens, and
+// output tokens include reasoning.
 func (s *Session) finishChat(c *chat) {
 	c.Name = string(callModel)
 	c.Attributes = []attribute.KeyValue{
@@ -64,7 +64,7 @@ func (s *Session) finishChat(c *chat) {
 	}
 }
 
-// finishTurn completes the span of a turn. It has no tokens: those of its calls are the sum.
+// finishTurn completes the span of a turn. It has no tokens: the sum of its calls would count them twice.
 func (s *Session) finishTurn(t *thread, run *turn) {
 	run.Attributes = append(run.Attributes, providerName.String(provider(s.source, t.model)))
 	if t.model != "" {
@@ -95,19 +95,19 @@ func errorCode(stated jsontext.Value) string {
 	}
 	var code string
 	if json.Unmarshal(stated, &e) == nil && e.Code.Kind() == '"' {
-		_ = json.Unmarshal(e.Code, &code) // it is a string
+		_ = json.Unmarshal(e.Code, &code) // a string
 	}
 	return cmp.Or(code, otherError)
 }
 
-// exchange is the content of a message of a span: a prompt, or the answer of a model.
+// exchange is the content of a message: a prompt, or the answer of a model.
 type exchange struct {
 	chat  *chat    // nil for a prompt
 	ids   []string // of the events
 	parts []part
 }
 
-// part is a part of a message by the semantic conventions.
+// part is a part of a message in the semantic conventions.
 type part struct {
 	Type      string  `json:"type"`
 	Content   *string `json:"content,omitzero"`
@@ -116,7 +116,7 @@ type part struct {
 	Arguments *string `json:"arguments,omitzero"`
 }
 
-// write adds the text of an event. The text of an event that replaces another takes its place.
+// write adds the text of an event. If the event replaces another, its text takes the place of the other's.
 func (s *Session) write(x *exchange, e *envelopes.AgentEventV1) {
 	s.owners[e.EventID] = x
 	if !s.content {
@@ -136,7 +136,7 @@ func (s *Session) write(x *exchange, e *envelopes.AgentEventV1) {
 	x.ids, x.parts = append(x.ids, e.EventID), append(x.parts, p)
 }
 
-// messages returns the content as messages of the semantic conventions; empty without any.
+// messages returns the content as messages of the semantic conventions; empty for no content.
 func (x *exchange) messages(role string) string {
 	if len(x.parts) == 0 {
 		return ""

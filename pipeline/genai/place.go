@@ -10,11 +10,10 @@ import (
 	"tributary/envelopes"
 )
 
-// labelPrefix is the prefix of the attribute of a label of a machine, for which the semantic conventions
-// have none.
+// labelPrefix begins the attributes of a machine's labels, for which there are no semantic conventions.
 const labelPrefix = "tributary.label."
 
-// appendPlace appends the attributes of the machine and of the state of version control.
+// appendPlace appends attributes of the machine and of version control.
 func appendPlace(list []attribute.KeyValue, edge *envelopes.Edge, vcs *envelopes.VCS) []attribute.KeyValue {
 	add := func(key attribute.Key, value string) {
 		if value != "" {

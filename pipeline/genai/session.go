@@ -10,49 +10,48 @@ import (
 	"tributary/envelopes"
 )
 
-// Session makes the spans of one session from its events, which are added in the order of their
-// sequence. Make one with [New]. Its memory depends on the number of spans, and with content on the
-// texts of the events.
+// Session makes the spans of one session from its events, added in the order of their sequence. Make one with [New].
+// Its memory grows with the number of spans and, with content, with the texts of the events.
 type Session struct {
 	content bool
 	source  envelopes.Source
 	id      string
-	threads []*thread // in the order of their first events, the main one among them
+	threads []*thread // in the order of their first events, including the main one
 	tools   tools
 	chats   []*chat
-	models  map[string]*chat     // by the key of the call of the model
-	owners  map[string]*exchange // the texts of spans, by the id of the event that they are of
+	models  map[string]*chat     // by key of the model call
+	owners  map[string]*exchange // texts of spans, by id of their event
 }
 
-// New returns a session without events. With content, spans have prompts, answers, and arguments and
-// results of tools.
+// New returns a session without events. With content, spans have prompts, answers, and the arguments and results of
+// tools.
 func New(content bool) *Session {
 	return &Session{content: content, models: map[string]*chat{}, owners: map[string]*exchange{}}
 }
 
-// thread is the main conversation, or that of one subagent.
+// thread is the main conversation, or the conversation of one subagent.
 type thread struct {
 	internal bool
 	agent    string
 	turn     *turn
 	turns    []*turn
-	chat     *chat // the last one; nil before the first
-	open     bool  // the next output of the model belongs to it
+	chat     *chat // last model call; nil before the first
+	open     bool  // the next output of the model belongs to chat
 	last     time.Time
 	model    string
 }
 
-// turn is an invocation of an agent: from a prompt to the one after.
+// turn is one invocation of an agent: from a prompt to the next.
 type turn struct {
 	*Span
 	prompt   exchange
-	text     string // of the prompt
+	text     string // text of the prompt
 	sequence uint64
-	edge     *envelopes.Edge // of its last event, as vcs is
+	edge     *envelopes.Edge // of its last event, like vcs
 	vcs      *envelopes.VCS
 }
 
-// chat is a call of a model.
+// chat is a model call.
 type chat struct {
 	*Span
 	model, key string
@@ -61,8 +60,8 @@ type chat struct {
 	output     exchange
 }
 
-// Add adds the next event of the session. Copies of the history of another session are spans of
-// that one, and are left out.
+// Add adds the next event of the session. It skips events copied from the history of another session, because they
+// are spans of that one.
 func (s *Session) Add(e *envelopes.AgentEventV1) {
 	if e.Origin == envelopes.OriginCopied {
 		return
@@ -87,7 +86,7 @@ func (s *Session) Add(e *envelopes.AgentEventV1) {
 	case e.EventType == envelopes.ToolResult:
 		s.result(t, e, at)
 		t.last = at
-	default: // neither the beginning nor the end of anything
+	default: // neither begins nor ends anything
 		s.count(t, e, at)
 		noteFailure(t, e, at)
 	}
@@ -96,7 +95,7 @@ func (s *Session) Add(e *envelopes.AgentEventV1) {
 	}
 }
 
-// isOutput reports whether a model has written the event.
+// isOutput reports whether a model wrote events of this type.
 func isOutput(t envelopes.EventType) bool {
 	return t == envelopes.AssistantMessage || t == envelopes.Reasoning || t == envelopes.ToolCall
 }
@@ -147,9 +146,9 @@ func (s *Session) begin(t *thread, e *envelopes.AgentEventV1, at time.Time) {
 	t.last = at
 }
 
-// output adds an event that a model has written to its call of the model.
+// output adds an event written by a model to its model call.
 func (s *Session) output(t *thread, e *envelopes.AgentEventV1, at time.Time) {
-	if t.turn == nil { // a session that goes on without its first prompt
+	if t.turn == nil { // a session that continues without its first prompt
 		s.begin(t, e, at)
 	}
 	t.turn.Failure = ""
@@ -198,7 +197,7 @@ func (s *Session) result(t *thread, e *envelopes.AgentEventV1, at time.Time) {
 	t.open = false
 }
 
-// count adds tokens of an event that no model has written to the last call of the model.
+// count adds tokens of an event that no model wrote to the last model call.
 func (s *Session) count(t *thread, e *envelopes.AgentEventV1, at time.Time) {
 	if e.Usage == nil {
 		return
@@ -213,7 +212,7 @@ func (s *Session) count(t *thread, e *envelopes.AgentEventV1, at time.Time) {
 	t.chat.add(e.Usage)
 }
 
-// call begins a call of the model.
+// call begins a model call.
 func (s *Session) call(t *thread, e *envelopes.AgentEventV1, start time.Time) {
 	t.chat = &chat{Span: newSpan(callModel, e, start)}
 	t.chat.output.chat = t.chat
@@ -221,7 +220,7 @@ func (s *Session) call(t *thread, e *envelopes.AgentEventV1, start time.Time) {
 	s.chats = append(s.chats, t.chat)
 }
 
-// add adds tokens, which are increments.
+// add adds token counts, which are increments.
 func (c *chat) add(u *envelopes.Usage) {
 	if u == nil {
 		return
@@ -234,7 +233,7 @@ func (c *chat) add(u *envelopes.Usage) {
 	c.usage.Reasoning += u.Reasoning
 }
 
-// noteFailure makes an error that the vendor reports that of the turn, until the model answers.
+// noteFailure makes an error reported by the vendor the failure of the turn, until the model answers.
 func noteFailure(t *thread, e *envelopes.AgentEventV1, at time.Time) {
 	if e.Metadata == nil || t.turn == nil {
 		return
@@ -251,8 +250,8 @@ func (s *Span) adopt(child *Span) {
 	s.children = append(s.children, child)
 }
 
-// Spans returns the spans: turns in their order, each before what is in it, by start. The session
-// is over then: it takes no more events.
+// Spans returns the spans: turns in order, each followed by its children by start time. It ends the session, which
+// takes no more events.
 func (s *Session) Spans() []*Span {
 	for _, c := range s.chats {
 		s.finishChat(c)
@@ -293,9 +292,9 @@ func (s *Span) append(list []*Span) []*Span {
 	return list
 }
 
-// above returns the span in which a run of a subagent belongs: the call of a tool one of whose
-// arguments is its prompt, else the turn of the main conversation at that time. It is nil for a turn
-// of the main conversation, and for a session of a subagent alone.
+// above returns the parent of a run of a subagent: the tool call with its prompt as an argument, else the turn of the
+// main conversation at that time. It is nil for a turn of the main conversation, and in a session that only has a
+// subagent.
 func (s *Session) above(t *thread, run *turn) *Span {
 	if !t.internal {
 		return nil

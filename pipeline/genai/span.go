@@ -1,7 +1,6 @@
-// Package genai shows a session as spans by the GenAI semantic conventions of OpenTelemetry:
-// invoke_agent for each turn and each run of a subagent, chat for each call of a model,
-// execute_tool for each tool call. Start at [Session]; README.md has the mapping. It is a pure
-// function of the events: it neither reads a broker nor exports anything.
+// Package genai shows a session as spans by the GenAI semantic conventions of OpenTelemetry: invoke_agent for each
+// turn and each run of a subagent, chat for each model call, execute_tool for each tool call. Start at [Session];
+// README.md has the mapping. It is a pure function of the events: it neither reads a broker nor exports anything.
 package genai
 
 import (
@@ -15,8 +14,8 @@ import (
 	"tributary/envelopes"
 )
 
-// SchemaURL names the version of the semantic conventions that the spans follow: the last one with
-// GenAI before those moved to a project of their own.
+// SchemaURL names the version of the semantic conventions: the last one with GenAI, before that moved to a project of
+// its own.
 const SchemaURL = "https://opentelemetry.io/schemas/1.41.0"
 
 // The attributes of the semantic conventions.
@@ -52,8 +51,7 @@ const (
 	changeID          = attribute.Key("vcs.change.id")
 )
 
-// toolStatus is the outcome of a tool as events have it: the semantic conventions have no
-// attribute for a tool that still runs.
+// toolStatus is the outcome of a tool in our events; the semantic conventions have no attribute for a running tool.
 const toolStatus = attribute.Key("tributary.tool.status")
 
 // operation is the kind of a span.
@@ -66,20 +64,20 @@ const (
 	executeTool operation = "execute_tool"
 )
 
-// Span is a span of a session. Its ids depend on the source, the session and an event id alone, so
-// that the same events always give the same spans.
+// Span is a span of a session. Its ids depend only on the source, the session and an event id, so the same events
+// always give the same spans.
 type Span struct {
 	TraceID    trace.TraceID
 	SpanID     trace.SpanID
 	Parent     *Span // nil for a turn, the root of a trace
-	Previous   *Span // of a turn, the one before; nil for the first, and for any other span
+	Previous   *Span // previous turn; nil for the first, and for any other span
 	operation  operation
 	Name       string
-	EventID    string // of the event that it begins with
+	EventID    string // of its first event
 	Start, End time.Time
 	Failure    string // error.type; empty for none
 	Attributes []attribute.KeyValue
-	Usage      *envelopes.Usage // of a chat, without a key; nil if the vendor states none
+	Usage      *envelopes.Usage // for a chat, without a key; nil if the vendor states none
 
 	children []*Span
 }
@@ -101,14 +99,14 @@ func (s *Span) Depth() int {
 	return n
 }
 
-// extend makes the span last until t.
+// extend makes the span last until t at least.
 func (s *Span) extend(t time.Time) {
 	if t.After(s.End) {
 		s.End = t
 	}
 }
 
-// digest returns the digest of parts, whatever characters they have.
+// digest returns the digest of a list of strings with any characters.
 func digest(parts ...string) [sha256.Size]byte {
 	var b []byte
 	for _, p := range parts {

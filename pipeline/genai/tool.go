@@ -11,20 +11,20 @@ import (
 	"tributary/envelopes"
 )
 
-// tools are the calls of tools of a session.
+// tools are the tool calls of a session.
 type tools struct {
 	calls   []*call // in the order of their first events
 	byID    map[string]*call
-	prompts map[[sha256.Size]byte]*call // by the text of an argument
+	prompts map[[sha256.Size]byte]*call // by argument text
 }
 
-// call is a call of a tool, which is one span however many events it has.
+// call is a tool call: one span, however many events it has.
 type call struct {
 	*Span
 	thread    *thread
 	id, tool  string
 	status    envelopes.ToolStatus
-	ended     bool // a result that is not in progress is there
+	ended     bool // a final result has come
 	exit      *int64
 	arguments string // content
 	output    string // content
@@ -57,8 +57,8 @@ func (l *tools) add(t *thread, e *envelopes.AgentEventV1, start time.Time) *call
 	return c
 }
 
-// find returns the call of an event. A result without an id belongs to the oldest call of its tool
-// without an id that has none yet.
+// find returns the call of an event. A result without an id belongs to the oldest call of its tool that has neither
+// id nor result.
 func (l *tools) find(e *envelopes.AgentEventV1, at time.Time) *call {
 	if id := value(e.ToolCallID); id != "" {
 		return l.byID[id]
@@ -74,10 +74,10 @@ func (l *tools) find(e *envelopes.AgentEventV1, at time.Time) *call {
 	return nil
 }
 
-// end adds the event of a result. The last result that is not in progress counts: it ends the call.
+// end adds the event of a result. The last final result ends the call.
 func (l *tools) end(s *Session, t *thread, e *envelopes.AgentEventV1, at time.Time) {
 	c := l.find(e, at)
-	if c == nil { // the call itself is no event
+	if c == nil { // the call itself has no event
 		start := at
 		if ms := value(e.ToolLatencyMS); ms > 0 && ms < int64(24*time.Hour/time.Millisecond) {
 			start = at.Add(-time.Duration(ms) * time.Millisecond)
@@ -101,10 +101,10 @@ func (l *tools) end(s *Session, t *thread, e *envelopes.AgentEventV1, at time.Ti
 	}
 }
 
-// minPrompt is the length in bytes of the shortest argument that can be the prompt of a subagent.
+// minPrompt is the minimum length in bytes of an argument that may be the prompt of a subagent.
 const minPrompt = 8
 
-// notePrompts notes the arguments of a call that can be the prompt of a subagent.
+// notePrompts notes the arguments of a call that may be prompts of a subagent.
 func (l *tools) notePrompts(c *call, arguments string) {
 	var values map[string]jsontext.Value
 	if json.Unmarshal([]byte(arguments), &values) != nil {
@@ -118,7 +118,7 @@ func (l *tools) notePrompts(c *call, arguments string) {
 	}
 }
 
-// prompting returns the call of another thread that has a text as an argument.
+// prompting returns the call in another thread that has text as an argument.
 func (l *tools) prompting(t *thread, text string) *call {
 	c := l.prompts[sha256.Sum256([]byte(text))]
 	if c == nil || c.thread == t {
@@ -155,5 +155,5 @@ func (s *Session) finishCall(c *call) {
 	}
 }
 
-// toolFailed is the error.type of a tool that failed: no event states more.
+// toolFailed is the error.type of a failed tool; events state no more.
 const toolFailed = "tool_error"

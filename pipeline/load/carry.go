@@ -11,18 +11,18 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// FloorStream is the stream into which [Carry] copies.
+// FloorStream is the stream that [Carry] copies to.
 const FloorStream = "BENCH_FLOOR"
 
-// CreateFloor makes the stream of [Carry].
+// CreateFloor creates the stream of [Carry].
 func CreateFloor(ctx context.Context, js jetstream.JetStream) error {
 	_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: FloorStream, Subjects: []string{"bench.floor.>"}, AllowAtomicPublish: true})
 	return err
 }
 
-// Carry is the floor that a stage is measured against: it copies the messages of the raw
-// stream, from the first or from the next one on, to another stream, as they are and in
-// batches, until it has copied n of them or ctx ends.
+// Carry is the floor that a stage is measured against: it copies messages of the raw stream unchanged, in batches, to
+// another stream, until it has copied n or ctx ends. It begins with the first message, or with onlyNew with the next
+// one.
 func Carry(ctx context.Context, js jetstream.JetStream, n int, onlyNew bool) error {
 	cfg := jetstream.OrderedConsumerConfig{}
 	if onlyNew {
@@ -47,7 +47,7 @@ func Carry(ctx context.Context, js jetstream.JetStream, n int, onlyNew bool) err
 				cancel(err)
 				return
 			}
-			// The subject of the raw stream, which may have no partition in front.
+			// The subject of the raw stream may have no partition in front.
 			copied := &nats.Msg{Subject: "bench.floor." + strings.TrimPrefix(m.Subject(), "raw."), Header: nats.Header{}, Data: m.Data()}
 			select {
 			case arrived <- copied:
@@ -69,7 +69,7 @@ func Carry(ctx context.Context, js jetstream.JetStream, n int, onlyNew bool) err
 	return nil
 }
 
-// nextBatch waits for a message, and returns it with those that are there already.
+// nextBatch waits for a message, and returns it with those that are already there.
 func nextBatch(ctx context.Context, arrived <-chan *nats.Msg, most int) (batch []*nats.Msg, err error) {
 	select {
 	case m := <-arrived:

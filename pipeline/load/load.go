@@ -23,15 +23,13 @@ import (
 	"tributary/pipeline/records"
 )
 
-// live is how many logs are read at the same time: their records come in turn, as they do
-// from many agents.
+// live is how many logs are read at the same time, interleaved like the records of many agents.
 const live = 32
 
 // errNoLogs is the error of a folder without a log that can be read.
 var errNoLogs = errors.New("no log of a known agent")
 
-// Folder reads the logs below a folder, of which packed ones and those of unknown agents are
-// left out.
+// Folder reads the logs below a folder, except packed ones and those of unknown agents.
 func Folder(dir string) ([]core.Record, error) {
 	var logs [][]core.Record
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -60,10 +58,10 @@ func Folder(dir string) ([]core.Record, error) {
 	return interleaved(logs), nil
 }
 
-// frame returns the records of a log, none for a file of an unknown agent.
+// frame returns the records of a log; none for a file of an unknown agent.
 func frame(path string, data []byte) []core.Record {
 	framer := normalizers.NewFramer(normalizers.File{Name: filepath.Base(path), Path: path, Folder: filepath.Base(filepath.Dir(path))})
-	_, _ = framer.Write(data) // never fails by contract
+	_, _ = framer.Write(data) // never fails
 	framer.Close()
 	if framer.Source() == "" || !framer.IsLog() {
 		return nil
@@ -94,8 +92,7 @@ func interleaved(logs [][]core.Record) []core.Record {
 	return out
 }
 
-// Repeat returns n records: those of a list again and again, each time as other files and
-// sessions.
+// Repeat returns n records by repeating a list, each time as other files and sessions.
 func Repeat(records []core.Record, n int) []core.Record {
 	out := make([]core.Record, n)
 	for i := range out {
@@ -110,14 +107,14 @@ func Repeat(records []core.Record, n int) []core.Record {
 	return out
 }
 
-// The limits of a batch that a producer publishes.
+// Limits of a batch published by a producer.
 const (
 	batchRecords = 256
 	batchBytes   = 4 << 20
 )
 
-// Publish stores records in the raw stream, in their order and in batches. Those that are too
-// large for a message travel by claim check.
+// Publish stores records in the raw stream, in order and in batches. Records that are too large for a message travel
+// by claim check.
 func Publish(ctx context.Context, js jetstream.JetStream, sent []core.Record) error {
 	var batch []*nats.Msg
 	bytes := 0

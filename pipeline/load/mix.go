@@ -27,7 +27,7 @@ var kindsTable string
 
 var sizeRanks = [...]float64{0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 1}
 
-// kind is an agent of the mix.
+// kind is an agent in the mix.
 type kind struct {
 	source envelopes.Source
 	share  int
@@ -57,15 +57,15 @@ var kinds = sync.OnceValue(func() []kind {
 	return list
 })
 
-// The records of a session: the median of a log-normal distribution, and its spread.
+// The number of records in a session: median and spread of a log-normal distribution.
 const (
 	sessionMedian = 20
 	sessionSpread = 1.8
 )
 
-// Mix returns n generated records of so many sessions, each of which has one record after the
-// other in turn; of sessions as long as real ones, 32 at a time, where sessions is 0. They have
-// the shapes of the built-in samples, with strings that are extended to the sizes of real records.
+// Mix returns n generated records. They come in turn from the given number of sessions; if sessions is 0, from
+// sessions as long as real ones, 32 at a time. They have the shapes of the built-in samples, with strings extended to
+// the sizes of real records.
 func Mix(n, sessions int) ([]core.Record, error) {
 	m := &mix{random: rand.New(rand.NewPCG(1, 2)), samples: make(map[envelopes.Source][]core.Record)}
 	if err := m.readSamples(); err != nil {
@@ -86,15 +86,14 @@ func Mix(n, sessions int) ([]core.Record, error) {
 	return out, nil
 }
 
-// immediateSessions and immediateBytes are the sessions of [Immediate], and the size of its
-// largest record.
+// immediateSessions and immediateBytes are the number of sessions in [Immediate] and the size of its largest record.
 const (
 	immediateSessions = 200
 	immediateBytes    = 256 << 10
 )
 
-// Immediate returns n generated records whose events wait for no other record, as latency is
-// measured with: those of one agent, of many sessions, each in one message.
+// Immediate returns n generated records whose events wait for no other record, to measure latency: of one agent and
+// many sessions, each in one message.
 func Immediate(n int) ([]core.Record, error) {
 	all, err := Mix(2*n+immediateSessions, immediateSessions)
 	all = slices.DeleteFunc(all, func(r core.Record) bool {
@@ -114,9 +113,9 @@ type mix struct {
 type session struct {
 	kind   int
 	id     string
-	next   int // of the sample
+	next   int // index in the sample
 	repeat int
-	left   int // records until its end
+	left   int // records until it ends
 }
 
 // readSamples reads the first sample log of each agent.
@@ -189,13 +188,13 @@ func (m *mix) size(kind int) int {
 	return int(sizes[i-1] * math.Pow(sizes[i]/sizes[i-1], part))
 }
 
-// idNames are the names of members whose strings name a record, a message or a call.
+// idNames are the names of members whose strings identify a record, a message or a call.
 var idNames = []string{
 	"id", "uuid", "parentUuid", "leafUuid", "messageId", "message_id", "messageID", "tool_use_id", "call_id", "callId", "callID",
 	"toolCallId", "partID", "item_id", "parentId", "requestId", "run_id", "interactionId", "turn_id",
 }
 
-// otherIDs returns a record whose ids end with a suffix.
+// otherIDs returns a record with a suffix added to its ids.
 func otherIDs(data []byte, suffix string) []byte {
 	return edited(data, func(name string, from, to int) (at int, text string) {
 		if slices.Contains(idNames, name) {
@@ -205,11 +204,11 @@ func otherIDs(data []byte, suffix string) []byte {
 	})
 }
 
-// filler is text as agents write and read it, in JSON.
+// filler is text as agents write and read it, escaped for JSON.
 const filler = `\tif err := run(ctx, \"go test ./...\"); err != nil {\n\t\treturn fmt.Errorf(\"build: %w\", err)\n\t}\n` +
 	`The test fails because the ledger rounds each line before it adds them up. I change the order, and run it again.\n`
 
-// extend returns a record of about size bytes: its longest string goes on with text.
+// extend returns a record of about size bytes, extending its longest string.
 func extend(data []byte, size int) []byte {
 	missing := size - len(data)
 	if missing <= 0 {
@@ -234,8 +233,7 @@ func extend(data []byte, size int) []byte {
 	return slices.Insert(data, end, []byte(text)...)
 }
 
-// edited returns JSON with insertions: of text at an offset, which by returns for each string
-// that is a value.
+// edited returns JSON with insertions. by is called for each string value, and returns what to insert and where.
 func edited(data []byte, by func(name string, from, to int) (at int, text string)) []byte {
 	var out []byte
 	done := 0

@@ -20,17 +20,16 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// cursor is the progress of a subscription, the value of its key in
-// [streams.SubscribersBucket]. Every process writes it expecting the revision that it has
-// written or read itself, so that one that was taken over stores nothing.
+// cursor is the progress of a subscription, the value of its key in [streams.SubscribersBucket]. Every process writes
+// it expecting the revision that it last wrote or read, so a process that was taken over stores nothing.
 type cursor struct {
 	Generation string    `json:"generation"`
-	Created    time.Time `json:"created"`             // of the stream: a dropped generation may come back under its name
-	Position   positions `json:"position"`            // of the last event that is done, by cell
-	Since      time.Time `json:"since,omitzero"`      // of [Start], until an event is done, with more than one cell for ever
-	Cuts       []uint64  `json:"cuts,omitempty"`      // raw sequences up to which the events were passed in a generation before, or before a promotion was rolled back, by partition
-	Tries      positions `json:"deliveries,omitzero"` // of the events behind Position, by processes that may have ended in them
-	Owner      string    `json:"owner"`               // the run that wrote it
+	Created    time.Time `json:"created"`             // of the stream: a dropped generation may return under its name
+	Position   positions `json:"position"`            // last event done in each cell
+	Since      time.Time `json:"since,omitzero"`      // of [Start], until an event is done; with several cells for ever
+	Cuts       []uint64  `json:"cuts,omitempty"`      // by partition, the raw sequence up to which a previous generation passed the events, or this one before its promotion was rolled back
+	Tries      positions `json:"deliveries,omitzero"` // deliveries of the events after Position, by processes that may have ended in them
+	Owner      string    `json:"owner"`               // run that wrote it
 	Selects    selection `json:"selects,omitzero"`
 
 	history
@@ -38,26 +37,26 @@ type cursor struct {
 
 type positions = streams.Positions
 
-// progress is how far a run of a subscription is: the cursor, and what is not in it yet. It belongs to the goroutine of
+// progress is the progress of a run: the cursor, and what is not in it yet. It belongs to the goroutine of
 // [Subscription.Run].
 type progress struct {
 	js     jetstream.JetStream
 	config Config
-	id     string // of this run
+	id     string // id of this run
 	log    *slog.Logger
 	drain  chan struct{} // closed by [Subscription.Drain]
 
-	nothing atomic.Int64 // when there was nothing to read, in Unix nanoseconds; the goroutine that reads loads it
+	nothing atomic.Int64 // when there last was nothing to read, in Unix nanoseconds; loaded by the reading goroutine
 
 	cursor   cursor
-	revision uint64        // of the key that the broker has
-	stored   []byte        // its value
+	revision uint64        // of the stored key
+	stored   []byte        // stored value
 	storing  time.Time     // when it was stored
-	cells    int           // of the generation
-	newest   []events.Mark // the last event of each cell that is done, and not in the cursor yet
+	cells    int           // number in the generation
+	newest   []events.Mark // last event done in each cell that is not in the cursor yet
 	upTo     []uint64      // cuts of the generation while its rest is passed
-	held     positions     // of the first event behind a cut of each cell: the progress stays before it
-	tried    positions     // 1 for each cell of which an event is done
+	held     positions     // first event behind a cut in each cell: progress stops before it
+	tried    positions     // 1 for each cell with a done event
 	tries    positions     // deliveries of the next event of each cell by other processes
 }
 
@@ -65,8 +64,8 @@ var errNoBucket = errors.New("the broker has no bucket " + streams.SubscribersBu
 
 const subjectPrefix = "$KV." + streams.SubscribersBucket + "."
 
-// open reads the cursor, or makes the first one, and takes it over. The process that has it may be
-// storing progress at the same time.
+// open reads the cursor, or creates the first one, and takes it over. The previous owner may be storing progress at
+// the same time.
 func (s *Subscription) open(ctx context.Context) error {
 	for {
 		err := s.takeOver(ctx)
@@ -99,8 +98,8 @@ func (s *Subscription) takeOver(ctx context.Context) error {
 	return s.store(ctx)
 }
 
-// readCursor reads the stored cursor and its revision from the leader of the bucket. Without one
-// the cursor has no Generation.
+// readCursor reads the stored cursor and its revision from the leader of the bucket. If there is none, the cursor has
+// no Generation.
 func (p *progress) readCursor(ctx context.Context) (c cursor, revision uint64, err error) {
 	m, err := broker.LastStored(ctx, p.js, "KV_"+streams.SubscribersBucket, subjectPrefix+p.config.Name)
 	switch {
@@ -110,7 +109,7 @@ func (p *progress) readCursor(ctx context.Context) (c cursor, revision uint64, e
 		return c, 0, errNoBucket
 	case err != nil:
 		return c, 0, fmt.Errorf("read the progress: %w", err)
-	case len(m.Data) == 0: // it was removed
+	case len(m.Data) == 0: // removed
 		return c, m.Sequence, nil
 	}
 	if err := json.Unmarshal(m.Data, &c); err != nil {
@@ -119,7 +118,7 @@ func (p *progress) readCursor(ctx context.Context) (c cursor, revision uint64, e
 	return c, m.Sequence, nil
 }
 
-// begin sets the first cursor.
+// begin creates the first cursor.
 func (s *Subscription) begin(ctx context.Context) error {
 	generation := s.config.Generation
 	if generation == "" {
@@ -147,28 +146,28 @@ func (s *Subscription) begin(ctx context.Context) error {
 			s.cursor.Position = s.cursor.Position.With(c, s.newest[c].Position)
 		}
 	case start.Position > 1 && len(last) > 1:
-		return fmt.Errorf("%w: a position is of one events stream, and %s has %d: begin at a time", errConfig, generation, len(last))
+		return fmt.Errorf("%w: a position belongs to one events stream, but %s has %d: begin at a time", errConfig, generation, len(last))
 	case start.Position > 1:
 		s.cursor.Position = positions{start.Position - 1}
 	}
 	return nil
 }
 
-// request returns the context of one request to the broker, which ends with the connection. Where ctx has a deadline, the library
-// would wait until then for an answer that was lost.
+// request returns the context of one request to the broker, which ends with the connection. With a deadline in ctx,
+// the library would wait until then for a lost answer.
 func (p *progress) request(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, lost := broker.UntilDisconnected(ctx, p.js.Conn())
 	ctx, cancel := context.WithTimeout(ctx, p.js.Options().DefaultTimeout)
 	return ctx, func() { cancel(); lost() }
 }
 
-// stream returns what the broker knows about the events stream of a generation.
+// stream returns the state of the events stream of a generation.
 func (p *progress) stream(ctx context.Context, generation string) (*jetstream.StreamInfo, error) {
 	ctx, cancel := p.request(ctx)
 	defer cancel()
 	stream, err := p.js.Stream(ctx, streams.EventsStream(generation))
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, fmt.Errorf("%w: %s: stay with one that exists (tributary replay ls), under another name of the subscription", ErrDropped, generation)
+		return nil, fmt.Errorf("%w: %s: choose an existing one (tributary replay ls) under another subscription name", ErrDropped, generation)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("events stream of %s: %w", generation, err)
@@ -176,7 +175,7 @@ func (p *progress) stream(ctx context.Context, generation string) (*jetstream.St
 	return stream.CachedInfo(), nil
 }
 
-// store writes the cursor when it has changed, and waits while the broker is away.
+// store writes the cursor if it has changed, and waits while the broker is away.
 func (p *progress) store(ctx context.Context) error {
 	p.cursor.add(p.newest)
 	data, err := json.Marshal(p.cursor)
@@ -200,7 +199,7 @@ func (p *progress) store(ctx context.Context) error {
 	return nil
 }
 
-// storeOnce writes the cursor. After a lost answer the key says whether it is stored.
+// storeOnce writes the cursor. After a lost answer the key shows whether it is stored.
 func (p *progress) storeOnce(ctx context.Context, data []byte) error {
 	m := &nats.Msg{Subject: subjectPrefix + p.config.Name, Data: data, Header: nats.Header{
 		jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(p.revision, 10)},
@@ -225,7 +224,7 @@ func (p *progress) storeOnce(ctx context.Context, data []byte) error {
 	return nil
 }
 
-// checkOwner returns [ErrTakenOver] when another process has written the cursor.
+// checkOwner returns [ErrTakenOver] if another process has written the cursor.
 func (p *progress) checkOwner(ctx context.Context) error {
 	_, revision, err := p.readCursor(ctx)
 	if err == nil && revision != p.revision {
@@ -253,8 +252,7 @@ func (p *progress) done(e *events.Event) {
 	}
 }
 
-// trying reports whether the next event of a cell may be the one that ended the process before: it is
-// passed alone.
+// trying reports whether the next event of a cell may have ended the previous process, so that it is passed alone.
 func (p *progress) trying(cell int) bool { return p.tried.In(cell) == 0 }
 
 // setTries sets the deliveries of the next event of a cell.
@@ -264,7 +262,7 @@ func (p *progress) setTries(cell int, n uint64) {
 	}
 }
 
-// pause waits. The error says that the subscription ends meanwhile.
+// pause waits for d. It returns an error if the subscription ends meanwhile.
 func (p *progress) pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -278,7 +276,7 @@ func (p *progress) pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// rewind makes the subscription go on where the stream of a cell parts.
+// rewind continues the subscription from where the stream of a cell parted.
 func (p *progress) rewind(cell int, at events.Parting) {
 	p.cursor.Position = p.cursor.Position.With(cell, at.From-1)
 	p.cursor.Marks = slices.Clone(p.cursor.Marks)

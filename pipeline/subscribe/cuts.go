@@ -15,12 +15,12 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// cutsPatience is how many looks at the cuts are in vain before that is logged.
+// cutsPatience is how many checks for the cuts may fail before that is logged.
 const cutsPatience = 5
 
-// finish passes the rest of a generation that is retired. It returns the generation that is live then, and
-// up to which raw records no event is to be passed again. When that is the generation of the
-// cursor, its promotion was rolled back, and it goes on.
+// finish passes the rest of a retired generation. It returns the generation that is live afterwards, and the raw
+// records up to which no event is to be passed again. If the live one is the generation of the cursor, its promotion
+// was rolled back, and it continues.
 func (s *Subscription) finish(ctx context.Context) (live string, cuts []uint64, err error) {
 	quiet := cutsPatience * s.config.Poll
 	for told := time.Now(); ; {
@@ -31,7 +31,7 @@ func (s *Subscription) finish(ctx context.Context) (live string, cuts []uint64, 
 		cuts, missing, err := streams.Cuts(ctx, s.js, s.cursor.Generation)
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNotFound):
-			return "", nil, fmt.Errorf("%w: %s, before its last events were passed: set Change to %s to begin with the generation that is live", ErrDropped, s.cursor.Generation, Rebuild)
+			return "", nil, fmt.Errorf("%w: %s, before its last events were passed: set Change to %s to begin with the live generation", ErrDropped, s.cursor.Generation, Rebuild)
 		case err != nil:
 			return "", nil, err
 		case len(missing) == 0:
@@ -56,19 +56,18 @@ func (s *Subscription) finish(ctx context.Context) (live string, cuts []uint64, 
 	}
 }
 
-// logUncut says what the subscription waits for.
+// logUncut logs what the subscription waits for, with the cure.
 func (s *Subscription) logUncut(ctx context.Context, live string, missing []int) {
 	cure, err := streams.CutsCure(ctx, s.js, s.cursor.Generation)
 	if err != nil {
-		cure = fmt.Sprintf("tributary doctor says why; that cannot be read here: %v", err)
+		cure = fmt.Sprintf("tributary doctor shows the reason, which cannot be read here: %v", err)
 	}
-	s.log.WarnContext(ctx, "another generation is live, and the one before is not retired: the subscription waits for its cuts",
+	s.log.WarnContext(ctx, "another generation is live, but the previous one is not retired yet: waiting for its cuts",
 		slog.String("generation", s.cursor.Generation), slog.String("live", live),
 		slog.String("partitions_without_cut", streams.Ranges(missing)), slog.String("cure", cure))
 }
 
-// passRest passes the events that are there, up to the cuts. It reports whether the generation is still
-// retired then.
+// passRest passes the existing events up to the cuts. It reports whether the generation is still retired afterwards.
 func (s *Subscription) passRest(ctx context.Context, cuts []uint64) (retired bool, err error) {
 	s.upTo = cuts
 	defer func() { s.upTo, s.held = nil, nil }()
@@ -96,22 +95,22 @@ func (s *Subscription) passRest(ctx context.Context, cuts []uint64) (retired boo
 	}
 }
 
-// behindCut reports whether an event of a generation that is retired belongs to a record behind the cut: the
-// record was stored in part, or the generation goes on. The next generation has the whole record.
+// behindCut reports whether an event of a retired generation belongs to a record behind the cut: the record was
+// stored in part, or the generation continues. The next generation has the whole record.
 func (p *progress) behindCut(e *events.Event) bool {
 	n := e.Provenance.Partition
 	return n >= 0 && n < len(p.upTo) && e.Provenance.RawSequence > p.upTo[n]
 }
 
-// hold keeps the progress before an event behind a cut, which counts when the generation goes on.
+// hold keeps the progress before an event behind a cut, because it counts if the generation continues.
 func (p *progress) hold(e *events.Event) {
 	if p.held.In(e.Cell) == 0 {
 		p.held = p.held.With(e.Cell, e.Position)
 	}
 }
 
-// passed returns up to which raw records the events are passed once those up to the cuts are. A generation that was
-// live for a moment may have been cut behind less than the one before it.
+// passed returns the raw records up to which events are passed once those up to the cuts are. The cut of a generation
+// that was live for a moment may be behind the cut of the previous one.
 func (p *progress) passed(cuts []uint64) []uint64 {
 	for n := range min(len(cuts), len(p.cursor.Cuts)) {
 		cuts[n] = max(cuts[n], p.cursor.Cuts[n])

@@ -149,7 +149,7 @@ func TestSubscriptionSaysForWhichCutsItWaits(t *testing.T) {
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(topology())
 	work(t, server.JetStream())
-	log := &heard{text: "waits for its cuts", lines: make(chan string, 1)}
+	log := &heard{text: "waiting for its cuts", lines: make(chan string, 1)}
 	c := count(t, js, slog.NewTextHandler(log, nil))
 	feed(t, js, 1, 20)
 	if _, err := replay.Start(t.Context(), js, replay.Request{Name: "b"}); err != nil {

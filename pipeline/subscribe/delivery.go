@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	storeEvents = 256         // events without progress stored, at most
-	storeEvery  = time.Second // and so long
+	storeEvents = 256         // maximum events without stored progress
+	storeEvery  = time.Second // maximum time without stored progress
 	maxBackoff  = time.Minute
 )
 
-// delivery passes events to the program, and reports streams that went back in time and events that expired.
+// delivery passes events to the program, and reports restored streams and expired events.
 type delivery struct {
 	*progress
 
@@ -27,10 +27,10 @@ type delivery struct {
 	handle   BatchHandler
 }
 
-// errEnded is the error of an event during whose deliveries processes have ended.
+// errEnded is the error of an event whose deliveries ended processes.
 var errEnded = errors.New("the process ended in each delivery of the event")
 
-// pass passes an event, and those that have arrived behind it, and stores the progress.
+// pass passes an event and those that have arrived behind it, and stores the progress.
 func (s *Subscription) pass(ctx context.Context, r *reading, a arrival, most int) error {
 	var batch []Event
 	flush := func() error {
@@ -137,8 +137,7 @@ func (d *delivery) deliver(ctx context.Context, events []Event) error {
 	}
 }
 
-// deliverEach passes the events of a batch that failed one at a time, so that the one that fails is
-// known.
+// deliverEach passes the events of a failed batch one by one, to find the one that fails.
 func (d *delivery) deliverEach(ctx context.Context, events []Event) error {
 	for i := range events {
 		if err := d.deliver(ctx, events[i:i+1]); err != nil {
@@ -148,13 +147,13 @@ func (d *delivery) deliverEach(ctx context.Context, events []Event) error {
 	return nil
 }
 
-// poisonError is the error of an event that is not left out.
+// poisonError is the error of a poison event that the program does not skip.
 type poisonError struct{ error }
 
 // Unwrap returns the error of the program.
 func (e poisonError) Unwrap() error { return e.error }
 
-// poison leaves an event out when the program wants that.
+// poison skips an event if the program allows that.
 func (d *delivery) poison(ctx context.Context, e Event, cause error) error {
 	err := cause
 	if d.config.Poison != nil {

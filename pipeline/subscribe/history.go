@@ -17,33 +17,33 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// WentBack says that the events stream was put back to an older copy, a snapshot for example, and that the subscription goes
-// on with what was stored since then. Of the events that it has passed, those that were stored after Since are made again, and
-// passed again with [Event.Repeated].
+// WentBack reports that an older copy of the events stream was restored, for example from a snapshot, and that the
+// subscription continues with what was stored since. Events stored after Since are made again, and passed again with
+// [Event.Repeated].
 type WentBack struct {
 	Generation string
 	Cell       int
-	Since      time.Time // when the last event that is surely still there was stored; zero when there is none
+	Since      time.Time // when the last event that certainly still exists was stored; zero for none
 }
 
-// Expired says that events may have expired before they were passed, because the subscription was away or behind for longer than
-// events are kept.
+// Expired reports that events may have expired before they were passed, because the subscription was away or behind
+// for longer than events are kept.
 type Expired struct {
 	Generation string
 	Cell       int
-	Most       uint64    // of them, at most
-	Since      time.Time // when the last event that was passed was stored
+	Most       uint64    // upper bound of their number
+	Since      time.Time // when the last passed event was stored
 }
 
-// history is what the cursor keeps of the events that are done, to find out whether the streams still have them.
+// history describes the done events in the cursor, to find out whether the streams still have them.
 type history struct {
 	Marks   []events.Marks `json:"marks,omitempty"`   // by cell
-	Records []uint64       `json:"records,omitempty"` // the last raw record of which an event is done, by partition
-	Again   []uint64       `json:"again,omitempty"`   // up to which raw record events may be passed again, by partition
+	Records []uint64       `json:"records,omitempty"` // last raw record with a done event, by partition
+	Again   []uint64       `json:"again,omitempty"`   // raw record up to which events may be passed again, by partition
 	Ends    positions      `json:"ends,omitzero"`     // of the streams, when every event up to there was done
 }
 
-// last returns the last event of each cell that is done; zero for none.
+// last returns the last done event of each cell; zero for none.
 func (h *history) last() []events.Mark {
 	list := make([]events.Mark, len(h.Marks))
 	for c, m := range h.Marks {
@@ -54,7 +54,7 @@ func (h *history) last() []events.Mark {
 	return list
 }
 
-// add adds marks of events that are done, by cell. It shares nothing with h.
+// add adds marks of done events, by cell, to a copy.
 func (h *history) add(newest []events.Mark) {
 	marks := make([]events.Marks, max(len(h.Marks), len(newest)))
 	copy(marks, h.Marks)
@@ -66,7 +66,7 @@ func (h *history) add(newest []events.Mark) {
 	h.Marks = marks
 }
 
-// note notes that an event is done.
+// note notes a done event.
 func (h *history) note(e *events.Event) {
 	p := e.Provenance.Partition
 	if p < 0 || e.Provenance.RawSequence == 0 {
@@ -84,7 +84,7 @@ func (h *history) repeated(e *events.Event) bool {
 	return p >= 0 && p < len(h.Again) && e.Provenance.RawSequence <= h.Again[p]
 }
 
-// goBack finds where the streams of the generation part from the events that are done, and goes on from there.
+// goBack finds where the streams of the generation part from the done events, and continues there.
 func (d *delivery) goBack(ctx context.Context) error {
 	d.cursor.add(d.newest)
 	for c, marks := range d.cursor.Marks {
@@ -128,7 +128,7 @@ func (d *delivery) callUntilDone(ctx context.Context, name string, call func() e
 	}
 }
 
-// compare compares the cursor with the streams, whose last positions are known, when the reading begins.
+// compare compares the cursor with the streams, which end at last, when the reading begins.
 func (d *delivery) compare(ctx context.Context, last positions) error {
 	for c := range d.cursor.Marks {
 		p, parted, err := events.FindParting(ctx, d.js, d.cursor.Generation, c, d.cursor.Marks[c])
@@ -140,7 +140,7 @@ func (d *delivery) compare(ctx context.Context, last positions) error {
 		case p.Expired:
 			err = d.reportExpired(ctx, c, p.Common)
 		case p.Common.Position > 0 && last.In(c) < d.cursor.Position.In(c):
-			d.cursor.Position = d.cursor.Position.With(c, p.Common.Position) // the stream has lost no event that was passed
+			d.cursor.Position = d.cursor.Position.With(c, p.Common.Position) // the stream has lost no passed event
 		}
 		if err != nil {
 			return err
@@ -155,7 +155,7 @@ func (d *delivery) compare(ctx context.Context, last positions) error {
 	return nil
 }
 
-// reportExpired reports that events behind the last one that is done may have expired, unless none was behind it.
+// reportExpired reports that events behind the last done one may have expired, unless there were none.
 func (d *delivery) reportExpired(ctx context.Context, cell int, last events.Mark) error {
 	name := envelopes.CellName(d.cursor.Generation, cell)
 	from := max(d.cursor.Position.In(cell), d.cursor.Ends.In(cell)) + 1
@@ -166,7 +166,8 @@ func (d *delivery) reportExpired(ctx context.Context, cell int, last events.Mark
 	return d.tellExpired(ctx, cell, from, first, last.Stored)
 }
 
-// tellExpired says that the events of a cell from a position up to before the first that is there may have expired.
+// tellExpired reports that the events of a cell from position from to before first, the first existing one, may have
+// expired.
 func (d *delivery) tellExpired(ctx context.Context, cell int, from, first uint64, since time.Time) error {
 	said := Expired{d.cursor.Generation, cell, first - from, since}
 	if err := d.callUntilDone(ctx, "Expired", func() error {
@@ -181,18 +182,18 @@ func (d *delivery) tellExpired(ctx context.Context, cell int, from, first uint64
 		slog.String("stream", streams.EventsStream(envelopes.CellName(d.cursor.Generation, cell))),
 		slog.Uint64("most", said.Most), slog.Time("since", said.Since))
 	d.observer.expired(ctx, said.Most)
-	d.cursor.Ends = d.cursor.Ends.With(cell, first-1) // said once
+	d.cursor.Ends = d.cursor.Ends.With(cell, first-1) // reported once
 	return d.store(ctx)
 }
 
-// reach is how far a reading has come. It belongs to the goroutine that reads.
+// reach is how far a reading has come. It belongs to the reading goroutine.
 type reach struct {
 	nothing *atomic.Int64 // of the subscription
-	last    []events.Mark // of each cell
-	kept    time.Duration // the shortest time for which an event is kept; 0 for ever
+	last    []events.Mark // last event of each cell
+	kept    time.Duration // shortest time that an event is kept; 0 for ever
 }
 
-// reach returns how far the events are done, which is where a reading begins.
+// reach returns how far events are done, which is where a reading begins.
 func (p *progress) reach() reach {
 	r := reach{nothing: &p.nothing, last: slices.Clone(p.cursor.last())}
 	for c := range r.last {
@@ -201,8 +202,8 @@ func (p *progress) reach() reach {
 	return r
 }
 
-// next notes that an event was read. It returns the one that was read before it when events between the two may have expired
-// unread: so much time has passed since that one was stored, and since there was nothing to read.
+// next notes that an event was read. It returns the previous event if events between the two may have expired unread:
+// enough time has passed since that one was stored, and since there was nothing to read.
 func (r *reach) next(e *events.Event) *events.Mark {
 	if e.Position == 0 {
 		return nil
@@ -222,9 +223,10 @@ func (r *reach) next(e *events.Event) *events.Mark {
 	return &before
 }
 
-// firstFrom returns the position of the first event for the subscription at or behind a position, else that behind the end of the stream.
+// firstFrom returns the position of the first selected event at or after a position; behind the end of the stream if
+// there is none.
 func (d *delivery) firstFrom(ctx context.Context, name string, from uint64) (uint64, error) {
-	info, err := d.stream(ctx, name) // asked first: an event may arrive in between
+	info, err := d.stream(ctx, name) // read first, because an event may arrive in between
 	if err != nil {
 		return 0, err
 	}
@@ -238,8 +240,8 @@ func (d *delivery) firstFrom(ctx context.Context, name string, from uint64) (uin
 	return m.Sequence, nil
 }
 
-// idle is called before the reading begins, and while no event arrives. It returns [events.ErrWentBack] when a stream no
-// longer has the last event that is done, and notes how far the streams were read.
+// idle is called before the reading begins, and while no event arrives. It returns [events.ErrWentBack] if a stream
+// lacks the last done event, and notes how far the streams were read.
 func (d *delivery) idle(ctx context.Context) error {
 	began, read := time.Now(), true
 	for c := range d.cells {

@@ -15,22 +15,21 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// arrival is an event that was read, a gap before the next one, or the end of the reading.
+// arrival is an event that was read, a gap before the next event, or the end of the reading.
 type arrival struct {
 	event events.Event
-	gap   *events.Mark // the last event before the gap; event is the one behind it
+	gap   *events.Mark // last event before the gap; event is the one behind it
 	err   error
 	end   bool
 }
 
-// reading reads the events of the generation of the cursor behind it.
+// reading reads the events after the cursor, from its generation.
 type reading struct {
 	arrivals chan arrival
 	stop     context.CancelFunc
 }
 
-// read begins to read behind the cursor. A reading that does not follow ends with the last event
-// that is there.
+// read begins to read after the cursor. Without follow it ends with the last existing event.
 func (s *Subscription) read(ctx context.Context, follow bool) *reading {
 	ctx, cancel := context.WithCancel(ctx)
 	r := &reading{make(chan arrival, storeEvents), cancel}
@@ -70,24 +69,23 @@ func (s *Subscription) read(ctx context.Context, follow bool) *reading {
 			}
 		}
 		if rebuilt != nil {
-			r.arrivals <- arrival{err: rebuilt, end: true} // the reader waits for it: the buffer is emptied
+			r.arrivals <- arrival{err: rebuilt, end: true} // the buffer is drained, because the reader waits for room
 		}
 	}()
 	return r
 }
 
-// close ends the reading, and waits for that.
+// close ends the reading and waits for its end.
 func (r *reading) close() {
 	r.stop()
 	for range r.arrivals { // until it has ended
 	}
 }
 
-// errRebuilt: the generation was dropped, and built again under the same name.
+// errRebuilt means that the generation was dropped and built again under the same name.
 var errRebuilt = errors.New("generation was dropped and built again")
 
-// follow passes the events of the generation of the cursor until another one is live, whose name it
-// returns.
+// follow passes the events of the cursor's generation until another one is live, and returns its name.
 func (s *Subscription) follow(ctx context.Context, most int) (to string, err error) {
 	if to, err = s.check(ctx); to != "" || err != nil {
 		return to, err
@@ -99,7 +97,7 @@ func (s *Subscription) follow(ctx context.Context, most int) (to string, err err
 	defer r.close()
 	tick := time.NewTicker(s.config.Poll)
 	defer tick.Stop()
-	idle := false // since the last tick
+	idle := false // no event since the last tick
 	for {
 		if broker.Closed(s.drain) {
 			return "", errDrained
@@ -135,8 +133,8 @@ func (s *Subscription) follow(ctx context.Context, most int) (to string, err err
 	}
 }
 
-// check compares the cursor with the events stream when the reading begins. It returns the name of
-// the generation to go on with, when that is another one.
+// check compares the cursor with the events stream when the reading begins. It returns the name of the generation to
+// continue with, if that is another one.
 func (s *Subscription) check(ctx context.Context) (to string, err error) {
 	info, err := s.stream(ctx, s.cursor.Generation)
 	switch {
@@ -161,24 +159,23 @@ func (s *Subscription) check(ctx context.Context) (to string, err error) {
 	return s.look(ctx)
 }
 
-// rebuilds reports whether the program begins again with a generation that was dropped and built again.
+// rebuilds reports whether the program begins again with a rebuilt generation.
 func (s *Subscription) rebuilds() bool {
 	return s.config.Generation == "" && s.config.Change == Rebuild
 }
 
-// gone returns the live generation when the one of the cursor was dropped, or why the subscription
-// cannot go on.
+// gone returns the live generation after the cursor's one was dropped, or why the subscription cannot go on.
 func (s *Subscription) gone(ctx context.Context) (to string, err error) {
 	if s.config.Generation == "" {
 		if to, err = s.live(ctx); err != nil || to != s.cursor.Generation {
 			return to, err
 		}
 	}
-	return "", fmt.Errorf("%w: %s: stay with one that exists (tributary replay ls), under another name of the subscription", ErrDropped, s.cursor.Generation)
+	return "", fmt.Errorf("%w: %s: choose an existing one (tributary replay ls) under another subscription name", ErrDropped, s.cursor.Generation)
 }
 
-// look returns the name of the live generation when that is another one than the cursor's. When the
-// broker is away, it has not changed.
+// look returns the name of the live generation if that is not the cursor's one. While the broker is away, nothing has
+// changed.
 func (s *Subscription) look(ctx context.Context) (to string, err error) {
 	if err := s.checkOwner(ctx); err != nil {
 		if errors.Is(err, ErrTakenOver) {
@@ -202,8 +199,8 @@ func (s *Subscription) look(ctx context.Context) (to string, err error) {
 	return "", nil
 }
 
-// live returns the name of the live generation. Another one than the cursor's is asked for twice: a broker that ends has no bucket
-// any more, just as one that has no generation yet.
+// live returns the name of the live generation. If that is not the cursor's one, it asks twice: a broker that is
+// stopping lacks the bucket, just like one without a generation.
 func (s *Subscription) live(ctx context.Context) (string, error) {
 	name, err := streams.LiveGeneration(ctx, s.js)
 	if err != nil || name == s.cursor.Generation {
@@ -215,7 +212,7 @@ func (s *Subscription) live(ctx context.Context) (string, error) {
 	return streams.LiveGeneration(ctx, s.js)
 }
 
-// change goes on with another generation.
+// change moves on to another generation.
 func (s *Subscription) change(ctx context.Context, to string) error {
 	var cuts []uint64
 	if s.config.Change == Continue {

@@ -16,22 +16,22 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// Status is how far a subscription is.
+// Status is the progress of a subscription.
 type Status struct {
 	Name string `json:"name"`
 	events.ReaderStatus
-	Stored     time.Time `json:"stored"`              // when its progress was stored last
+	Stored     time.Time `json:"stored"`              // when its progress was last stored
 	Unreadable bool      `json:"unreadable,omitzero"` // its progress cannot be read
 }
 
-// selection is which events a subscription selects, as far as the broker knows subjects for it.
+// selection is the part of a subscription's selection that the broker can make by subject.
 type selection struct {
 	Source  envelopes.Source    `json:"source,omitzero"`
 	Session string              `json:"session,omitzero"`
 	Type    envelopes.EventType `json:"type,omitzero"`
 }
 
-// ReadStatus returns how far the subscriptions are, by their names. It changes nothing.
+// ReadStatus returns the progress of all subscriptions, ordered by name. It changes nothing.
 func ReadStatus(ctx context.Context, js jetstream.JetStream) ([]Status, error) {
 	ctx, cancel := broker.UntilDisconnected(ctx, js.Conn())
 	defer cancel()
@@ -56,7 +56,7 @@ func ReadStatus(ctx context.Context, js jetstream.JetStream) ([]Status, error) {
 	for _, name := range sorted {
 		s, err := readStatus(ctx, js, name)
 		switch {
-		case errors.Is(err, jetstream.ErrMsgNotFound): // it was removed meanwhile
+		case errors.Is(err, jetstream.ErrMsgNotFound): // removed meanwhile
 		case err != nil:
 			return nil, fmt.Errorf("subscription %s: %w", name, err)
 		default:
@@ -84,7 +84,7 @@ func readStatus(ctx context.Context, js jetstream.JetStream, name string) (s Sta
 	return s, err
 }
 
-// reader returns the progress as that of any reader.
+// reader returns the progress in the form common to all readers.
 func (c *cursor) reader() events.Reader {
 	r := events.Reader{
 		Generation: c.Generation, Created: c.Created, Marks: c.Marks, Done: c.Position,

@@ -1,10 +1,9 @@
-// Package subscribe is what a Go program imports to consume events. A [Subscription] passes each
-// event of the live generation to a handler, in the order of its session, and goes on where it
-// stopped, also in another process. When another generation becomes live, the program is asked
-// what to do ([Config.GenerationChanged]).
+// Package subscribe is what a Go program imports to consume events. A [Subscription] passes each event of the live
+// generation to a handler, in the order of its session, and continues where it stopped, even in another process. When
+// another generation becomes live, the program decides what to do ([Config.GenerationChanged]).
 //
-// An event is passed again unless its handler succeeded and the progress was stored after it
-// (at least once): [Event.Key] is the same each time.
+// An event is passed again unless its handler succeeded and the progress was stored afterwards (at least once).
+// [Event.Key] is the same each time.
 package subscribe
 
 import (
@@ -27,60 +26,57 @@ import (
 	"tributary/pipeline/events"
 )
 
-// Event is an event that is passed to a handler.
+// Event is an event passed to a handler.
 type Event struct {
 	events.Event
-	Delivery int  // 1 for the first time, counted over restarts of the process
-	Repeated bool // the events stream went back in time: the event may have been passed before, with the same Key
+	Delivery int  // number of this delivery, from 1, counted across restarts of the process
+	Repeated bool // the events stream went back in time: the event may have been passed before with the same Key
 }
 
-// Key is the same whenever the event is passed, in every generation, and different for every
-// other event: <source>/<session>/<event_id>, the session as in subjects.
+// Key is the same whenever the event is passed, in every generation, and differs from that of every other event:
+// <source>/<session>/<event_id>, with the session as in subjects.
 func (e *Event) Key() string {
 	return string(e.Source) + "/" + envelopes.Token(e.SessionID) + "/" + e.EventID
 }
 
-// Handler handles an event. When it fails, the event is passed again after a while, and no later
-// one before. The context has the span of the delivery.
+// Handler handles an event. If it fails, the event is passed again after a while, and no later event before it. The
+// context has the span of the delivery.
 type Handler func(ctx context.Context, e Event) error
 
-// BatchHandler handles consecutive events as a whole. When it fails, the events are passed again
-// one at a time.
+// BatchHandler handles consecutive events together. If it fails, the events are passed again one by one.
 type BatchHandler func(ctx context.Context, events []Event) error
 
-// GenerationChanged says that another generation is live.
+// GenerationChanged reports that another generation is live.
 type GenerationChanged struct{ From, To string }
 
-// Change says with which event of a new live generation a subscription goes on.
+// Change is where a subscription continues in a new live generation.
 type Change string
 
 // The changes.
 const (
-	// Rebuild begins with the first event of the new generation: after the change the
-	// subscription passes exactly its events. It leaves the rest of the old one out.
+	// Rebuild begins with the first event of the new generation. From then on the subscription passes exactly its
+	// events, and skips the rest of the old one.
 	Rebuild Change = "rebuild"
-	// Continue passes the rest of the old generation, then the events of the new one whose raw
-	// records the old one does not have. An event that the old one still held back, because its
-	// meaning depended on a later record, is passed by neither.
+	// Continue passes the rest of the old generation, then the events of the new one whose raw records the old one
+	// lacks. It skips an event that the old one still held back because its meaning depended on a later record.
 	Continue Change = "continue"
 )
 
-// Start is where a subscription begins that has no progress yet. The zero value is the first
-// event.
+// Start is where a subscription without progress begins. The zero value is the first event.
 type Start struct {
-	New      bool      // with the next event that is stored
-	Since    time.Time // with the first event that was stored at this time or later
-	Position uint64    // with the first event at this sequence of the events stream or later
+	New      bool      // with the next event stored
+	Since    time.Time // with the first event stored at or after this time
+	Position uint64    // with the first event at or after this sequence of the events stream
 }
 
 // Config configures a [Subscription].
 type Config struct {
-	// Name identifies the subscription: [A-Za-z0-9_-]{1,64}, or two of those with a dot between
-	// them, so that a user can have the right to all names that begin with its own. Its progress
-	// is stored under it. One process at a time works under a name: one that starts takes over.
+	// Name identifies the subscription, and its progress is stored under it: [A-Za-z0-9_-]{1,64}, or two of those
+	// with a dot between them, so that a user can have the right to all names with one prefix. One process at a time
+	// works under a name; a process that starts takes over.
 	Name string
 
-	// Source, Session, Type and Partitions select events; an empty one selects all.
+	// Source, Session, Type and Partitions select events; empty ones select all.
 	Source     envelopes.Source
 	Session    string
 	Type       envelopes.EventType
@@ -88,30 +84,29 @@ type Config struct {
 
 	Start Start
 
-	// Generation is the one to stay with. When it is empty, the subscription follows the live one,
-	// and GenerationChanged is required: it is called before the first event of another
-	// generation, until it succeeds, and again after a crash. With [Rebuild] it discards what the
-	// program has made of the events so far.
+	// Generation is the generation to stay with. If it is empty, the subscription follows the live one and
+	// GenerationChanged is required. That is called before the first event of another generation, until it succeeds,
+	// and again after a crash. With [Rebuild] it must discard what the program made of the events so far.
 	Generation        string
 	GenerationChanged func(context.Context, GenerationChanged) error
 	Change            Change // default [Rebuild]
 
-	// WentBack and Expired say what the progress did not survive. Each is called before the events that follow, until it
-	// succeeds, and again after a crash. Without them the log and the metrics alone say it.
+	// WentBack and Expired report that events were lost or may come again. Each is called before the events that
+	// follow, until it succeeds, and again after a crash. If nil, only the log and the metrics report that.
 	WentBack func(context.Context, WentBack) error
 	Expired  func(context.Context, Expired) error
 
-	// Deliveries is how often an event is passed before it is poison: default 5. Backoff is the wait
-	// before the second time, which doubles up to a minute: default 200 ms.
+	// Deliveries is how often an event is passed before it is poison; default 5. Backoff is the wait before the
+	// second time, doubled each time up to a minute; default 200 ms.
 	Deliveries int
 	Backoff    time.Duration
-	// Poison is called for an event that is poison, with the last error of the handler, and for a
-	// message that cannot be read, which has nothing but its Position. When it returns nil, the
-	// event is left out. An error ends [Subscription.Run]; without Poison, every such event does.
+	// Poison is called for a poison event with the last error of the handler, and for an unreadable message, which
+	// only has a Position. If it returns nil, the event is skipped. Its error ends [Subscription.Run]; without
+	// Poison, every such event does.
 	Poison func(context.Context, Event, error) error
 
-	Batch int           // events of a batch at most: default 256
-	Poll  time.Duration // between two looks at the live generation: default 1 s
+	Batch int           // maximum events in a batch; default 256
+	Poll  time.Duration // interval between checks of the live generation; default 1 s
 
 	Logger *slog.Logger // nil for no logs
 	Tracer trace.Tracer // nil for no traces
@@ -122,7 +117,7 @@ type Config struct {
 var (
 	ErrTakenOver = errors.New("another process has taken over the subscription, or its progress was removed")
 	ErrDropped   = errors.New("generation was dropped")
-	// ErrWentBack: progress that an older version has stored does not say where to go on.
+	// ErrWentBack: progress stored by an earlier version does not say where to continue.
 	ErrWentBack = errors.New("the events stream has lost events that were passed")
 )
 
@@ -136,12 +131,12 @@ type Subscription struct {
 
 	// These belong to the goroutine of Run.
 	opened  bool
-	missing bool // the broker has just said that a stream does not exist
+	missing bool // the broker has just reported that a stream does not exist
 }
 
 var validName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}(\.[A-Za-z0-9_-]{1,64})?$`)
 
-// New returns a subscription. It reads nothing yet.
+// New returns a subscription. It validates cfg and reads nothing yet.
 func New(js jetstream.JetStream, cfg Config) (*Subscription, error) {
 	switch {
 	case !validName.MatchString(cfg.Name):
@@ -182,25 +177,24 @@ func New(js jetstream.JetStream, cfg Config) (*Subscription, error) {
 	return &Subscription{delivery: &delivery{progress: p, observer: observer}}, nil
 }
 
-// Drain makes Run finish the event or batch in progress, store the progress and return nil. It
-// does not wait. Any goroutine may call it, more than once.
+// Drain makes Run finish the event or batch in progress, store the progress and return nil. It does not wait. It may
+// be called by any goroutine, repeatedly.
 func (s *Subscription) Drain() { s.draining.Do(func() { close(s.drain) }) }
 
-// Run passes events to handle, one at a time, until [Subscription.Drain] is called, ctx ends, or
-// something needs an operator. It waits while the broker is away. Progress is stored when every
-// event that has arrived is handled, and at the latest after 256 events or a second: after a crash
-// so many may be passed again.
+// Run passes events to handle one by one until [Subscription.Drain] is called, ctx ends, or an operator is needed. It
+// waits while the broker is away. It stores progress when every event that has arrived is handled, and at the latest
+// after 256 events or a second; so many may be passed again after a crash.
 func (s *Subscription) Run(ctx context.Context, handle Handler) error {
 	return s.run(ctx, func(ctx context.Context, events []Event) error { return handle(ctx, events[0]) }, 1)
 }
 
-// RunBatches is [Subscription.Run] with the events that have arrived, up to [Config.Batch], as a
-// whole. Progress is stored after each batch.
+// RunBatches is [Subscription.Run] with all events that have arrived at once, up to [Config.Batch]. It stores
+// progress after each batch.
 func (s *Subscription) RunBatches(ctx context.Context, handle BatchHandler) error {
 	return s.run(ctx, handle, s.config.Batch)
 }
 
-// errDrained ends a delivery that was not done when the subscription was drained.
+// errDrained ends an unfinished delivery when the subscription is drained.
 var errDrained = errors.New("drained")
 
 func (s *Subscription) run(ctx context.Context, handle BatchHandler, most int) (err error) {
@@ -213,7 +207,7 @@ func (s *Subscription) run(ctx context.Context, handle BatchHandler, most int) (
 	}
 	for c := range s.cursor.Tries {
 		if s.trying(c) {
-			s.setTries(c, s.tries.In(c)) // the process ends on purpose: that is no failure of the event
+			s.setTries(c, s.tries.In(c)) // the process ends on purpose, which is no failure of the event
 		}
 	}
 	if s.opened && !errors.Is(err, ErrTakenOver) {
@@ -229,7 +223,7 @@ func (s *Subscription) run(ctx context.Context, handle BatchHandler, most int) (
 	return fmt.Errorf("subscription %s: %w", s.config.Name, err)
 }
 
-// step opens the subscription, else follows the generation of the cursor up to something that needs another beginning.
+// step opens the subscription, or follows the cursor's generation until it must begin elsewhere.
 func (s *Subscription) step(ctx context.Context, most int) error {
 	if !s.opened {
 		return s.open(ctx)
@@ -244,8 +238,8 @@ func (s *Subscription) step(ctx context.Context, most int) error {
 	}
 }
 
-// passes reports whether an error may be that of a broker which is away, or which ends: that one has no streams any more, so
-// that what is missing has to be missing twice.
+// passes reports whether an error may be temporary: the broker is away or stopping. A stopping broker has no streams,
+// so a missing stream counts only the second time.
 func (s *Subscription) passes(ctx context.Context, err error) bool {
 	before := s.missing
 	s.missing = errors.Is(err, ErrDropped) || errors.Is(err, errNoBucket) || errors.Is(err, jetstream.ErrStreamNotFound)
@@ -258,11 +252,11 @@ func (s *Subscription) passes(ctx context.Context, err error) bool {
 	return broker.Unanswered(err)
 }
 
-// selects reports whether an event that the broker has selected belongs to the subscription.
+// selects reports whether an event selected by the broker belongs to the subscription.
 func (s *Subscription) selects(e *events.Event) bool {
 	p := e.Provenance.Partition
 	if p >= 0 && p < len(s.cursor.Cuts) && e.Provenance.RawSequence <= s.cursor.Cuts[p] {
-		return false // the generation before had it
+		return false // the previous generation had it
 	}
 	return len(s.config.Partitions) == 0 || slices.Contains(s.config.Partitions, p)
 }

@@ -57,20 +57,20 @@ func newObserver(cfg *Config) (*observer, error) {
 		return nil, err
 	}
 	o.expiries, err = meter.Int64Counter("tributary.subscription.expired", metric.WithUnit("{message}"),
-		metric.WithDescription("Events that may have expired before they were passed, at most."))
-	if err == nil { // so that the series are there before the first time
+		metric.WithDescription("Upper bound of the events that may have expired before they were passed."))
+	if err == nil { // so that the series exist before the first time
 		o.backs.Add(context.Background(), 0, o.ofSubscription())
 		o.expiries.Add(context.Background(), 0, o.ofSubscription())
 	}
 	return o, err
 }
 
-// ofSubscription is the attribute of what is counted for the subscription as a whole.
+// ofSubscription returns the attribute of counts for the subscription as a whole.
 func (o *observer) ofSubscription() metric.MeasurementOption {
 	return metric.WithAttributes(semconv.MessagingDestinationSubscriptionName(o.name))
 }
 
-// wentBack counts a stream that went back.
+// wentBack counts a restored stream.
 func (o *observer) wentBack(ctx context.Context) { o.backs.Add(ctx, 1, o.ofSubscription()) }
 
 // expired counts events that may have expired.
@@ -78,8 +78,8 @@ func (o *observer) expired(ctx context.Context, most uint64) {
 	o.expiries.Add(ctx, int64(most), o.ofSubscription())
 }
 
-// process calls the handler in a span, which links to the publication of each event and to the
-// creation of its record. The publication of a single event is its parent, too.
+// process calls the handler in a span, with links to the publication of each event and the creation of its record.
+// For a single event, its publication is also the parent.
 func (o *observer) process(ctx context.Context, events []Event, handle BatchHandler) error {
 	base := []attribute.KeyValue{
 		semconv.MessagingSystemKey.String("nats"),
@@ -133,7 +133,7 @@ func (o *observer) options(ctx context.Context, events []Event, base []attribute
 	return []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...), trace.WithAttributes(attributes...)}
 }
 
-// errorType names the kind of an error, of which there are few.
+// errorType returns a name for the kind of an error, from a small set.
 func errorType(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return "timeout"
