@@ -21,11 +21,11 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// Names of an export. Readers of partitioned files skip names that begin with _.
+// Names in an export. Readers of partitioned files skip names that begin with _.
 const (
 	controlDir  = "_export"
 	pricesName  = "prices.csv"
-	columnsName = "columns.parquet" // has no rows, but every column: files of older versions lack some
+	columnsName = "columns.parquet" // has no rows, but every column, because files of older versions lack some
 )
 
 // manifestName returns the name of the manifest of a cell.
@@ -36,79 +36,79 @@ func manifestName(cell int) string {
 	return fmt.Sprintf("manifest-%d.json", cell)
 }
 
-// ErrOtherExport means that the files of an export of something else are there.
+// ErrOtherExport means that the place has the files of an export of something else.
 var ErrOtherExport = errors.New("another export is there")
 
-// place is where the files of an export are: a folder, or a bucket. Names have slashes.
+// place stores the files of an export: in a folder or a bucket. Names have slashes.
 type place interface {
 	String() string
 	// manifest returns the name of the manifest.
 	manifest() string
-	// load returns the manifest, nil if there is none.
+	// load returns the manifest; nil if there is none.
 	load(ctx context.Context) ([]byte, error)
-	// save replaces the manifest that was loaded or saved last.
+	// save replaces the manifest that was last loaded or saved.
 	save(ctx context.Context, manifest []byte) error
-	// put replaces a file beside the manifest, which no export reads.
+	// put replaces a file beside the manifest that no export reads.
 	put(ctx context.Context, name string, data []byte) error
 	// list lists the files.
 	list(ctx context.Context) ([]stored, error)
 	// read returns a file.
 	read(ctx context.Context, name string) ([]byte, error)
-	// add adds files, which appear whole. A failure leaves any of them.
+	// add adds files, each of which appears whole. After a failure any of them may be there.
 	add(ctx context.Context, files []file) error
 	// remove removes a file.
 	remove(ctx context.Context, name string) error
 }
 
-// stored is a file that is there.
+// stored is an existing file.
 type stored struct {
 	name string
 	size int64
 }
 
-// file is a file that is to be added.
+// file is a file to add.
 type file struct {
 	name  string
 	write func(io.Writer) error
 }
 
-// manifest says what an export has stored, and how far it goes.
+// manifest states what an export has stored.
 type manifest struct {
 	Generation string    `json:"generation"`
 	Created    time.Time `json:"stream_created"`  // when the events stream was created
 	Broker     time.Time `json:"broker,omitzero"` // see [streams.BrokerSince]; zero for unknown
 	Format     Format    `json:"format"`
 	Raw        bool      `json:"raw"`
-	Months     bool      `json:"months,omitzero"`  // folders are of months; those of older versions are of days
-	Through    uint64    `json:"through"`          // sequence of the last event that is in a file
-	Read       uint64    `json:"read,omitzero"`    // sequence up to which there is no event behind Through
-	Pending    span      `json:"pending,omitzero"` // whose files are being added
-	Run        string    `json:"run"`              // the run that has written this manifest
+	Months     bool      `json:"months,omitzero"`  // folders are months; in older versions they are days
+	Through    uint64    `json:"through"`          // sequence of the last event in a file
+	Read       uint64    `json:"read,omitzero"`    // sequence up to which no event follows Through
+	Pending    span      `json:"pending,omitzero"` // span whose files are being added
+	Run        string    `json:"run"`              // run that wrote this manifest
 
-	First    events.Mark  `json:"first,omitzero"`    // the first event of all; zero when an older version has written its file
-	Marks    events.Marks `json:"marks,omitempty"`   // the last event of some spans, Pending included
-	Removing bool         `json:"removing,omitzero"` // files behind Through are of a stream that is gone, and are being removed
+	First    events.Mark  `json:"first,omitzero"`    // first event of all; zero if an older version wrote its file
+	Marks    events.Marks `json:"marks,omitempty"`   // last event of some spans, including Pending
+	Removing bool         `json:"removing,omitzero"` // files behind Through, of a stream that is gone, are being removed
 
-	Compacting span `json:"compacting,omitzero"` // whose files are being replaced by one in each folder
+	Compacting span `json:"compacting,omitzero"` // span whose files are being replaced by one in each folder
 }
 
-// span is a range of sequences of the events stream of a cell, both ends included, see [streams.PlaceOf]; zero
-// for none.
+// span is a range of sequences in the events stream of a cell, both ends included, see [streams.PlaceOf]; zero for
+// none.
 type span struct {
 	First uint64 `json:"first"`
 	Last  uint64 `json:"last"`
 }
 
-// archive is what an export has stored. The manifest names a span before its files are added, and says
-// that they are stored after that. So the next run adds the files of the same span.
+// archive is what an export has stored. The manifest names a span before its files are added, and marks it as stored
+// afterwards. So after an interruption the next run adds the files of the same span.
 type archive struct {
 	place    place
 	manifest manifest
-	there    map[string]bool // names of files of the pending span that an earlier run has added
+	there    map[string]bool // files of the pending span that an earlier run added
 }
 
-// openArchive finds out what an export has stored at a place. With replace, it removes the files of another generation of the
-// same broker, and returns how many.
+// openArchive finds out what an export has stored at a place. With replace, it removes the files of another
+// generation of the same broker, and returns their number.
 func openArchive(ctx context.Context, p place, want manifest, replace bool) (a *archive, replaced int, err error) {
 	want.Run = nuid.Next()
 	a = &archive{place: p, manifest: want, there: map[string]bool{}}
@@ -124,7 +124,7 @@ func openArchive(ctx context.Context, p place, want manifest, replace bool) (a *
 	if err != nil {
 		return nil, 0, err
 	}
-	if err := a.save(ctx); err != nil { // before list: another run adds nothing after this
+	if err := a.save(ctx); err != nil { // before list, so that no other run adds anything after this
 		return nil, 0, err
 	}
 	list, err := p.list(ctx)
@@ -146,19 +146,20 @@ func openArchive(ctx context.Context, p place, want manifest, replace bool) (a *
 	return a, replaced, err
 }
 
-// findFolders finds out from the names of the files whether the folders are of days, where no manifest says so.
+// findFolders finds out from file names whether the folders are days, if no manifest states it.
 func (a *archive) findFolders(ctx context.Context) error {
 	list, err := a.place.list(ctx)
 	a.manifest.Months = !slices.ContainsFunc(list, func(f stored) bool { return strings.HasPrefix(f.name, dayFolder) })
 	return err
 }
 
-// take takes over how far a manifest goes, if it belongs to the same export. With replace, the files of another generation are
-// to be removed. The broker is compared, so that the files of one are not replaced by those of another.
+// take takes over the progress of a manifest, if it belongs to the same export. With replace, files of another
+// generation are to be removed. It compares the broker, so that files of one broker are not replaced by those of
+// another.
 func (a *archive) take(data []byte, replace bool) error {
 	var have manifest
 	if err := json.Unmarshal(data, &have); err != nil {
-		return fmt.Errorf("%s: %s/%s is not a manifest: remove it, and it is made again of the names of the files", a.place, controlDir, a.place.manifest())
+		return fmt.Errorf("%s: %s/%s is not a manifest: remove it, and the next run restores it from the file names", a.place, controlDir, a.place.manifest())
 	}
 	want := a.manifest
 	replace = replace && have.Generation != want.Generation && !have.Broker.IsZero() && have.Broker.Equal(want.Broker)
@@ -186,8 +187,8 @@ func (a *archive) take(data []byte, replace bool) error {
 	return nil
 }
 
-// recover finds out from the manifest and the names of the files which spans are complete. Spans are stored one
-// after the other, so only the last one can be there in part, unless a compaction has made it of others.
+// recover finds out from the manifest and the file names which spans are complete. Spans are stored in order, so only
+// the last one can be partial, except for spans made by a compaction.
 func (a *archive) recover(list []stored) error {
 	m := &a.manifest
 	found := map[span][]string{}
@@ -229,7 +230,7 @@ func (a *archive) save(ctx context.Context) error {
 	return a.place.save(ctx, append(data, '\n'))
 }
 
-// note adds the marks of the first and the last event of a span that is about to be stored.
+// note adds the marks of the first and last event of a span that is about to be stored.
 func (a *archive) note(first, last events.Mark) {
 	if a.manifest.Through == streams.PlaceOf(a.cell(), 0) {
 		a.manifest.First = first
@@ -239,8 +240,8 @@ func (a *archive) note(first, last events.Mark) {
 	}
 }
 
-// store stores the rows of a span. It returns the number of rows and files that are new: a file that is there
-// already has the same rows.
+// store stores the rows of a span. It returns the number of new rows and files: an existing file already has the same
+// rows.
 func (a *archive) store(ctx context.Context, s span, parts map[partition][]Row) (rows, files int, err error) {
 	a.manifest.Pending = s
 	if err := a.save(ctx); err != nil {
@@ -261,16 +262,16 @@ func (a *archive) store(ctx context.Context, s span, parts map[partition][]Row) 
 	return rows, len(list), a.save(ctx)
 }
 
-// partPattern matches the names of files, whatever their format.
+// partPattern matches file names of any format.
 const partPattern = "*=*/source=*/part-*"
 
-// Names of folders begin with these.
+// Prefixes of folder names.
 const (
 	monthFolder = "month="
 	dayFolder   = "date="
 )
 
-// partName matches the name of a file.
+// partName matches a file name.
 var partName = regexp.MustCompile(`^part-(\d{20})-(\d{20})(\..*)$`)
 
 // name returns the name of the file with the rows of a partition.
@@ -283,15 +284,15 @@ func (s span) fileName(f Format) string {
 	return fmt.Sprintf("part-%020d-%020d%s", s.First, s.Last, f.extension())
 }
 
-// has reports whether a span has all sequences of another one.
+// has reports whether s contains all sequences of o.
 func (s span) has(o span) bool { return s.First <= o.First && o.Last <= s.Last }
 
-// compareSpans puts a span before those that it has.
+// compareSpans orders a span before those it contains.
 func compareSpans(a, b span) int {
 	return cmp.Or(cmp.Compare(a.First, b.First), cmp.Compare(b.Last, a.Last))
 }
 
-// outermost returns the spans that no other one has, in their order, and which of them have others.
+// outermost returns the spans that no other span contains, in order, and which of them contain others.
 func outermost(spans []span) (list []span, made map[span]bool) {
 	made = map[span]bool{}
 	slices.SortFunc(spans, compareSpans)
@@ -316,10 +317,10 @@ func spanOf(name string, f Format) (span, bool) {
 	return span{first, last}, errors.Join(err1, err2) == nil && 0 < first && first <= last
 }
 
-// partition is where rows go.
+// partition is the folder and source of a row.
 type partition struct{ folder, source string }
 
-// partition returns where a row goes.
+// partition returns the partition of a row.
 func (a *archive) partition(r *Row) partition {
 	date := r.Date.String()
 	if a.manifest.Months {
@@ -332,7 +333,7 @@ func comparePartitions(a, b partition) int {
 	return cmp.Or(strings.Compare(a.folder, b.folder), strings.Compare(a.source, b.source))
 }
 
-// pathValue writes the value of a partition as Hive does: bytes that are not safe in names are escaped.
+// pathValue escapes bytes of a partition value that are not safe in names, as Hive does.
 func pathValue(s string) string {
 	var b strings.Builder
 	for i := range len(s) {

@@ -15,17 +15,16 @@ import (
 	"tributary/pipeline/objects"
 )
 
-// ErrOtherRun means that another export has begun to write to the same place since this one began.
+// ErrOtherRun means that another export began to write to the same place after this one.
 var ErrOtherRun = errors.New("another export writes here: stop one of them")
 
-// bucket is a bucket as the [place] of an export. The store says what is wrong with the bucket or the credentials
-// when [Run] begins.
+// bucket is a bucket as the [place] of an export. Problems with the bucket or the credentials show when [Run] begins.
 type bucket struct {
 	*objects.Bucket
 	cell    int
 	log     *slog.Logger
-	etag    string // of the manifest, empty for none
-	checked bool   // whether the store has conditional writes
+	etag    string // of the manifest; empty for none
+	checked bool   // it is known whether the store has conditional writes
 }
 
 // parallelPuts is how many files are put at the same time.
@@ -41,8 +40,8 @@ func (b *bucket) load(ctx context.Context) (data []byte, err error) {
 	return data, err
 }
 
-// save replaces the manifest if it is the one that was loaded or saved last: of several exports the one that began
-// last goes on. The others fail before they add the files of a span that it does not know.
+// save replaces the manifest if it is still the one last loaded or saved. Of several exports only the one that began
+// last continues; the others fail before they add files of a span unknown to it.
 func (b *bucket) save(ctx context.Context, manifest []byte) error {
 	var opts minio.PutObjectOptions
 	if b.etag == "" {
@@ -67,17 +66,17 @@ func (b *bucket) save(ctx context.Context, manifest []byte) error {
 	}
 	b.checked = true
 	opts = minio.PutObjectOptions{}
-	opts.SetMatchETagExcept("*") // fails, for the manifest is there
+	opts.SetMatchETagExcept("*") // must fail, because the manifest exists
 	if err := b.saveIf(ctx, manifest, opts); !objects.Changed(err) {
 		if err == nil {
-			b.log.WarnContext(ctx, "the object store ignores conditions of writes: make sure that one export at a time writes to the prefix", "to", b.String())
+			b.log.WarnContext(ctx, "the object store ignores conditions of writes: make sure that only one export at a time writes to the prefix", "to", b.String())
 		}
 		return err
 	}
 	return nil
 }
 
-// saveIf puts the manifest, on a condition.
+// saveIf puts the manifest under a condition.
 func (b *bucket) saveIf(ctx context.Context, manifest []byte, opts minio.PutObjectOptions) error {
 	opts.ContentType = "application/json"
 	etag, err := b.PutIf(ctx, controlDir+"/"+b.manifest(), manifest, opts)
@@ -108,8 +107,8 @@ func (b *bucket) list(ctx context.Context) (list []stored, err error) {
 
 func (b *bucket) read(ctx context.Context, name string) ([]byte, error) { return b.Get(ctx, name) }
 
-// add puts each file in one request: no part of an upload can be left behind. A file that is there was put by
-// another run, with the same rows.
+// add puts each file in one request, so no part of an upload can be left behind. A file that already exists was put
+// by another run with the same rows.
 func (b *bucket) add(ctx context.Context, files []file) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelPuts)

@@ -259,7 +259,7 @@ func TestAStoreWithoutConditionsOfWritesIsNamed(t *testing.T) {
 	if _, err := export.Run(t.Context(), js, cfg); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(log.String(), "make sure that one export at a time writes to the prefix") {
+	if !strings.Contains(log.String(), "make sure that only one export at a time writes to the prefix") {
 		t.Errorf("not in the log: %s", &log)
 	}
 	if got := rows(t, download(t, store)); len(got) != 24 {

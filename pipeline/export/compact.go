@@ -14,8 +14,8 @@ import (
 
 // Limits of a compaction.
 const (
-	compactBytes = 64 << 20 // spans whose files have so many bytes together become no larger
-	compactFiles = 16       // the files of the newest spans are replaced when so many of them vanish
+	compactBytes = 64 << 20 // spans whose files have so many bytes together do not grow further
+	compactFiles = 16       // the files of the newest spans are replaced once that removes so many of them
 )
 
 // part is a file of a stored span.
@@ -25,8 +25,8 @@ type part struct {
 	span   span
 }
 
-// parts returns the stored files of the cell by folder, and those of a folder in the order of their rows. A file whose span
-// another file of its folder has is no part any more: its rows are in the other one.
+// parts returns the stored files of the cell by folder, in row order. replaced are files whose rows another file of
+// their folder contains.
 func (a *archive) parts(list []stored) (parts, replaced []part) {
 	var all []part
 	for _, f := range list {
@@ -47,12 +47,12 @@ func (a *archive) parts(list []stored) (parts, replaced []part) {
 	return parts, replaced
 }
 
-// compact replaces small files of stored spans by larger ones, until none are left that are worth it. It returns how many files
-// it has removed, and how many wait for others to be replaced with.
+// compact replaces small files of stored spans by larger ones, until that is no longer worth it. It returns the
+// number of files removed, and of files that wait to be replaced with others.
 //
-// The manifest names a range of spans. Then, in one folder after the other, a file with all rows of the range appears, whole, and
-// the files that it replaces are removed. Wherever that ends, the next run goes on, and a reader that leaves out files whose
-// span another file of their folder has sees each row once.
+// The manifest names a range of spans. Then, folder by folder, a file with all rows of the range appears whole, and
+// the files that it replaces are removed. After an interruption the next run continues. A reader sees each row once
+// if it skips files whose span another file of their folder contains.
 func (a *archive) compact(ctx context.Context) (removed, waiting int, err error) {
 	for {
 		list, err := a.place.list(ctx)
@@ -84,12 +84,12 @@ func (a *archive) compact(ctx context.Context) (removed, waiting int, err error)
 type spanFiles struct {
 	span
 	bytes   int64
-	folders map[string]int // how many files are in each
+	folders map[string]int // number of files in each folder
 }
 
-// compactable returns the oldest range of spans whose files are to be replaced: together they have compactBytes, or they are the
-// newest ones and many. The newest spans do not include one that has more bytes than those behind it, so that each row is
-// written again a few times at most. Where the result is the zero range, so many of the newest files wait for others.
+// compactable returns the oldest range of spans whose files are to be replaced: they have compactBytes together, or
+// they are the newest ones and there are many. The newest spans exclude one that has more bytes than those behind it,
+// so that each row is rewritten only a few times. If s is zero, waiting files wait for others.
 func (a *archive) compactable(list []stored) (s span, waiting int) {
 	parts, _ := a.parts(list)
 	slices.SortStableFunc(parts, func(a, b part) int { return compareSpans(a.span, b.span) })
@@ -102,10 +102,10 @@ func (a *archive) compactable(list []stored) (s span, waiting int) {
 		s.bytes += p.size
 		s.folders[p.folder]++
 	}
-	first, size := 0, int64(0) // of the spans that become one
+	first, size := 0, int64(0) // of the spans to join
 	for i := range spans {
 		if vanishing(spans[i:i+1]) > 0 {
-			return spans[i].span, 0 // a compaction has not ended, and its manifest is lost
+			return spans[i].span, 0 // an interrupted compaction whose manifest was lost
 		}
 		end := i + 1
 		if spans[i].bytes >= compactBytes {
@@ -129,7 +129,7 @@ func (a *archive) compactable(list []stored) (s span, waiting int) {
 	return span{newest[0].First, newest[len(newest)-1].Last}, 0
 }
 
-// bytesOf returns how many bytes the files of spans have.
+// bytesOf returns the bytes of all files of spans.
 func bytesOf(spans []spanFiles) (n int64) {
 	for i := range spans {
 		n += spans[i].bytes
@@ -137,7 +137,7 @@ func bytesOf(spans []spanFiles) (n int64) {
 	return n
 }
 
-// vanishing returns by how many files there are less when these spans become one.
+// vanishing returns by how many files joining spans reduces their number.
 func vanishing(spans []spanFiles) (n int) {
 	folders := map[string]int{}
 	for i := range spans {
@@ -151,8 +151,8 @@ func vanishing(spans []spanFiles) (n int) {
 	return n
 }
 
-// finishCompaction does what the manifest says of a compaction, and removes files that were replaced. An earlier run may have
-// done a part of both.
+// finishCompaction finishes the compaction in the manifest and removes replaced files. An earlier run may have done
+// part of both.
 func (a *archive) finishCompaction(ctx context.Context, list []stored) (removed int, err error) {
 	s := a.manifest.Compacting
 	parts, replaced := a.parts(list)
@@ -165,7 +165,7 @@ func (a *archive) finishCompaction(ctx context.Context, list []stored) (removed 
 		files := slices.DeleteFunc(slices.Clone(parts[:n]), func(p part) bool { return !s.has(p.span) })
 		parts = parts[n:]
 		if len(files) < 2 {
-			continue // all rows of the range are in one file
+			continue // one file has all rows of the range
 		}
 		if err := a.place.add(ctx, []file{{folder + "/" + s.fileName(a.manifest.Format), a.join(ctx, files)}}); err != nil {
 			return removed, err
@@ -186,7 +186,7 @@ func (a *archive) finishCompaction(ctx context.Context, list []stored) (removed 
 	return removed, a.save(ctx)
 }
 
-// join returns what writes the rows of files as one file.
+// join returns a function that writes the rows of files as one file.
 func (a *archive) join(ctx context.Context, files []part) func(io.Writer) error {
 	var name string
 	read := func(yield func([]byte, error) bool) {

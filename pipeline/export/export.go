@@ -1,10 +1,9 @@
-// Package export writes the events of a generation to files that databases and data frames read:
-// Parquet or lines of JSON, in folders by month and source. README.md has the columns and the layout;
-// views.sql and questions.sql are for DuckDB.
+// Package export writes the events of a generation to files that databases and data frames read: Parquet or lines of
+// JSON, in folders by month and source. README.md has the columns and the layout; views.sql and questions.sql are for
+// DuckDB.
 //
-// Start with [Run]. The invariant: the manifest names a span of the stream before
-// the first file of it appears, and a file appears whole, so every event is in exactly one file
-// wherever an export was killed.
+// Start with [Run]. The invariant: the manifest names a span of the stream before the first file of the span appears,
+// and a file appears whole. So every event is in exactly one file, wherever an export was killed.
 package export
 
 import (
@@ -25,20 +24,20 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// Config says what is exported, and where to.
+// Config selects what to export, and where to.
 type Config struct {
 	Dir        string          // folder of the files; one export at a time may write to it
-	Bucket     *objects.Bucket // where the files are instead of Dir; nil for none
+	Bucket     *objects.Bucket // stores the files instead of Dir; nil for none
 	Generation string
-	Live       bool // with Follow: go on with each generation that becomes live, whose files replace those of the one before
+	Live       bool // with Follow: continue with each generation that becomes live, whose files replace those of the previous one
 	Format     Format
 	Raw        bool          // rows have the raw record
-	Prices     []byte        // CSV of the prices of models, which is put beside the files for questions about costs; nil for none
-	SpanBytes  int           // memory of the rows that are stored together; 0 is [DefaultSpanBytes]
+	Prices     []byte        // CSV of model prices, put beside the files for queries about costs; nil for none
+	SpanBytes  int           // memory for the rows stored together, in bytes; 0 is [DefaultSpanBytes]
 	Compact    bool          // replace small files by larger ones
-	Follow     bool          // go on with events that arrive
-	Every      time.Duration // how often a following export stores what has arrived; 0 is [DefaultEvery]
-	Drain      time.Duration // how long files may take that are being stored when the context of [Run] ends
+	Follow     bool          // continue with new events
+	Every      time.Duration // how often a following export stores new events; 0 is [DefaultEvery]
+	Drain      time.Duration // how long files that are being stored may take after the context of [Run] ends
 	Logger     *slog.Logger
 }
 
@@ -48,23 +47,24 @@ const (
 	DefaultEvery     = time.Minute
 )
 
-// errInterrupted is the end of an export that had to leave what it has read.
-var errInterrupted = errors.New("interrupted before everything that was read is stored: run the export again: it goes on where it ended")
+// errInterrupted means that an export could not store all that it had read.
+var errInterrupted = errors.New("interrupted before everything that was read was stored: run the export again: it goes on where it ended")
 
-// Result says what an export has done.
+// Result counts what an export has done.
 type Result struct {
 	Events     int               // in new files
 	Files      int               // new ones
 	Unreadable int               // events that cannot be read and are in no file
-	Replaced   int               // files of another generation, which was live before
-	Compacted  int               // files whose rows larger ones have
-	Removed    int               // files that were made again, because the events stream went back in time
-	Gone       int               // events without the raw that they refer to: their record has left the raw stream
-	Through    streams.Positions // of the last events that are in files
+	Replaced   int               // files of the previous live generation that were removed
+	Compacted  int               // files replaced by larger ones
+	Removed    int               // files made again because the events stream went back in time
+	Gone       int               // events whose referenced record has left the raw stream
+	Through    streams.Positions // of the last events in files
 }
 
-// Run exports events, see [Config]. One that follows the live generation removes the files of the one before, and exports the
-// events of the next one from the first on: in the end the files have the events of the live generation.
+// Run exports events, see [Config]. When it follows the live generation and that changes, it removes the files of the
+// previous one and exports the next one from its first event, so that in the end the files have the events of the
+// live generation.
 func Run(ctx context.Context, js jetstream.JetStream, cfg Config) (Result, error) {
 	cfg.Live = cfg.Live && cfg.Follow
 	if !cfg.Live {
@@ -84,7 +84,7 @@ func Run(ctx context.Context, js jetstream.JetStream, cfg Config) (Result, error
 	}
 }
 
-// add adds what a later export has done.
+// add adds the counts of a later export.
 func (r *Result) add(more Result) {
 	r.Events += more.Events
 	r.Files += more.Files
@@ -96,12 +96,12 @@ func (r *Result) add(more Result) {
 	r.Through = more.Through
 }
 
-// run exports the events that no file has yet, and ends with the last one that is there at
-// the beginning or, when cfg follows, with ctx.
+// run exports the events that are in no file. It ends with the last event that exists at the beginning or, if cfg
+// follows, with ctx.
 //
-// Events are stored in spans, ranges of sequences of the events stream, of about SpanBytes. The files of a span
-// have its range in their names. When an export ends in the middle of a span, however it does, the next one
-// stores the rest of the same span: every event is in one file, and no file is there in part.
+// Events are stored in spans, which are ranges of sequences of the events stream, of about SpanBytes. The file names
+// of a span have its range. If an export ends in the middle of a span, the next one stores the rest of the same span,
+// so every event is in one file and no file is partial.
 func run(ctx context.Context, js jetstream.JetStream, cfg Config) (Result, error) {
 	infos, err := streamInfos(ctx, js, cfg.Generation)
 	if err != nil {
@@ -138,14 +138,14 @@ func run(ctx context.Context, js jetstream.JetStream, cfg Config) (Result, error
 			}
 		}
 		if replaced > 0 {
-			cfg.Logger.InfoContext(ctx, "another generation is live: files are made of its events", "generation", cfg.Generation, "removed", replaced)
+			cfg.Logger.InfoContext(ctx, "another generation is live: exporting its events", "generation", cfg.Generation, "removed", replaced)
 		}
 		if next := a.manifest.Through + 1; len(a.manifest.Marks) == 0 && next > streams.PlaceOf(c, 1) && streams.PlaceOf(c, info.State.FirstSeq) > next {
 			cfg.Logger.WarnContext(ctx, "events may have expired before they were exported", "from", next, "to", streams.PlaceOf(c, info.State.FirstSeq)-1)
 		}
 		exporters[c] = &exporter{
 			cfg: cfg, js: js, archive: a, storing: storing, result: Result{Replaced: replaced},
-			added: compactFiles, // an earlier run may have left as many
+			added: compactFiles, // an earlier run may have left so many
 		}
 		if err := exporters[c].repair(ctx); err != nil {
 			return Result{}, err
@@ -154,7 +154,7 @@ func run(ctx context.Context, js jetstream.JetStream, cfg Config) (Result, error
 	return runAll(ctx, exporters)
 }
 
-// runAll runs the exporter of each cell, and returns what they have done together.
+// runAll runs the exporters of all cells, and returns the sum of their results.
 func runAll(ctx context.Context, exporters []*exporter) (Result, error) {
 	running, reading := errgroup.WithContext(ctx)
 	for _, e := range exporters {
@@ -171,7 +171,7 @@ func runAll(ctx context.Context, exporters []*exporter) (Result, error) {
 	return sum, err
 }
 
-// streamInfos returns what the broker knows about the events streams of a generation, by cell.
+// streamInfos returns the state of the events streams of a generation, by cell.
 func streamInfos(ctx context.Context, js jetstream.JetStream, generation string) ([]*jetstream.StreamInfo, error) {
 	last, err := streams.LastPositions(ctx, js, generation)
 	if err != nil {
@@ -200,7 +200,7 @@ func (c *Config) places(cells int) ([]place, error) {
 	return places, openFolder(c.Dir)
 }
 
-// putAside puts files for questions beside the manifest.
+// putAside puts files for queries beside the manifest.
 func (c *Config) putAside(ctx context.Context, p place) error {
 	if c.Format == Parquet {
 		var columns bytes.Buffer
@@ -254,13 +254,13 @@ type exporter struct {
 	cfg     Config
 	js      jetstream.JetStream
 	archive *archive
-	storing context.Context //nolint:containedctx // it outlives the one that ends the reading
+	storing context.Context //nolint:containedctx // outlives the context that ends the reading
 	result  Result
-	added   int // files that wait for a compaction
+	added   int // files waiting for a compaction
 
 	rows map[partition][]Row
 	size int
-	last uint64 // sequence of the last event of the span, 0 for none
+	last uint64 // sequence of the last event of the span; 0 for none
 
 	firstMark, lastMark events.Mark // of the events of the span
 }
@@ -268,13 +268,13 @@ type exporter struct {
 // patience is the wait before the broker is asked again.
 const patience = time.Second
 
-// brokerError is an error of the broker that may pass, unlike one of the place of the files.
+// brokerError is a possibly temporary error of the broker, unlike an error of the place.
 type brokerError struct{ error }
 
 // Unwrap returns the error.
 func (e brokerError) Unwrap() error { return e.error }
 
-// ofBroker returns an error of the broker as one that may pass, if it may.
+// ofBroker wraps an error as [brokerError] if it may be temporary.
 func ofBroker(err error) error {
 	if broker.Unanswered(err) {
 		return brokerError{err}
@@ -282,8 +282,8 @@ func ofBroker(err error) error {
 	return err
 }
 
-// export stores the events, and goes on with repaired files when the stream went back. One that follows waits while the broker
-// is away.
+// export stores the events. After the stream went back it repairs the files and continues. A following export waits
+// while the broker is away.
 func (e *exporter) export(ctx context.Context) error {
 	for {
 		err := e.run(ctx, events.Read(ctx, e.js, e.cfg.Generation, e.query(e.archive.cell())))
@@ -300,7 +300,7 @@ func (e *exporter) export(ctx context.Context) error {
 		select {
 		case <-time.After(patience):
 		case <-ctx.Done():
-			return nil // everything that was read and is not stored is read again
+			return nil // everything that was read and not stored will be read again
 		}
 	}
 }
@@ -311,7 +311,7 @@ func (e *exporter) reset() {
 	e.firstMark, e.lastMark = events.Mark{}, events.Mark{}
 }
 
-// repair drops what was read and is not stored, and repairs the files when the events stream went back in time.
+// repair drops what was read and not stored, and repairs the files after the events stream went back in time.
 func (e *exporter) repair(ctx context.Context) error {
 	e.reset()
 	removed, err := e.archive.repair(ctx, e.js, e.cfg.Logger)
@@ -331,7 +331,7 @@ func (e *exporter) query(cell int) events.Query {
 	return q
 }
 
-// compare returns [events.ErrWentBack] when the events stream no longer has what is in the files.
+// compare returns [events.ErrWentBack] if the events stream lacks what the files have.
 func (e *exporter) compare(ctx context.Context) error {
 	_, parted, err := events.FindParting(ctx, e.js, e.cfg.Generation, e.archive.cell(), e.archive.manifest.Marks)
 	if err == nil && parted {
@@ -340,7 +340,7 @@ func (e *exporter) compare(ctx context.Context) error {
 	return nil // the reading notices that the broker is away
 }
 
-// read is what the reader of the events passes on.
+// read is an event, or an error of the reading.
 type read struct {
 	event events.Event
 	err   error
@@ -400,8 +400,8 @@ func (e *exporter) run(ctx context.Context, events iter.Seq2[events.Event, error
 	}
 }
 
-// end stores the last span. An export that was interrupted stores what it has read only if it follows: then the
-// end of ctx is its end.
+// end stores the last span. An interrupted export stores what it has read only if it follows, because then ctx is its
+// regular end.
 func (e *exporter) end(ctx context.Context) error {
 	if ctx.Err() != nil && !e.cfg.Follow {
 		return context.Cause(ctx)
@@ -420,7 +420,7 @@ func (e *exporter) end(ctx context.Context) error {
 		return err
 	}
 	if e.cfg.Follow {
-		return nil // it ends because it was stopped, and the next run compacts first
+		return nil // it was stopped, and the next run compacts first
 	}
 	return e.compact()
 }
@@ -435,7 +435,7 @@ func (e *exporter) compact() error {
 	return err
 }
 
-// lookBehind notes how far the stream was read, if there is no event behind those in files.
+// lookBehind notes how far the stream was read, if no event follows those in files.
 func (e *exporter) lookBehind() error {
 	ctx := e.storing
 	last, err := streams.LastPositions(ctx, e.js, e.cfg.Generation)
@@ -470,7 +470,7 @@ func (e *exporter) add(ctx context.Context, r *read) error {
 	}
 	if r.err != nil {
 		e.result.Unreadable++
-		e.cfg.Logger.WarnContext(ctx, "event cannot be read: it is in no file", "error", r.err)
+		e.cfg.Logger.WarnContext(ctx, "event cannot be read: it is not exported", "error", r.err)
 	} else {
 		if r.event.RecordGone {
 			e.result.Gone++
@@ -488,7 +488,7 @@ func (e *exporter) add(ctx context.Context, r *read) error {
 	}
 }
 
-// store stores the span that ends at a sequence, if there is any.
+// store stores the span that ends at a sequence, if it has events.
 func (e *exporter) store(last uint64) error {
 	if last == 0 {
 		return nil

@@ -11,19 +11,19 @@ import (
 	"strconv"
 )
 
-// folder is a folder as the [place] of an export. Files are written elsewhere in it, synced and renamed.
+// folder is a folder as the [place] of an export. Files are written to a subfolder, synced, and renamed.
 type folder struct {
 	dir  string
 	cell int
 }
 
-// openFolder opens a folder, which is made if it does not exist. One export at a time may write to it.
+// openFolder opens a folder and creates it if needed. Only one export at a time may write to it.
 func openFolder(dir string) error {
 	tmp := filepath.Join(dir, controlDir, temporaryDir)
 	return errors.Join(os.RemoveAll(tmp), os.MkdirAll(tmp, 0o700))
 }
 
-// temporaryDir has the files that are being written.
+// temporaryDir has the files being written.
 const temporaryDir = "tmp"
 
 // String is the name of the folder.
@@ -71,7 +71,7 @@ func (f folder) read(_ context.Context, name string) ([]byte, error) {
 	return os.ReadFile(filepath.Join(f.dir, filepath.FromSlash(name)))
 }
 
-// add writes all files, and then they appear one after the other.
+// add writes all files first; then they appear one by one.
 func (f folder) add(_ context.Context, files []file) error {
 	for i, file := range files {
 		if err := writeFile(f.temporary(strconv.Itoa(i)), file.write); err != nil {
@@ -94,7 +94,7 @@ func (f folder) remove(_ context.Context, name string) error {
 	return err
 }
 
-// temporary is the name of a file that is being written.
+// temporary returns the name of a file while it is written.
 func (f folder) temporary(name string) string {
 	return filepath.Join(f.dir, controlDir, temporaryDir, fmt.Sprintf("%d-%s.tmp", f.cell, name))
 }
@@ -112,7 +112,7 @@ func writeFile(name string, write func(io.Writer) error) error {
 	return errors.Join(err, file.Close())
 }
 
-// move gives a file its final name, for good.
+// move gives a file its final name durably.
 func move(from, to string) error {
 	dir := filepath.Dir(to)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -125,6 +125,6 @@ func move(from, to string) error {
 	if err != nil {
 		return err
 	}
-	_ = d.Sync() // not every file system can; the manifest is synced behind it
+	_ = d.Sync() // some file systems cannot; the manifest is synced afterwards
 	return d.Close()
 }

@@ -28,7 +28,7 @@ var Formats = []Format{Parquet, JSONL}
 // extension is the end of the names of files.
 func (f Format) extension() string { return "." + string(f) }
 
-// Limits of a row group: readers read and decode one as a whole.
+// Limits of a row group, which readers read and decode as a whole.
 const (
 	groupRows  = 128 << 10
 	groupBytes = 32 << 20
@@ -77,7 +77,7 @@ func eachFile(files iter.Seq2[[]byte, error], add func([]byte) error) error {
 // parquetWriter writes a Parquet file.
 type parquetWriter struct {
 	*parquet.GenericWriter[Row]
-	size int // of the rows of the row group
+	size int // of the rows in the row group
 }
 
 func newParquetWriter(w io.Writer) *parquetWriter {
@@ -104,7 +104,8 @@ func (w *parquetWriter) add(rows []Row) error {
 	return nil
 }
 
-// addFile adds the rows of a Parquet file. Columns that an older version did not write are null, and the date is made of the time.
+// addFile adds the rows of a Parquet file. Columns missing from files of older versions are null; the date is
+// computed from the time.
 func (w *parquetWriter) addFile(data []byte) error {
 	in := parquet.NewGenericReader[Row](bytes.NewReader(data))
 	defer in.Close()

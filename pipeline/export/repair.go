@@ -14,14 +14,15 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// ErrNotRepairable means that the events stream went back in time, and that files have events which it can no longer give.
+// ErrNotRepairable means that the events stream went back in time, and that files have events that it no longer has.
 var ErrNotRepairable = errors.New("the events stream went back in time, and these files cannot be repaired: export to another place")
 
-// cell returns the cell whose events the archive has.
+// cell returns the cell of the archive's events.
 func (a *archive) cell() int { return streams.CellOf(a.manifest.Through) }
 
-// repair compares the archive with the events stream. When that was put back to an older copy, it removes the files of what the
-// stream no longer has: the same events are stored again, at other positions. It returns how many files those are.
+// repair compares the archive with the events stream. If an older copy of the stream was restored, it removes the
+// files with events that the stream lacks, because the same events will be stored again at other positions. It
+// returns the number of these files.
 func (a *archive) repair(ctx context.Context, js jetstream.JetStream, log *slog.Logger) (removed int, err error) {
 	m := &a.manifest
 	p, parted, err := events.FindParting(ctx, js, m.Generation, a.cell(), m.Marks)
@@ -38,7 +39,7 @@ func (a *archive) repair(ctx context.Context, js jetstream.JetStream, log *slog.
 	default:
 		return 0, nil
 	}
-	if p.Common == (events.Mark{}) { // every file is removed: no event of them may have expired
+	if p.Common == (events.Mark{}) { // every file is removed, so none of their events may have expired
 		first, parted, err := events.FindParting(ctx, js, m.Generation, a.cell(), events.Marks{m.First})
 		switch {
 		case err != nil:
@@ -61,12 +62,12 @@ func (a *archive) repair(ctx context.Context, js jetstream.JetStream, log *slog.
 	if removed, err = a.finishRemoval(ctx, list); err != nil {
 		return removed, err
 	}
-	log.WarnContext(ctx, "the events stream went back in time: files are made again", "stream", streams.EventsStream(envelopes.CellName(m.Generation, a.cell())),
+	log.WarnContext(ctx, "the events stream went back in time: making files again", "stream", streams.EventsStream(envelopes.CellName(m.Generation, a.cell())),
 		"read", read, "from", p.Common.Position+1, "removed", removed)
 	return removed, nil
 }
 
-// finishRemoval removes the files behind the manifest, if it says so.
+// finishRemoval removes the files behind the manifest, if the manifest says so.
 func (a *archive) finishRemoval(ctx context.Context, list []stored) (removed int, err error) {
 	if !a.manifest.Removing {
 		return 0, nil
@@ -84,7 +85,7 @@ func (a *archive) finishRemoval(ctx context.Context, list []stored) (removed int
 	return removed, a.save(ctx)
 }
 
-// checkEnd notices that the stream of an archive without marks, which an older version has written, is shorter than the archive.
+// checkEnd notices a stream shorter than an archive without marks, written by an older version.
 func (a *archive) checkEnd(ctx context.Context, js jetstream.JetStream) error {
 	last, err := streams.LastPositions(ctx, js, a.manifest.Generation)
 	if err == nil && streams.PlaceOf(a.cell(), last.In(a.cell())) < a.manifest.Through {

@@ -12,8 +12,8 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// Row is an event as a row of a file. README.md, Columns, has the meaning of each column. A
-// pointer is nil, and an optional string empty, where the value is null.
+// Row is an event as a row of a file. README.md, Columns, describes each column. A null is a nil pointer or an empty
+// optional string.
 type Row struct {
 	StreamSequence int64     `parquet:"stream_sequence,delta" json:"stream_sequence"`
 	StoredAt       time.Time `parquet:"stored_at,timestamp(microsecond)" json:"stored_at"`
@@ -94,7 +94,7 @@ type Row struct {
 	Raw             jsonText `parquet:"raw,optional" json:"raw"`
 }
 
-// jsonText is a value of JSON, empty for null: text in Parquet, the value itself in JSON lines.
+// jsonText is a JSON value, empty for null: a string in Parquet, the value itself in JSON lines.
 type jsonText string
 
 // MarshalJSONTo implements [json.MarshalerTo].
@@ -105,7 +105,7 @@ func (t jsonText) MarshalJSONTo(e *jsontext.Encoder) error {
 	return e.WriteValue(jsontext.Value(t))
 }
 
-// newRow returns the row of an event, with its raw record if raw is set.
+// newRow returns the row of an event; with raw, including its raw record.
 func newRow(generation string, e *events.Event, raw bool) Row {
 	r := Row{
 		StreamSequence: int64(streams.PlaceOf(e.Cell, e.Position)), StoredAt: e.Stored, Generation: generation, RawSequence: int64(e.Provenance.RawSequence),
@@ -163,7 +163,7 @@ func newRow(generation string, e *events.Event, raw bool) Row {
 	return r
 }
 
-// problem returns the error that the metadata of an event states, nil for none.
+// problem returns the error stated in the metadata of an event; nil for none.
 func problem(m *envelopes.Metadata) (code, message *string) {
 	var e struct {
 		Code    *string `json:"code"`
@@ -178,7 +178,7 @@ func problem(m *envelopes.Metadata) (code, message *string) {
 	return e.Code, e.Message
 }
 
-// agentVersion returns the version of the agent that the metadata of an event states, nil for none.
+// agentVersion returns the agent version stated in the metadata of an event; nil for none.
 func agentVersion(m *envelopes.Metadata) *string {
 	for _, name := range []string{"version", "claudeCodeVersion"} {
 		var version string
@@ -189,7 +189,7 @@ func agentVersion(m *envelopes.Metadata) *string {
 	return nil
 }
 
-// encode returns a part of an event in JSON. It was read from JSON, so it can be written.
+// encode encodes a part of an event as JSON. It was decoded from JSON, so this cannot fail.
 func encode(v any) jsonText {
 	b, _ := json.Marshal(v, json.Deterministic(true)) // see above
 	return jsonText(b)
@@ -211,7 +211,7 @@ func stated(s string) *string {
 	return &s
 }
 
-// size is the memory of a row in bytes, about.
+// size returns the approximate memory of a row, in bytes.
 func (r *Row) size() int {
 	n := 1024 + len(r.SessionID) + len(r.EventID) + len(r.Files) + len(r.Metadata) + len(r.ToolMetadata) +
 		len(r.ToolInput) + len(r.ToolOutput) + len(r.Content) + len(r.MessageMetadata) + len(r.Raw)
@@ -221,7 +221,7 @@ func (r *Row) size() int {
 	return n
 }
 
-// date is the date of an event in UTC; of one without a time it is that on which it was stored.
+// date returns the date of an event in UTC; for an event without a time, the date on which it was stored.
 func (r *Row) date() day {
 	t := r.StoredAt
 	if r.TS != nil {

@@ -12,10 +12,10 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// ErrNoExport means that a place has no export.
+// ErrNoExport means that there is no export at a place.
 var ErrNoExport = errors.New("no export is there")
 
-// ReadStatus returns how far the export is whose place cfg names, by Dir or Bucket. It changes nothing, and the export may
+// ReadStatus returns the progress of the export at the Dir or Bucket of cfg. It changes nothing, and the export may
 // run meanwhile.
 func ReadStatus(ctx context.Context, js jetstream.JetStream, cfg Config) (events.ReaderStatus, error) {
 	var r events.Reader

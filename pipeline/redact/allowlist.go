@@ -9,18 +9,18 @@ import (
 	"strings"
 )
 
-// allowlist excludes findings that are no secrets.
+// allowlist excludes findings that are not secrets.
 type allowlist struct {
-	target string // what regexes are compared with: match, line, or else the secret
+	target string // what regexes are compared with: match, line, or by default the secret
 	all    bool   // every condition must hold
 	regex  *regexp.Regexp
-	edges  bool // regex looks for the ends of its text, which those of a line that is cut are not
+	edges  bool // a regex matches at line ends, which a cut line does not have
 	words  *wordSet
-	rules  []string // ids of the rules that it applies to; empty for all
+	rules  []string // ids of the rules it applies to; empty for all
 }
 
-// lineWindow is how much of a line an allowlist sees before and behind a match, in bytes. A line may be
-// as long as a record. An allowlist that would need more of it excludes nothing.
+// lineWindow is how many bytes of a line an allowlist sees before and behind a match, because a line may be as long
+// as a record. An allowlist that needs more of it excludes nothing.
 const lineWindow = 512
 
 func compileAll(entries []allowlistEntry) ([]*allowlist, error) {
@@ -48,7 +48,7 @@ func compileAll(entries []allowlistEntry) ([]*allowlist, error) {
 	return list, nil
 }
 
-// hasEdges reports whether an expression looks at what is beside a place.
+// hasEdges reports whether an expression depends on what is beside a place.
 func hasEdges(re *syntax.Regexp) bool {
 	switch re.Op {
 	case syntax.OpBeginLine, syntax.OpEndLine, syntax.OpBeginText, syntax.OpEndText,
@@ -59,8 +59,7 @@ func hasEdges(re *syntax.Regexp) bool {
 	}
 }
 
-// allows reports whether the list excludes a secret of a rule. matched is its match in the
-// text.
+// allows reports whether the list excludes a secret of a rule; matched is its match in the text.
 func (a *allowlist) allows(rule string, secret, text []byte, matched [2]int) bool {
 	if len(a.rules) > 0 && !slices.Contains(a.rules, rule) {
 		return false
@@ -73,7 +72,7 @@ func (a *allowlist) allows(rule string, secret, text []byte, matched [2]int) boo
 	return a.words.in(secret)
 }
 
-// work is what it takes to see whether the list excludes a secret, in bytes.
+// work returns the work, in bytes, to decide whether the list excludes a secret.
 func (a *allowlist) work(secret []byte, matched [2]int) int {
 	switch a.target {
 	case "match":
@@ -97,7 +96,7 @@ func (a *allowlist) matches(secret, text []byte, matched [2]int) bool {
 	}
 }
 
-// lineOf returns the line of a match. One that is longer than what an allowlist sees is cut.
+// lineOf returns the line of a match, cut to what an allowlist sees.
 func lineOf(text []byte, matched [2]int) (line []byte, cut bool) {
 	from, to := max(0, matched[0]-lineWindow), min(len(text), matched[1]+lineWindow)
 	start := bytes.LastIndexByte(text[from:matched[0]], '\n') + 1
@@ -109,12 +108,12 @@ func lineOf(text []byte, matched [2]int) (line []byte, cut bool) {
 	return text[from+start : to], cut
 }
 
-// wordStart is the length of the beginning by which words are looked up.
+// wordStart is the length of the prefix by which words are looked up.
 const wordStart = 3
 
-// wordSet is words in lower case. The zero value and nil have none.
+// wordSet is a set of lower-case words. The zero value and nil are empty.
 type wordSet struct {
-	long  map[[wordStart]byte][]string // by their beginnings
+	long  map[[wordStart]byte][]string // by prefix
 	short []string
 }
 
@@ -134,7 +133,7 @@ func newWordSet(words []string) *wordSet {
 	return s
 }
 
-// in reports whether a text has one of the words, in capitals or not.
+// in reports whether a text contains one of the words, ignoring case.
 func (s *wordSet) in(text []byte) bool {
 	if s == nil {
 		return false

@@ -1,16 +1,16 @@
 package redact
 
-// Limits of what may be base64 of a text.
+// Limits of possible base64 in a text.
 const (
-	minBase64 = 20  // characters of a run, and of each of its lines but the last
-	minBlob   = 256 // characters of a run that is opaque unless it is a text
-	sample    = 12  // characters that are decoded first, to see whether they are a text
-	samples   = 8   // of a run that may be opaque, at each alignment
+	minBase64 = 20  // characters of a run, and of each of its lines except the last
+	minBlob   = 256 // characters of a run that is opaque unless it decodes to text
+	sample    = 12  // characters decoded first, to see whether they are text
+	samples   = 8   // number taken from a possibly opaque run, for each alignment
 	maxIndent = 256 // white space around a line end
 )
 
-// encoded returns the runs of base64 that are a text with a secret, as findings, and those that
-// are long and no text, such as images, signatures and encrypted content.
+// encoded returns the runs of base64 that decode to a text with a secret, as findings, and long runs that decode to
+// no text, such as images, signatures and encrypted content.
 func (s *scan) encoded(text []byte, depth int) (found []finding, blobs []span) {
 	for i := 0; i < len(text); i++ {
 		start := i
@@ -49,15 +49,15 @@ func (s *scan) encoded(text []byte, depth int) (found []finding, blobs []span) {
 	return found, blobs
 }
 
-// base64Run is base64 that may be wrapped into lines. It need not begin where a group of four characters does:
-// what is before it may look like base64, too.
+// base64Run is base64 that may be wrapped into lines. It need not begin at a group of four characters, because what
+// is before it may look like base64, too.
 type base64Run struct {
-	characters []byte // without the line ends
-	lines      []span // in its text
+	characters []byte // without line ends
+	lines      []span // positions in the text
 }
 
-// newBase64Run returns the run whose first line is text[start:end]: lines follow while they are long, and one that
-// may be short.
+// newBase64Run returns the run whose first line is text[start:end]. Long lines belong to it, and one short line after
+// them.
 func newBase64Run(text []byte, start, end int) base64Run {
 	r := base64Run{text[start:end:end], []span{{start, end}}}
 	for end-start >= minBase64 {
@@ -74,7 +74,7 @@ func newBase64Run(text []byte, start, end int) base64Run {
 // end returns the end of the run in its text.
 func (r *base64Run) end() int { return r.lines[len(r.lines)-1].end }
 
-// around returns the place of the lines that have a part of the characters.
+// around returns the range of lines that contain a part of the characters.
 func (r *base64Run) around(from, to int) (start, end int) {
 	at, start := 0, -1
 	for _, l := range r.lines {
@@ -89,14 +89,14 @@ func (r *base64Run) around(from, to int) (start, end int) {
 	return start, r.end()
 }
 
-// textPart is a part of the characters of a run that is a text; wide is UTF-16.
+// textPart is a part of a run's characters that decodes to text; wide means UTF-16.
 type textPart struct {
 	from, to int
 	wide     bool
 }
 
-// texts returns the parts of a run that are a text at one of the four alignments, with a few characters that may be
-// none before and behind it. Of a long run it looks at samples.
+// texts returns the parts of a run that decode to text at one of the four alignments, with a few extra characters on
+// both sides. It only samples a long run.
 func (r *base64Run) texts() (parts []textPart) {
 	all := r.characters
 	step := sample
@@ -123,7 +123,7 @@ func (r *base64Run) texts() (parts []textPart) {
 	return parts
 }
 
-// base64Values are the values of the characters of both alphabets, and textBytes what a text has of ASCII.
+// base64Values has the values of the characters of both alphabets, and textBytes the ASCII bytes of a text.
 var base64Values, textBytes = func() (values [256]byte, text [256]bool) {
 	for i, c := range []byte("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/") {
 		values[c] = byte(i)
@@ -135,7 +135,7 @@ var base64Values, textBytes = func() (values [256]byte, text [256]bool) {
 	return values, text
 }()
 
-// base64Characters are those of both alphabets, padding excluded.
+// base64Characters are the characters of both alphabets without padding.
 var base64Characters = func() (t [256]bool) {
 	for c := range 256 {
 		t[c] = base64Values[c] != 0 || c == 'A'
@@ -151,8 +151,8 @@ func base64End(text []byte, at int) int {
 	return at
 }
 
-// afterLineEnd returns where the text after a line end begins, white space around it excluded; -1 when at is not before
-// a line end that a text follows.
+// afterLineEnd returns where the text after a line end begins, skipping white space; -1 if there is no line end at
+// at, or no text after it.
 func afterLineEnd(text []byte, at int) int {
 	end := min(len(text), at+maxIndent)
 	for at < end && (text[at] == ' ' || text[at] == '\t' || text[at] == '\r') {
@@ -178,10 +178,10 @@ func group(c []byte) (b [3]byte) {
 	return [3]byte{byte(v >> 16), byte(v >> 8), byte(v)}
 }
 
-// isTextSample reports whether a sample is ASCII, or wide: ASCII in UTF-16.
+// isTextSample reports whether a sample decodes to ASCII, or (wide) to ASCII in UTF-16.
 func isTextSample(c []byte) (narrow, wide bool) {
 	if first := base64Values[c[0]]<<2 | base64Values[c[1]]>>4; first != 0 && !textBytes[first] {
-		return false, false // which most are
+		return false, false // true for most
 	}
 	zeros, texts := [2]int{}, 0
 	for i := 0; i < sample; i += 4 {
@@ -200,7 +200,7 @@ func isTextSample(c []byte) (narrow, wide bool) {
 	return texts == bytes, zeros[0] == (bytes+1)/2 && zeros[1] == 0 || zeros[1] == bytes/2 && zeros[0] == 0
 }
 
-// isTextGroup reports whether a text may go on with a group.
+// isTextGroup reports whether a text can continue with a group.
 func isTextGroup(c []byte, wide bool) bool {
 	b := group(c)
 	for _, b := range b {
@@ -211,7 +211,7 @@ func isTextGroup(c []byte, wide bool) bool {
 	return !wide || b[0] == 0 || b[1] == 0 || b[2] == 0
 }
 
-// decodeText decodes base64 as far as it is whole bytes. White space stands for what is no text.
+// decodeText decodes base64 to whole bytes. White space replaces what is no text.
 func decodeText(characters []byte, wide bool) []byte {
 	out := make([]byte, 0, len(characters)/4*3+3)
 	add := func(list ...byte) {

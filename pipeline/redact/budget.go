@@ -7,38 +7,38 @@ import (
 	"unicode/utf8"
 )
 
-// ErrUnsearched is the error of a record that would take more work than a record may: it cannot be
-// searched for secrets. The same record has it on every machine.
+// ErrUnsearched means that a record takes too much work to search for secrets. It depends only on the record, not on
+// the machine.
 var ErrUnsearched = errors.New("record takes too much work to search for secrets")
 
-// errInterrupted ends a search whose result nobody waits for.
+// errInterrupted ends a search whose result is no longer wanted.
 var errInterrupted = errors.New("search is interrupted")
 
-// The work that a record may take, in bytes: baseWork, and workPerByte for each byte of it. An ordinary record
-// takes a few for each of its bytes.
+// The work allowed for a record, in bytes: baseWork, and workPerByte for each byte of it. An ordinary record takes a
+// few per byte.
 const (
 	baseWork    = 8 << 20
 	workPerByte = 32
 )
 
-// budget is the work that a search may still do. Work is counted in bytes that expressions and decoders are given,
-// so that it does not depend on the machine.
+// budget is the remaining work of a search. It counts the bytes given to expressions and decoders, so it does not
+// depend on the machine.
 type budget struct {
-	done <-chan struct{} // closed when nobody waits for the result
+	done <-chan struct{} // closed when the result is no longer wanted
 	left int
 	used int
-	look int   // the used at which done is looked at next
-	err  error // why the search ends; nil while it goes on
+	look int   // value of used at which done is checked next
+	err  error // why the search ended; nil while it goes on
 }
 
-// lookEvery is the work after which an interruption is noticed.
+// lookEvery is the work between two checks for an interruption.
 const lookEvery = 256 << 10
 
 func newBudget(done <-chan struct{}, size int) budget {
 	return budget{done: done, left: baseWork + workPerByte*size}
 }
 
-// spend counts work. It returns false when there is nothing left, or nobody waits: the search ends then.
+// spend counts work. It returns false if the search must end: no work is left, or the result is no longer wanted.
 func (b *budget) spend(n int) bool {
 	if b.err != nil {
 		return false
@@ -53,7 +53,7 @@ func (b *budget) spend(n int) bool {
 	return b.err == nil
 }
 
-// interrupt ends the search if nobody waits for it.
+// interrupt ends the search if its result is no longer wanted.
 func (b *budget) interrupt() {
 	select {
 	case <-b.done:
@@ -62,10 +62,10 @@ func (b *budget) interrupt() {
 	}
 }
 
-// over reports whether the search has to end.
+// over reports whether the search must end.
 func (b *budget) over() bool { return b.err != nil }
 
-// find returns the leftmost match of an expression in a text, and spends what it reads of it.
+// find returns the leftmost match of an expression in a text, and spends the bytes that it reads.
 func (b *budget) find(expression *regexp.Regexp, text []byte) []int {
 	r := runeReader{budget: b, text: text[:min(len(text), max(b.left, 0))], look: lookEvery}
 	m := expression.FindReaderSubmatchIndex(&r)
@@ -75,13 +75,13 @@ func (b *budget) find(expression *regexp.Regexp, text []byte) []int {
 	return m
 }
 
-// runeReader gives an expression a text, and knows what it has read: an expression stops when what follows
-// does not matter.
+// runeReader feeds a text to an expression and counts what that reads: an expression stops when the rest does not
+// matter.
 type runeReader struct {
 	*budget
 	text []byte
 	at   int
-	look int // the at at which an interruption is looked for next
+	look int // value of at at which an interruption is checked next
 }
 
 // ReadRune implements io.RuneReader.

@@ -10,8 +10,8 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// content replaces the content of a record by placeholders of a rule: every string but those that are metadata.
-// Secrets in those are replaced, too. A record that is no JSON is content but for its white space.
+// content replaces the content of a record by placeholders of a rule: every string except metadata. It also replaces
+// secrets in metadata. A record that is not JSON is all content, except for its white space.
 func (r *Redactor) content(done <-chan struct{}, data []byte, rule string) ([]byte, []Hit, error) {
 	c := contentScan{Redactor: r, rule: rule, out: make([]byte, 0, len(data))}
 	if !c.values(data, false) {
@@ -43,8 +43,7 @@ type contentScan struct {
 	hits []Hit
 }
 
-// values copies the JSON values of data, which may be those of a tool. It reports whether data is
-// valid.
+// values copies the JSON values of data, which may belong to a tool. It reports whether data is valid.
 func (c *contentScan) values(data []byte, tool bool) bool {
 	dec := jsontext.NewDecoder(bytes.NewBuffer(data), lenient.Options)
 	end := int64(0)
@@ -62,8 +61,8 @@ func (c *contentScan) values(data []byte, tool bool) bool {
 	return len(bytes.TrimSpace(rest)) == 0
 }
 
-// value copies a value that is a member of a name, or an element of a list of that name. In
-// the input or output of a tool nothing is metadata.
+// value copies the value of a member, or of an element in a list with that member name. In the input or output of a
+// tool nothing is metadata.
 func (c *contentScan) value(dec *jsontext.Decoder, name string, tool bool) bool {
 	switch dec.PeekKind() {
 	case '{':
@@ -133,8 +132,8 @@ func (c *contentScan) list(dec *jsontext.Decoder, name string, tool bool) bool {
 	return err == nil
 }
 
-// text replaces a string: JSON in it keeps its structure, and the output of a command the lines
-// before it that state its exit code.
+// text replaces a string. JSON in it keeps its structure, and the output of a command keeps the leading lines with
+// its exit code.
 func (c *contentScan) text(s string, offset int) string {
 	if strings.HasPrefix(s, "{") || strings.HasPrefix(s, "[") {
 		inner := contentScan{Redactor: c.Redactor, rule: c.rule}
@@ -151,17 +150,17 @@ func (c *contentScan) text(s string, offset int) string {
 	return head + c.plans(s[len(head):len(s)-len(tail)], offset) + tail
 }
 
-// tailOf returns the part of keptTail of a text.
+// tailOf returns the keptTail of a text; empty for none.
 func tailOf(s string) string {
 	s = s[max(0, len(s)-maxTail):]
 	if !strings.Contains(s, "exited with exit code") && !strings.Contains(s, "Exit Code:") {
-		return "" // which is faster to find out
+		return "" // a fast check first
 	}
 	return keptTail.FindString(s)
 }
 
-// plans replaces a text, but for the tags around a plan in it: the plan is replaced by itself,
-// because agents write it once more without the text around it.
+// plans replaces a text but keeps the tags around a plan. It replaces the plan separately, because agents write it
+// again without the text around it.
 func (c *contentScan) plans(s string, offset int) string {
 	var out strings.Builder
 	replace := func(part string) {
@@ -180,7 +179,7 @@ func (c *contentScan) plans(s string, offset int) string {
 	return out.String()
 }
 
-// replaced returns the placeholder of a text, and notes the hit.
+// replaced returns the placeholder of a text, and records the hit.
 func (c *contentScan) replaced(s string, offset int) string {
 	p := c.placeholder(c.rule, s)
 	c.hits = append(c.hits, Hit{c.rule, max(offset, 0), p})
@@ -189,27 +188,27 @@ func (c *contentScan) replaced(s string, offset int) string {
 
 var (
 	wholePlaceholder = regexp.MustCompile(`^\[redacted:[a-z0-9_-]+:[0-9a-f]{12}\]$`)
-	// memberName is the name of a member that is no content, such as a path.
+	// memberName matches the name of a member that is not content. A path does not match.
 	memberName = regexp.MustCompile(`^[\w$@-][\w$@.:-]{0,63}$`)
-	// keptHead is what agents write before a text that they inject, or before the output of a
-	// command, and keptTail what they write behind one.
+	// keptHead matches what agents write before an injected text or the output of a command, keptTail what they write
+	// behind one.
 	keptHead = regexp.MustCompile(`^(?:<[a-z][a-z_-]{0,40}>|(?:Error: )?Exit code:? -?\d{1,10}(?:\s|$)|` +
 		`(?:(?:Chunk ID: \w+|Wall time:? [\d.]+ ?(?:seconds|s)|Process exited with code -?\d{1,10}|Process running with session ID \d+|` +
 		`(?:Original token count|Total output lines): \d+|Output:)[ \t]*(?:\r?\n|$))+)+`)
 	keptTail = regexp.MustCompile(`(?:\s<exited with exit code -?\d{1,10}>|\nExit Code: -?\d{1,10}(?:\n(?:Signal|Background PIDs|Process Group PGID): [\w()-]+)*)\s*$`)
-	// planTag begins or ends a plan in a text.
+	// planTag matches the beginning or end tag of a plan.
 	planTag = regexp.MustCompile(`</?proposed_plan>`)
-	// metadataEnd ends the names of members that are ids, times, models and versions.
+	// metadataEnd matches the end of names of members that are ids, times, models and versions.
 	metadataEnd = regexp.MustCompile(`(?:^(?i:id|uuid)|[a-z]I[dD]|_id|Uuid|UUID|[a-z]At|_at|[tT]imestamp|[mM]odel|_model|model_slug|[vV]ersion)$`)
 )
 
-// maxMetadata is the longest string that is metadata, and maxTail the longest keptTail, in bytes.
+// maxMetadata is the maximum length of metadata strings, maxTail that of keptTail, in bytes.
 const (
 	maxMetadata = 256
 	maxTail     = 512
 )
 
-// metadataNames are names of members that are metadata, beside those of metadataEnd.
+// metadataNames are names of metadata members, in addition to metadataEnd.
 var metadataNames = setOf("type", "subtype", "kind", "role", "status", "state", "level", "source", "operation", "event", "name", "tool", "tool_name", "toolName",
 	"time", "ts", "date", "start_time", "startTime", "end_time", "lastUpdated", "modelID", "provider", "providerID", "model_provider", "cwd", "root", "directory",
 	"projectHash", "project_root", "stop_reason", "stopReason", "finish", "finish_reason", "finishReason", "phase", "mode", "agent", "agentName", "entrypoint",
@@ -228,7 +227,7 @@ func setOf(names ...string) map[string]bool {
 	return set
 }
 
-// isMetadata reports whether the string s of a member is metadata.
+// isMetadata reports whether the string s of a member with this name is metadata.
 func isMetadata(name, s string) bool {
 	return len(s) <= maxMetadata && (metadataNames[name] || metadataEnd.MatchString(name))
 }

@@ -7,18 +7,17 @@ import (
 	"unicode/utf8"
 )
 
-// isJSON reports whether a record is JSON, as far as its first byte shows.
+// isJSON reports whether a record is JSON, judged by its first byte.
 func isJSON(data []byte) bool {
 	data = bytes.TrimLeft(data, " \t\r\n")
 	return len(data) > 0 && (data[0] == '{' || data[0] == '[' || data[0] == '"')
 }
 
-// flatten appends a JSON record without the escapes in its strings, and the ends of its units: a
-// member with its name, or the consecutive strings of a list. So a secret is found with
-// the name beside it, or in parts, and never reaches into another member. JSON that is broken has
-// units, too.
+// flatten appends a JSON record without the escapes in its strings, and the ends of its units: a member with its
+// name, or consecutive strings of a list. So a secret is found together with the name beside it, or in parts, but
+// never across members. Broken JSON has units, too.
 func flatten(text []byte, units []int, data []byte) (flat []byte, ends []int) {
-	open := false // the unit goes on with a string
+	open := false // the unit may continue with a string
 	cut := func(at int) {
 		if at > 0 && (len(units) == 0 || units[len(units)-1] < at) {
 			units = append(units, at)
@@ -36,7 +35,7 @@ func flatten(text []byte, units []int, data []byte) (flat []byte, ends []int) {
 			}
 			open = true
 			continue
-		case '\\': // of broken JSON: locate knows no strings
+		case '\\': // in broken JSON: locate knows no strings
 			open = false
 			var n int
 			text, n = appendEscape(text, data[i:])
@@ -56,7 +55,7 @@ func flatten(text []byte, units []int, data []byte) (flat []byte, ends []int) {
 	return text, units
 }
 
-// isName reports whether the string before data is the name of a member.
+// isName reports whether the string before data is a member name.
 func isName(data []byte) bool {
 	for _, c := range data {
 		switch c {
@@ -68,8 +67,7 @@ func isName(data []byte) bool {
 	return false
 }
 
-// stringLength returns the length of the JSON string at the start of data, of all of it if the
-// string has no end.
+// stringLength returns the length of the JSON string at the start of data; all of data if the string does not end.
 func stringLength(data []byte) int {
 	for i := 1; i < len(data); i++ {
 		switch data[i] {
@@ -82,7 +80,7 @@ func stringLength(data []byte) int {
 	return len(data)
 }
 
-// unescape appends src without its escapes, which are those of JSON.
+// unescape appends src with its JSON escapes resolved.
 func unescape(dst, src []byte) []byte {
 	for len(src) > 0 {
 		i := bytes.IndexByte(src, '\\')
@@ -100,8 +98,8 @@ func unescape(dst, src []byte) []byte {
 // simpleEscapes has the escapes of one letter.
 var simpleEscapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
-// appendEscape appends what the backslash at the start of src stands for, itself if it begins
-// no escape. n is the length of the escape.
+// appendEscape appends what the escape at the start of src stands for, or the backslash itself if it begins no
+// escape. n is the length of the escape.
 func appendEscape(dst, src []byte) (out []byte, n int) {
 	if len(src) < 2 {
 		return append(dst, src...), len(src)
@@ -132,12 +130,11 @@ func hexEscape(src []byte) (rune, bool) {
 	return rune(v), err == nil
 }
 
-// locate changes the offsets of findings from those in the text without escapes to those in src.
-// The findings are in order.
+// locate converts the offsets of findings from the unescaped text to src. The findings must be in order.
 func locate(src []byte, found []finding) {
 	at, flat := 0, 0 // offsets in src and in the text
 	var one [utf8.UTFMax]byte
-	// forward goes to an offset in the text; within an escape, to its start or behind it.
+	// forward advances to an offset in the text; inside an escape, to the start or end of the escape.
 	forward := func(to int, behind bool) int {
 		for flat < to {
 			i := bytes.IndexByte(src[at:], '\\')

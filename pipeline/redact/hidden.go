@@ -14,7 +14,7 @@ type view struct {
 	pieces []viewPiece
 }
 
-// viewPiece begins at an offset of a view, which is that of a place in the text.
+// viewPiece maps an offset of a view to an offset in the text.
 type viewPiece struct{ at, from int }
 
 // add appends text[from:to].
@@ -23,14 +23,14 @@ func (v *view) add(text []byte, from, to int) {
 	v.text = append(v.text, text[from:to]...)
 }
 
-// place returns the offset in the text of the byte at an offset of the view, and the piece that it is in.
+// place returns the offset in the text of a byte of the view, and its piece.
 func (v *view) place(at int) (offset, piece int) {
 	piece = sort.Search(len(v.pieces), func(i int) bool { return v.pieces[i].at > at }) - 1
 	return v.pieces[piece].from + at - v.pieces[piece].at, piece
 }
 
-// hidden searches a unit, which is text[start:end], once more without invisible characters, if there are some between
-// two of ASCII: those of zero width, and the zeros of UTF-16.
+// hidden searches the unit text[start:end] again without invisible characters (zero width, or the zeros of UTF-16),
+// if there are some between two ASCII characters.
 func (s *scan) hidden(found []finding, text []byte, start, end, depth int) []finding {
 	if depth+1 >= maxDepth {
 		return found
@@ -75,14 +75,14 @@ func invisible(text []byte) (n int) {
 	return n
 }
 
-// Limits of secrets that are wrapped into lines.
+// Limits of secrets wrapped into lines.
 const (
-	minWrapped  = 16 // characters of a secret, and of its lines but the first and the last
+	minWrapped  = 16 // characters of a secret, and of its lines except the first and the last
 	wrapContext = 64 // bytes of the line before it
 )
 
-// wrapped searches the ends and beginnings of the lines of a unit, which is text[start:end], once more without what is
-// between them: a terminal may have wrapped a secret. found are the secrets that are in one line.
+// wrapped searches the ends and beginnings of the lines of the unit text[start:end] again without what is between
+// them, because a terminal may have wrapped a secret. found has the secrets within one line.
 func (s *scan) wrapped(found []finding, text []byte, start, end, depth int) []finding {
 	unit := text[start:end]
 	if depth+1 >= maxDepth || bytes.IndexByte(unit, '\n') < 0 {
@@ -121,8 +121,8 @@ func (s *scan) wrapped(found []finding, text []byte, start, end, depth int) []fi
 	return found
 }
 
-// joinLines returns the places where a line ends, and the next begins, in what may be a secret, each without the line
-// end and as a unit. Between two such lines there are others if these are of one width.
+// joinLines returns the line ends and next beginnings that may be parts of a secret, joined without the line end,
+// each as a unit. Lines of equal width may be in between.
 func joinLines(unit []byte) (v view, units []int) {
 	var lines []span
 	for at := 0; ; {
@@ -176,7 +176,7 @@ func mayBeWrapped(unit []byte, lines []span) bool {
 	return len(lines) > 1 && n >= minWrapped && slices.ContainsFunc(lines, random)
 }
 
-// addLines adds lines with what is before and behind them.
+// addLines adds lines with their surroundings.
 func (v *view) addLines(unit []byte, lines []span) {
 	first, last := lines[0], lines[len(lines)-1]
 	context := first.start
@@ -190,7 +190,7 @@ func (v *view) addLines(unit []byte, lines []span) {
 	v.add(unit, last.start, min(last.end+1, len(unit)))
 }
 
-// wrapCharacters are those of secrets.
+// wrapCharacters are the characters of secrets.
 var wrapCharacters = func() (t [256]bool) {
 	t = base64Characters
 	for _, c := range []byte(".~=:@%") {
@@ -199,7 +199,7 @@ var wrapCharacters = func() (t [256]bool) {
 	return t
 }()
 
-// isRandom reports whether a text is no word, nor a number: it has letters and digits, or small letters before
+// isRandom reports whether a text is neither a word nor a number: it has letters and digits, or small letters before
 // capitals.
 func isRandom(text []byte) bool {
 	var small, letter, digit bool

@@ -13,7 +13,7 @@ import (
 	"path/filepath"
 )
 
-// Key is the key of placeholders. fmt and slog print it as a placeholder of its own.
+// Key is the key of placeholders. fmt and slog print it as [secret].
 type Key []byte
 
 // String implements fmt.Stringer.
@@ -22,12 +22,12 @@ func (Key) String() string { return "[secret]" }
 // GoString implements fmt.GoStringer.
 func (Key) GoString() string { return "[secret]" }
 
-// minKey is the length of the shortest key: a shorter one can be guessed.
+// minKey is the minimum length of a key; a shorter one could be guessed.
 const minKey = 16
 
 var errNoKey = errors.New("redaction has no key: set TRIBUTARY_REDACT_KEY, or TRIBUTARY_REDACT_KEY_FILE")
 
-// NewKey returns the key that is a text of the user. It has at least 16 bytes.
+// NewKey returns the key in a text of the user, which must have at least 16 bytes.
 func NewKey(text []byte) (Key, error) {
 	text = bytes.TrimSpace(text)
 	if len(text) < minKey {
@@ -36,7 +36,7 @@ func NewKey(text []byte) (Key, error) {
 	return Key(bytes.Clone(text)), nil
 }
 
-// ReadKey reads the key in a file.
+// ReadKey reads the key from a file.
 func ReadKey(path string) (Key, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -49,8 +49,8 @@ func ReadKey(path string) (Key, error) {
 	return k, nil
 }
 
-// ReadOrCreateKey reads the key in a file, and makes a random one if there is no such file. Of
-// several processes that make it at the same time all have the same key.
+// ReadOrCreateKey reads the key from a file, or creates a random one if the file does not exist. Processes that
+// create it at the same time get the same key.
 func ReadOrCreateKey(path string) (Key, error) {
 	k, err := ReadKey(path)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -62,8 +62,7 @@ func ReadOrCreateKey(path string) (Key, error) {
 	return ReadKey(path)
 }
 
-// createKey writes a random key to a file that must not exist. A link names the file once it is
-// whole.
+// createKey writes a random key to a new file. The file gets its name, by a link, once it is whole.
 func createKey(path string) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -83,11 +82,11 @@ func createKey(path string) error {
 	return os.Link(f.Name(), path)
 }
 
-// fingerprint identifies the key and does not reveal it.
+// fingerprint identifies the key without revealing it.
 func (k Key) fingerprint() string { return k.digest([]byte("fingerprint of the key")) }
 
-// Pseudonym returns what stands for a name of a kind: equal names of a kind have equal pseudonyms under one key, and
-// without the key nobody can try names.
+// Pseudonym returns a replacement for a name of a kind. Under one key, equal names of a kind have equal pseudonyms;
+// without the key, names cannot be guessed by trying.
 func (k Key) Pseudonym(kind, name string) string {
 	return kind + "-" + k.digest([]byte(kind+"\x00"+name))
 }

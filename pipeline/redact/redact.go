@@ -1,9 +1,8 @@
 // Package redact replaces secrets, or all content, in the records of coding agents.
 //
-// A [Redactor] maps the bytes of a record to bytes that normalize to the same events but for
-// their texts: it replaces parts of strings by placeholders and changes nothing else, neither
-// structure nor numbers nor the bytes around a placeholder. It is a pure function of the record,
-// the mode, the rules and the key. README.md beside this file describes what is found.
+// A [Redactor] replaces parts of strings in a record by placeholders and changes nothing else, neither structure nor
+// numbers nor the bytes around a placeholder. The result normalizes to the same events except for their texts. It is
+// a pure function of the record, the mode, the rules and the key. README.md describes what is found.
 package redact
 
 import (
@@ -23,40 +22,40 @@ import (
 	"tributary/normalizers/core"
 )
 
-// Mode says what is replaced.
+// Mode is what to replace.
 type Mode string
 
 // The modes.
 const (
 	Full         Mode = "full"          // nothing
 	Secrets      Mode = "redacted"      // secrets that a rule finds
-	MetadataOnly Mode = "metadata_only" // all content: what remains is structure, ids, types, times, models, numbers
+	MetadataOnly Mode = "metadata_only" // all content; what remains is structure, ids, types, times, models and numbers
 )
 
-// Modes are the modes in the order of the documentation.
+// Modes lists the modes in documentation order.
 var Modes = []Mode{Full, Secrets, MetadataOnly}
 
-// Hit is a part of a record that was replaced.
+// Hit is a replaced part of a record.
 type Hit struct {
-	Rule        string // id of the rule; [RuleContent] in mode [MetadataOnly]
-	Offset      int    // in the record before
+	Rule        string // rule id; [RuleContent] in mode [MetadataOnly]
+	Offset      int    // in the original record
 	Placeholder string
 }
 
-// RuleContent is the rule of content that is replaced whatever it is.
+// RuleContent is the rule for content that is replaced unconditionally.
 const RuleContent = "content"
 
-// RuleUnsearched is the rule of a record whose content is replaced because it takes too much work to search.
+// RuleUnsearched is the rule for content replaced because the record takes too much work to search.
 const RuleUnsearched = "unsearched"
 
 // Config configures a [Redactor].
 type Config struct {
 	Mode  Mode
-	Key   Key    // of the placeholders; not used in mode [Full]
-	Rules string // path of a file of rules that add to the built-in ones; empty for none
+	Key   Key    // key of the placeholders; unused in mode [Full]
+	Rules string // path of a file of rules that extend the built-in ones; empty for none
 }
 
-// Redactor redacts records. Any number of goroutines may use it at the same time.
+// Redactor redacts records. It is safe for concurrent use.
 type Redactor struct {
 	mode  Mode
 	key   Key
@@ -64,8 +63,8 @@ type Redactor struct {
 	scans sync.Pool // of *scan
 }
 
-// New returns a redactor. The error names an unknown mode, a missing key, or the place in a file
-// of rules.
+// New returns a redactor. Its error names an unknown mode, a missing key, or the place of a mistake in the file of
+// rules.
 func New(c Config) (*Redactor, error) {
 	if !slices.Contains(Modes, c.Mode) {
 		return nil, fmt.Errorf("redact=%q: write one of full, redacted, metadata_only", string(c.Mode))
@@ -94,14 +93,13 @@ func (r *Redactor) Mode() Mode {
 	return r.mode
 }
 
-// Fingerprint is [Key.fingerprint] of the key.
+// Fingerprint identifies the key without revealing it.
 func (r *Redactor) Fingerprint() string { return r.key.fingerprint() }
 
-// BuiltIn is the fingerprint of the rules of a [Redactor] that has no others.
+// BuiltIn is the fingerprint of the built-in rules.
 const BuiltIn = "built-in"
 
-// RulesFingerprint is the first 12 hex digits of the SHA-256 of the file of rules; without such a
-// file it is [BuiltIn].
+// RulesFingerprint returns the first 12 hex digits of the SHA-256 of the file of rules; [BuiltIn] without a file.
 func (r *Redactor) RulesFingerprint() string {
 	if r.rules.added == "" {
 		return BuiltIn
@@ -119,10 +117,10 @@ func (r *Redactor) Rules() []string {
 	return append(ids, RuleContent)
 }
 
-// Record redacts the bytes of a record: JSON, or plain text. Without hits it returns data
-// itself. Otherwise the result is new, and data is unchanged. A nil Redactor redacts nothing.
+// Record redacts the bytes of a record: JSON, or plain text. Without hits it returns data itself. Otherwise the
+// result is new and data unchanged. A nil Redactor redacts nothing.
 //
-// Of a record that takes too much work to search, all content is replaced, and its first hit is of the rule
+// If the record takes too much work to search, all of its content is replaced, and the first hit has the rule
 // [RuleUnsearched].
 func (r *Redactor) Record(data []byte) ([]byte, []Hit) {
 	out, hits, err := r.Search(context.Background(), data)
@@ -132,15 +130,15 @@ func (r *Redactor) Record(data []byte) ([]byte, []Hit) {
 	return out, hits
 }
 
-// Search is [Redactor.Record] for a caller that does not send a record that was not searched: the error is
-// [ErrUnsearched] when it takes too much work, and that of ctx soon after ctx is done. There is no result then.
+// Search is [Redactor.Record] for callers that must not send an unsearched record: it returns [ErrUnsearched] if the
+// record takes too much work, and the error of ctx soon after that ends. There is no result then.
 func (r *Redactor) Search(ctx context.Context, data []byte) ([]byte, []Hit, error) {
 	var out []byte
 	var hits []Hit
 	var err error
 	switch mode := r.Mode(); {
 	case mode != Full && core.TooManyValues(data):
-		err = ErrUnsearched // nothing can read it, and it would take many times its bytes in memory
+		err = ErrUnsearched // no reader accepts it, and it would take many times its size in memory
 	case mode == Secrets:
 		out, hits, err = r.secrets(ctx.Done(), data, isJSON(data))
 	case mode == MetadataOnly:
@@ -154,8 +152,8 @@ func (r *Redactor) Search(ctx context.Context, data []byte) ([]byte, []Hit, erro
 	return out, hits, err
 }
 
-// unsearched replaces the content of a record that was not searched. If what remains still takes too much work,
-// a placeholder is all that is left.
+// unsearched replaces the content of a record that was not searched. If the rest still takes too much work, the
+// result is only a placeholder.
 func (r *Redactor) unsearched(data []byte) ([]byte, []Hit) {
 	marker := Hit{Rule: RuleUnsearched, Placeholder: r.placeholder(RuleUnsearched, string(data))}
 	if core.TooManyValues(data) {
@@ -168,7 +166,7 @@ func (r *Redactor) unsearched(data []byte) ([]byte, []Hit) {
 	return out, []Hit{marker}
 }
 
-// Placeholder returns what stands for a text that is replaced as a whole.
+// Placeholder returns the placeholder for a text that is replaced as a whole.
 func (r *Redactor) Placeholder(s string) string { return r.placeholder(RuleContent, s) }
 
 // secrets replaces the secrets in data.
@@ -186,8 +184,7 @@ func (r *Redactor) secrets(done <-chan struct{}, data []byte, json bool) ([]byte
 	return out, hits, nil
 }
 
-// replace replaces findings, which are in order and do not overlap. The separators of the
-// elements of a list remain.
+// replace replaces findings, which must be in order and must not overlap. It keeps the separators of list elements.
 func (r *Redactor) replace(data []byte, found []finding) ([]byte, []Hit) {
 	out := make([]byte, 0, len(data)+64*len(found))
 	hits := make([]Hit, 0, len(found))
@@ -210,22 +207,21 @@ func (r *Redactor) replace(data []byte, found []finding) ([]byte, []Hit) {
 	return append(out, data[at:]...), hits
 }
 
-// separator stands between two strings of a list, in a record or in JSON within a string.
+// separator matches what is between two strings of a list, in a record or in JSON within a string.
 var separator = regexp.MustCompile(`\\*"\s*,\s*\\*"`)
 
-// dropped are the characters that do not count for a placeholder: white space, and those that escape
-// or separate strings.
+// dropped are the characters that placeholders ignore: white space, and characters that escape or separate strings.
 var dropped = [256]bool{' ': true, '\t': true, '\r': true, '\n': true, '\\': true, '"': true, '\'': true, ',': true}
 
-// placeholder returns what replaces a secret. Equal secrets have equal placeholders, however
-// they were escaped or broken into lines.
+// placeholder returns the replacement of a secret. Equal secrets have equal placeholders, however they are escaped or
+// wrapped.
 func (r *Redactor) placeholder(rule, secret string) string {
 	plain := []byte(secret)
 	for range maxDepth {
 		if bytes.IndexByte(plain, '\\') < 0 {
 			break
 		}
-		plain = unescape(plain[:0], plain) // it never becomes longer
+		plain = unescape(plain[:0], plain) // it never gets longer
 	}
 	if !utf8.Valid(plain) {
 		plain = bytes.ToValidUTF8(plain, []byte("\uFFFD"))
@@ -239,8 +235,7 @@ func (r *Redactor) placeholder(rule, secret string) string {
 	return "[redacted:" + rule + ":" + r.key.digest(compact) + "]"
 }
 
-// merge sorts findings and joins those that overlap: the union is of the first rule that is not
-// generic.
+// merge sorts findings and joins overlapping ones. A union gets the first rule that is not generic.
 func merge(found []finding) []finding {
 	slices.SortStableFunc(found, func(a, b finding) int {
 		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(b.end, a.end), strings.Compare(a.rule, b.rule))

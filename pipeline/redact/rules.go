@@ -14,8 +14,8 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// The built-in rules. gitleaksRules is config/gitleaks.toml of gitleaks v8.30.1 without a
-// change (MIT, see gitleaks.LICENSE); ownRules adds to it and replaces rules of the same id.
+// The built-in rules. gitleaksRules is the unchanged config/gitleaks.toml of gitleaks v8.30.1 (MIT, see
+// gitleaks.LICENSE); ownRules extends it, and replaces rules with the same id.
 var (
 	//go:embed gitleaks.toml
 	gitleaksRules string
@@ -23,8 +23,8 @@ var (
 	ownRules string
 )
 
-// ruleFile is a file of rules in the format of gitleaks. Everything that selects by the path or
-// the commit of a source file is passed over, because a record has neither.
+// ruleFile is a file of rules in the format of gitleaks. Fields that select by path or commit of a source file are
+// ignored, because a record has neither.
 type ruleFile struct {
 	Allowlist  *allowlistEntry  `toml:"allowlist"`
 	Allowlists []allowlistEntry `toml:"allowlists"`
@@ -55,27 +55,27 @@ type allowlistEntry struct {
 // rule finds secrets of one kind.
 type rule struct {
 	id       string
-	entropy  float64 // of a secret, at least, in bits per byte
-	group    int     // of the expression that is the secret; 0 for the first that is not empty, or the match
+	entropy  float64 // minimum entropy of a secret, in bits per byte
+	group    int     // group of the expression with the secret; 0 for the first non-empty group, or the match
 	keywords []string
 	allow    []*allowlist
 
-	// Where every match begins with a keyword, behind a lead of optional characters, the
-	// expression is tried at each keyword alone. Otherwise it searches the whole text.
+	// If every match begins with a keyword, after a lead of optional characters, the expression is tried only at
+	// keywords. Otherwise it searches the whole text.
 	direct bool
-	lead   []rune   // ranges of the characters of the lead
-	head   anchored // what comes before the secret; tried first, because it is short
+	lead   []rune   // character ranges of the lead
+	head   anchored // what precedes the secret; tried first, because it is short
 	whole  anchored
-	open   bool // a match may be longer than the reach, and then has its beginning within it
+	open   bool // a match may exceed the reach; it then begins within it
 	search *regexp.Regexp
-	next   func() *regexp.Regexp // finds a match behind the first byte of a text, as its first group
+	next   func() *regexp.Regexp // finds a match after the first byte of a text, as its first group
 }
 
 // anchored is an expression that is tried at one place. The zero value matches everywhere.
 type anchored struct {
-	reach  int                   // bytes of the longest match; 0 without a limit
+	reach  int                   // maximum length of a match in bytes; 0 for no limit
 	begin  func() *regexp.Regexp // matches at the start of a text
-	within func() *regexp.Regexp // matches behind the first byte of a text
+	within func() *regexp.Regexp // matches after the first byte of a text
 }
 
 func newAnchored(tree *syntax.Regexp) anchored {
@@ -86,8 +86,8 @@ func newAnchored(tree *syntax.Regexp) anchored {
 	return anchored{longest(tree), compiled(`\A`), compiled(`\A(?s:.)`)}
 }
 
-// at returns the expression to be tried at an offset of a unit, which is text[start:end], and the
-// text that it is tried on, which begins at from and has reach bytes.
+// at returns the expression to try at an offset of the unit text[start:end], and the text to try it on, which begins
+// at from and has reach bytes.
 func (a *anchored) at(text []byte, start, end, offset, reach int) (expression *regexp.Regexp, tried []byte, from int) {
 	end = min(end, offset+reach)
 	if offset == start {
@@ -96,11 +96,11 @@ func (a *anchored) at(text []byte, start, end, offset, reach int) (expression *r
 	return a.within(), text[offset-1 : end], offset - 1
 }
 
-// ruleSet is the rules of one or more files.
+// ruleSet has the rules of one or more files.
 type ruleSet struct {
 	rules []*rule
-	allow []*allowlist // of all rules
-	added string       // content of the file of the user
+	allow []*allowlist // for all rules
+	added string       // content of the user's file
 }
 
 // builtInRules are the rules that every [Redactor] has.
@@ -112,7 +112,7 @@ var builtInRules = sync.OnceValue(func() ruleSet {
 	return s
 })
 
-// readRules returns the built-in rules and those of a file of the user.
+// readRules returns the built-in rules and those in the user's file.
 func readRules(path string) (ruleSet, error) {
 	builtIn := builtInRules()
 	s := ruleSet{rules: slices.Clone(builtIn.rules), allow: slices.Clone(builtIn.allow)}
@@ -127,7 +127,7 @@ func readRules(path string) (ruleSet, error) {
 	return s, s.add(path, s.added)
 }
 
-// add adds the rules of a file. A rule replaces one of the same id.
+// add adds the rules of a file. A rule replaces an existing one with the same id.
 func (s *ruleSet) add(name, content string) error {
 	var f ruleFile
 	if _, err := toml.Decode(content, &f); err != nil {
@@ -161,10 +161,10 @@ func (s *ruleSet) add(name, content string) error {
 	return nil
 }
 
-// ruleID is what the id of a rule may be: it is part of placeholders and a label of metrics.
+// ruleID matches valid rule ids, which become part of placeholders and a label of metrics.
 var ruleID = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
 
-// compile returns the rule of an entry, nil for one of files at certain paths.
+// compile returns the rule of an entry; nil for a rule about files at certain paths.
 func (e *ruleEntry) compile() (*rule, error) {
 	switch {
 	case !ruleID.MatchString(e.ID):
@@ -203,8 +203,7 @@ func (e *ruleEntry) compile() (*rule, error) {
 	return r, nil
 }
 
-// anchor finds out whether every match begins with a keyword, or else with a string that can
-// be one.
+// anchor finds out whether every match begins with a keyword, or with another string that can serve as one.
 func (r *rule) anchor(tree *syntax.Regexp) {
 	rest, lead := withoutLead(tree)
 	begins, _ := beginnings(rest)
@@ -236,7 +235,7 @@ func (r *rule) anchor(tree *syntax.Regexp) {
 	}
 }
 
-// openReach is how far a rule without a limit looks at first, in bytes.
+// openReach is how many bytes a rule without a limit looks at first.
 const openReach = 512
 
 // loosened returns an expression without the upper limits of long repetitions, which are expensive.
@@ -253,8 +252,8 @@ func loosened(re *syntax.Regexp) *syntax.Regexp {
 	return &copied
 }
 
-// isOpen reports whether an expression is a secret of any length, up to what may be the end of
-// the text: of a text that is cut, it matches what there is.
+// isOpen reports whether an expression is a secret of any length that may end at the end of the text. In a cut text
+// it matches what is there.
 func isOpen(re *syntax.Regexp) bool {
 	n := len(re.Sub)
 	if re.Op != syntax.OpConcat || n < 2 || !strings.Contains(re.Sub[n-1].String(), "$") && !strings.Contains(re.Sub[n-1].String(), `\z`) {
@@ -268,7 +267,7 @@ func isOpen(re *syntax.Regexp) bool {
 	return endsOpen(re.Sub[n-2])
 }
 
-// endsOpen reports whether nothing in an expression has to follow what has no limit.
+// endsOpen reports whether an expression may end in an unlimited repetition.
 func endsOpen(re *syntax.Regexp) bool {
 	if _, ok := longestMatch(re); ok {
 		return true
@@ -292,8 +291,8 @@ func all[T any](list []T, is func(T) bool) bool {
 	return !slices.ContainsFunc(list, func(v T) bool { return !is(v) })
 }
 
-// withoutLead splits an expression that begins with optional characters of one class, which
-// only widen the match: the rest, and the ranges of the class.
+// withoutLead splits an expression that begins with optional characters of one class, which only widen the match. It
+// returns the rest and the ranges of the class.
 func withoutLead(tree *syntax.Regexp) (rest *syntax.Regexp, lead []rune) {
 	for tree.Op == syntax.OpConcat && len(tree.Sub) > 1 {
 		first, copied := tree.Sub[0], *tree
@@ -311,7 +310,7 @@ func withoutLead(tree *syntax.Regexp) (rest *syntax.Regexp, lead []rune) {
 	return tree, lead
 }
 
-// Limits of the beginnings of an expression.
+// Limits of beginnings of an expression.
 const (
 	minBeginning    = 3 // bytes
 	maxBeginnings   = 128
@@ -319,8 +318,7 @@ const (
 	maxClassMembers = 4
 )
 
-// beginnings returns lower-case strings of which every match begins with one. whole reports
-// that the matches are exactly those.
+// beginnings returns lower-case strings, one of which begins every match. whole means that they are all the matches.
 func beginnings(re *syntax.Regexp) (list []string, whole bool) {
 	switch re.Op {
 	case syntax.OpLiteral:
@@ -390,7 +388,7 @@ func classMembers(ranges []rune) (list []string, whole bool) {
 	return slices.Compact(list), true
 }
 
-// longest returns how many bytes a match has at most, 0 without a limit.
+// longest returns the maximum length of a match in bytes; 0 for no limit.
 func longest(re *syntax.Regexp) int {
 	sum, ok := longestMatch(re)
 	if !ok || sum > 1<<16 {
@@ -404,7 +402,7 @@ func longestMatch(re *syntax.Regexp) (n int, ok bool) {
 	case syntax.OpLiteral:
 		return 4 * len(re.Rune), true
 	case syntax.OpCharClass:
-		if last := re.Rune[len(re.Rune)-1]; last < 0x80 || last == 0x17f || last == 0x212a { // folded s and k
+		if last := re.Rune[len(re.Rune)-1]; last < 0x80 || last == 0x17f || last == 0x212a { // case folding of s and k
 			return 3, true
 		}
 		return 4, true

@@ -11,8 +11,8 @@ import (
 // matcher finds the keywords of all rules in one pass.
 type matcher struct {
 	trie      *ahocorasick.Trie
-	byKeyword [][]*rule // rules that a keyword belongs to, by pattern
-	longest   int       // of the keywords, in bytes
+	byKeyword [][]*rule // rules by keyword pattern
+	longest   int       // length of the longest keyword, in bytes
 	always    []*rule   // rules without keywords
 	allow     []*allowlist
 }
@@ -41,28 +41,28 @@ func newMatcher(s ruleSet) *matcher {
 // span is a part of a text.
 type span struct{ start, end int }
 
-// finding is a secret at a place in a text.
+// finding is a secret and its place in a text.
 type finding struct {
 	start, end int
 	rule       string
-	generic    bool   // of a rule that knows the name beside a secret, not the secret
+	generic    bool   // the rule recognizes the name beside a secret, not the secret
 	secret     []byte // part of a text of the scan
 }
 
-// maxDepth is how many levels of escapes and encodings a text is searched in.
+// maxDepth is how many levels of escapes and encodings are searched.
 const maxDepth = 4
 
-// scan is a search for secrets. It keeps its buffers for the next one.
+// scan is a search for secrets. It keeps its buffers for the next search.
 type scan struct {
 	*matcher
 	budget
 
-	text  []byte // of a JSON record, without the escapes in its strings
+	text  []byte // a JSON record with the escapes in its strings resolved
 	units []int
-	lower []byte // a part of a text, in lower case
+	lower []byte // a part of a text in lower case
 }
 
-// free gives up buffers that a large record has made large.
+// free drops buffers enlarged by a large record.
 func (s *scan) free() {
 	const kept = 1 << 20
 	if cap(s.text) > kept {
@@ -73,7 +73,8 @@ func (s *scan) free() {
 	}
 }
 
-// record returns the secrets in a record, in order and without overlaps. The error says why it was not searched.
+// record returns the secrets in a record, in order and without overlaps. Its error is why the record was not
+// searched.
 func (s *scan) record(done <-chan struct{}, data []byte, json bool) ([]finding, error) {
 	s.budget = newBudget(done, len(data))
 	var found []finding
@@ -88,7 +89,7 @@ func (s *scan) record(done <-chan struct{}, data []byte, json bool) ([]finding, 
 	return found, s.err
 }
 
-// search returns the secrets in a text. No secret extends over the end of a unit.
+// search returns the secrets in a text. No secret extends across the end of a unit.
 func (s *scan) search(text []byte, units []int, depth int) []finding {
 	if !s.spend(len(text)) {
 		return nil
@@ -112,8 +113,7 @@ func (s *scan) search(text []byte, units []int, depth int) []finding {
 	return found
 }
 
-// keywords adds the secrets that stand in a text as they are, outside of what is opaque in it. mark is what is in
-// the text.
+// keywords adds the secrets that appear unencoded in a text, outside of opaque parts. mark describes the text.
 func (s *scan) keywords(found []finding, text []byte, units []int, blobs []span) (all []finding, mark byte) {
 	start, unit := 0, 0
 	var wide []*rule // rules that search the present unit
@@ -150,11 +150,11 @@ func (s *scan) keywords(found []finding, text []byte, units []int, blobs []span)
 	return found, mark
 }
 
-// walkBytes is how much of a text is put into lower case at a time.
+// walkBytes is how much of a text is converted to lower case at a time.
 const walkBytes = 64 << 10
 
-// walk calls f with each keyword in a text: the index of its last byte, its length, and its pattern. mark is what is in the
-// text.
+// walk calls f for each keyword in a text, with the index of its last byte, its length, and its pattern. mark
+// describes the text.
 func (s *scan) walk(text []byte, f func(last, n, pattern int) bool) (mark byte) {
 	for from, going := 0, true; from < len(text) && going; from += walkBytes {
 		start := max(0, from-s.longest+1)
@@ -171,7 +171,7 @@ func (s *scan) walk(text []byte, f func(last, n, pattern int) bool) (mark byte) 
 	return mark
 }
 
-// escaped searches a unit once more without its escapes: JSON in a string, or source code.
+// escaped searches a unit again with its escapes resolved: JSON in a string, or source code.
 func (s *scan) escaped(found []finding, unit []byte, start, depth int) []finding {
 	if depth+1 >= maxDepth || bytes.IndexByte(unit, '\\') < 0 {
 		return found
@@ -189,7 +189,7 @@ func (s *scan) escaped(found []finding, unit []byte, start, depth int) []finding
 	return found
 }
 
-// try tests whether a match of a rule begins at a keyword of a unit, which is text[start:end].
+// try tests whether a match of a rule begins at a keyword in the unit text[start:end].
 func (s *scan) try(found []finding, r *rule, text []byte, start, end, at int) []finding {
 	if r.head.reach > 0 {
 		expression, tried, _ := r.head.at(text, start, end, at, r.head.reach+utf8.UTFMax)
@@ -224,10 +224,10 @@ func (s *scan) try(found []finding, r *rule, text []byte, start, end, at int) []
 	return s.add(found, r, text, from, m)
 }
 
-// maxLead is how far a match extends over the characters before its keyword.
+// maxLead is how far a match may extend before its keyword.
 const maxLead = 50
 
-// searchAll searches a unit, which is text[start:end], with rules.
+// searchAll searches the unit text[start:end] with rules.
 func (s *scan) searchAll(found []finding, rules []*rule, text []byte, start, end int) []finding {
 	for _, r := range rules {
 		if !s.spend(end-start) || !r.search.Match(text[start:end]) {
@@ -248,8 +248,8 @@ func (s *scan) searchAll(found []finding, rules []*rule, text []byte, start, end
 	return found
 }
 
-// add adds the secret of a match, unless its entropy is low or an allowlist excludes it. The
-// offsets of the match begin at from.
+// add adds the secret of a match, unless its entropy is too low or an allowlist excludes it. The offsets in m count
+// from from.
 func (s *scan) add(found []finding, r *rule, text []byte, from int, m []int) []finding {
 	group := r.group
 	for g := 1; group == 0 && g < len(m)/2; g++ {
@@ -287,13 +287,13 @@ func inRanges(ranges []rune, c rune) bool {
 	return false
 }
 
-// What appendLower notes of a text.
+// Properties of a text that appendLower finds.
 const (
 	markEscape    = 1 << iota // it has a backslash
 	markInvisible             // it may have an invisible character
 )
 
-// lowerCase and marks are of each byte: a capital of ASCII in lower case, and what it says about its text.
+// lowerCase has each byte in ASCII lower case, and marks the properties that it shows.
 var lowerCase, marks = func() (lower, marks [256]byte) {
 	for i := range lower {
 		lower[i] = byte(i)
@@ -302,7 +302,7 @@ var lowerCase, marks = func() (lower, marks [256]byte) {
 		}
 	}
 	marks['\\'], marks[0] = markEscape, markInvisible
-	for _, c := range []byte("\u00ad\u034f\u061c\u180e\u200b\ufeff\U000e0001") { // the first bytes of invisible characters
+	for _, c := range []byte("\u00ad\u034f\u061c\u180e\u200b\ufeff\U000e0001") { // first bytes of invisible characters
 		if c >= 0xc0 {
 			marks[c] = markInvisible
 		}
@@ -310,7 +310,7 @@ var lowerCase, marks = func() (lower, marks [256]byte) {
 	return lower, marks
 }()
 
-// appendLower appends text with the capitals of ASCII in lower case, and returns what is in it.
+// appendLower appends text in ASCII lower case, and returns its properties.
 func appendLower(dst, text []byte) (lower []byte, mark byte) {
 	n := len(dst)
 	dst = append(dst, text...)

@@ -2,19 +2,19 @@ package sessions
 
 import "tributary/envelopes"
 
-// PromptSizes are the sizes of a prompt above which API calls of some models have other prices.
+// PromptSizes are prompt sizes in tokens above which API calls of some models cost more.
 var PromptSizes = [...]int64{128_000, 200_000, 272_000}
 
-// Large are tokens of API calls with a prompt above one of [PromptSizes], and not above the next one.
+// Large has the tokens of API calls by prompt size: above one of [PromptSizes], up to the next one.
 type Large [len(PromptSizes)]envelopes.Usage
 
-// Billed is what costs something: what API calls used, and of it what those with a large prompt used.
+// Billed is what costs something: the use of all API calls, and the part of those with large prompts.
 type Billed struct {
 	envelopes.Usage
 	Large Large `json:"large,omitzero"`
 }
 
-// Add adds what an event states.
+// Add adds the use stated in an event.
 func (t *Billed) Add(u *envelopes.Usage) {
 	t.Usage.Add(u)
 	t.Large.Add(u)
@@ -26,7 +26,7 @@ func (t *Billed) Merge(o *Billed) {
 	t.Large.Merge(&o.Large)
 }
 
-// Add adds what an event states, if its prompt is large.
+// Add adds the use stated in an event if its prompt is large.
 func (l *Large) Add(u *envelopes.Usage) {
 	for i := len(PromptSizes) - 1; i >= 0; i-- {
 		if u.Prompt > PromptSizes[i] {
@@ -43,7 +43,7 @@ func (l *Large) Merge(o *Large) {
 	}
 }
 
-// Above returns the tokens of prompts above a size.
+// Above returns the tokens of prompts larger than size.
 func (l *Large) Above(size int64) (sum envelopes.Usage) {
 	for i := range PromptSizes {
 		if PromptSizes[i] >= size {

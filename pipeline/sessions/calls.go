@@ -8,33 +8,32 @@ import (
 	"tributary/envelopes"
 )
 
-// maxCalls is the number of calls of a session that a fold remembers. A result of an older one
-// counts as a call of its own.
+// maxCalls is how many calls of a session a fold remembers. A result of an older call counts as another call.
 const maxCalls = 4096
 
-// callBytes is the memory of one call, about.
+// callBytes is the approximate memory of a call.
 const callBytes = 160
 
-// calls are the last calls of a session, so that each is counted once.
+// calls are the last calls of a session, remembered so that each counts once.
 type calls struct {
-	known  map[uint64]*call // by the hash of their ids
-	order  []uint64         // the oldest first
+	known  map[uint64]*call // by hash of their ids
+	order  []uint64         // hashes, oldest first
 	noID   int              // calls without an id
-	noIDOf []string         // tools of those without an id that have no result yet, with their ids, the oldest first
+	noIDOf []string         // their tools and assigned ids while they have no result, oldest first
 }
 
-// call is what a fold has counted of a call.
+// call is what a fold has counted for a call.
 type call struct {
-	counts  bool // its first event is within the limits of the fold
+	counts  bool // its first event passes the filters of the fold
 	cell    Cell
 	tool    string
 	outcome envelopes.ToolStatus // success, error, or in_progress before both
-	latency int64                // in milliseconds that the vendor states, -1 if unknown
-	began   int64                // time of its call in milliseconds since 1970, until it is done; 0 if unknown
-	took    int64                // measured milliseconds, -1 if unknown
+	latency int64                // milliseconds stated by the vendor; -1 if unknown
+	began   int64                // start in milliseconds since 1970, until it is done; 0 if unknown
+	took    int64                // measured milliseconds; -1 if unknown
 }
 
-// call counts the event of a call. counts says whether a call that begins here counts.
+// call counts an event of a call. counts says whether a call that begins with it counts.
 func (f *Fold) call(s *Step, counts bool) {
 	c, begins := f.calls.find(s)
 	if begins {
@@ -84,7 +83,7 @@ func (f *Fold) countCall(c *call, n int64) {
 	}
 }
 
-// measure measures a call, from its event to its first result that is not in progress.
+// measure measures the time of a call from its event to its first final result.
 func (c *call) measure(s *Step) {
 	at := s.Time / int64(time.Millisecond)
 	switch {
@@ -99,7 +98,7 @@ func (c *call) measure(s *Step) {
 	}
 }
 
-// find returns the call of an event, and whether the event is its first.
+// find returns the call of an event, and whether this is its first event.
 func (c *calls) find(s *Step) (of *call, begins bool) {
 	id := s.Call
 	if id == "" {
@@ -114,7 +113,7 @@ func (c *calls) find(s *Step) (of *call, begins bool) {
 	return of, true
 }
 
-// callID returns the hash of the id of a call, 0 for none.
+// callID returns the hash of the id of a call; 0 for an empty id.
 func callID(id string) uint64 {
 	if id == "" {
 		return 0
@@ -124,7 +123,7 @@ func callID(id string) uint64 {
 	return hash.Sum64()
 }
 
-// add remembers a call, and forgets the oldest one if there are too many.
+// add remembers a call, and forgets the oldest if there are too many.
 func (c *calls) add(key uint64, of *call) {
 	if c.known == nil {
 		c.known = map[uint64]*call{}
@@ -137,8 +136,8 @@ func (c *calls) add(key uint64, of *call) {
 	c.order = append(c.order, key)
 }
 
-// withoutID names a call that has no id: a result belongs to the oldest call of its tool that has
-// none yet.
+// withoutID assigns an id to a call without one. A result belongs to the oldest call of its tool that has neither id
+// nor result.
 func (c *calls) withoutID(s *Step) string {
 	if s.Type == envelopes.ToolResult {
 		for i := 0; i < len(c.noIDOf); i += 2 {

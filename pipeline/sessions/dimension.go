@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Dimension is what statistics are divided by: one of [Dimensions], or a label.
+// Dimension is a property by which statistics are grouped: one of [Dimensions], or a label.
 type Dimension string
 
 // The dimensions.
 const (
-	ByHour       Dimension = "hour"  // 2026-03-09 14:00, in the zone of the query, as the other periods
+	ByHour       Dimension = "hour"  // 2026-03-09 14:00; all periods are in the zone of the query
 	ByDay        Dimension = "day"   // 2026-03-09
-	ByWeek       Dimension = "week"  // 2026-W11: a week of ISO 8601, which begins on Monday
+	ByWeek       Dimension = "week"  // 2026-W11: ISO 8601 week, beginning on Monday
 	ByMonth      Dimension = "month" // 2026-03
 	ByModel      Dimension = "model"
 	BySource     Dimension = "source"
@@ -25,18 +25,18 @@ const (
 	ByTool       Dimension = "tool"
 	ByHost       Dimension = "host"
 	ByUser       Dimension = "user"
-	ByTeam       Dimension = "team" // the label of this name
+	ByTeam       Dimension = "team" // the label named team
 )
 
-// Dimensions lists every dimension but labels.
+// Dimensions lists all dimensions except labels.
 var Dimensions = []Dimension{
 	ByHour, ByDay, ByWeek, ByMonth, ByModel, BySource, ByProject, ByRepository, ByBranch, BySession, ByTool, ByHost, ByUser, ByTeam,
 }
 
-// labelPrefix begins the dimension of a label: label:NAME.
+// labelPrefix begins a label dimension: label:NAME.
 const labelPrefix = "label:"
 
-// label returns the name of the label that the dimension is.
+// label returns the name of a label dimension; is reports whether d is one.
 func (d Dimension) label() (name string, is bool) {
 	if d == ByTeam {
 		return string(d), true
@@ -44,7 +44,7 @@ func (d Dimension) label() (name string, is bool) {
 	return strings.CutPrefix(string(d), labelPrefix)
 }
 
-// Valid reports whether there is such a dimension.
+// Valid reports whether the dimension exists.
 func (d Dimension) Valid() bool {
 	name, is := d.label()
 	return slices.Contains(Dimensions, d) || is && name != ""
@@ -55,7 +55,7 @@ func (d Dimension) IsPeriod() bool {
 	return d == ByHour || d == ByDay || d == ByWeek || d == ByMonth
 }
 
-// ofEvent reports whether each event has a value of its own, which does not depend on the events before it.
+// ofEvent reports whether an event alone determines the value, without the events before it.
 func (d Dimension) ofEvent() bool {
 	switch d {
 	case ByModel, BySource, ByProject, BySession, ByTool:
@@ -65,7 +65,7 @@ func (d Dimension) ofEvent() bool {
 	}
 }
 
-// value returns the value of a dimension of events, empty if it is unknown.
+// value returns the value of an event dimension; empty if unknown.
 func (s *Step) value(d Dimension, zone *time.Location) string {
 	switch d {
 	case ByHour:
@@ -91,10 +91,10 @@ func (s *Step) value(d Dimension, zone *time.Location) string {
 	}
 }
 
-// separator is between the values in a key. It is in no value.
+// separator separates values in a key. No value contains it.
 const separator = "\x00"
 
-// part returns the values of the dimensions of events of a step.
+// part returns the values of the event dimensions of a step.
 func (d *Division) part(s *Step) string {
 	if len(d.By) == 0 {
 		return ""

@@ -9,13 +9,13 @@ import (
 	"tributary/pipeline/spill"
 )
 
-// defaultMemory is the memory in bytes in which sessions are summed up, about, whatever their number is.
+// defaultMemory is the approximate memory, in bytes, for summing up any number of sessions.
 const defaultMemory = 64 << 20
 
-// Memory bounds what Each and Stats have in memory.
+// Memory bounds the memory of Each and Stats.
 type Memory struct {
-	Bytes int    // about; 0 is defaultMemory
-	Dir   string // of temporary files; empty for that of the system
+	Bytes int    // approximate; 0 is defaultMemory
+	Dir   string // folder of temporary files; empty for the system's
 }
 
 func (m Memory) bytes() int {
@@ -25,16 +25,16 @@ func (m Memory) bytes() int {
 	return m.Bytes
 }
 
-// sessionKey is the key of a session in groups.
+// sessionKey returns the key of a session in groups.
 func sessionKey(source envelopes.Source, session string) string {
 	return string(source) + "\x00" + session
 }
 
-// Each passes the fold of each session to visit, in no order, once all steps are read. The steps of
-// a session must be in their order. begin returns the fold to which the steps of a session are added; nil begins
-// with none. It ends with the first error, of a step, of begin or of visit.
+// Each passes the fold of each session to visit, in no order, once all steps are read. The steps of a session must be
+// in order. begin returns the fold that the steps of a session are added to; nil starts with empty folds. Each stops
+// at the first error of a step, of begin or of visit.
 //
-// The memory is bounded for any number of sessions: those that do not fit are grouped on disk.
+// Its memory is bounded for any number of sessions: those that do not fit are grouped on disk.
 func Each(steps iter.Seq2[Step, error], d Division, m Memory, begin func(envelopes.Source, string) (*Fold, error), visit func(*Fold) error) error {
 	var failed error
 	g := spill.Grouper[*Fold, Step]{

@@ -2,5 +2,5 @@ package sessions
 
 import "errors"
 
-// errDamaged: an encoded fold cannot be read.
+// errDamaged means that an encoded fold cannot be decoded.
 var errDamaged = errors.New("stored fold cannot be read")

@@ -9,77 +9,75 @@ import (
 	"tributary/envelopes"
 )
 
-// ActiveGap is the longest time between two events of a session that counts as active. After
-// a longer one, the session was left alone.
+// ActiveGap is the longest time between two events of a session that counts as active. After a longer one, the
+// session counts as left alone.
 const ActiveGap = 5 * time.Minute
 
-// Cell is a part of the events of a session. An event belongs to one cell; a field is empty if
-// the fold does not divide by it.
+// Cell identifies a group of events within a session. An event belongs to one cell. A field is empty if the fold does
+// not divide by it.
 type Cell struct {
 	Part  string // values of Division.By
-	Model string // empty before the first model of the session, too
-	Tool  string // of a call and its results; empty for all other events
+	Model string // also empty before the first model of the session
+	Tool  string // of a call and its results; empty for other events
 }
 
-// Division says how a fold divides a session into cells, and which events count.
+// Division is how a fold divides a session into cells, and which events count.
 type Division struct {
-	By           []Dimension // of events: periods, repositories, branches, hosts, users and labels
+	By           []Dimension // event dimensions: periods, repositories, branches, hosts, users and labels
 	Model, Tool  bool
 	Zone         *time.Location // of periods; nil is UTC
 	Since, Until time.Time      // only events at or after Since and before Until count; zero is no limit
-	Keyed        bool           // keep tokens with a key that is unique in the source by themselves
+	Keyed        bool           // keep tokens separate by their key, if it is unique in the source
 }
 
-// keyedCell names the tokens of one API call in one cell.
+// keyedCell identifies the tokens of one API call in one cell.
 type keyedCell struct {
 	Key  string // usage.key, unique in the source
 	Cell Cell
 }
 
-// Fold sums up one session from its events, added in the order of their sequence. It keeps
-// what sums need of calls that are not over, and nothing of an event; its memory depends on
-// the number of cells, models and tools, and with Division.Keyed on that of API calls, which are bounded.
+// Fold sums up one session from its events, added in the order of their sequence. It keeps only what sums need of
+// unfinished calls, and nothing of events. Its memory depends on the number of cells, models and tools and, with
+// Division.Keyed, of API calls, all of which are bounded.
 //
-//   - A tool call is one call, whatever number of events it has: its call, results of a tool that
-//     still runs, its result, results that supersede it. It counts in the cell of its first event;
-//     its last result that is not in progress says whether it failed.
-//   - Tokens belong to the API call and not to a tool: they count in the cell without a tool.
-//   - A call without a latency of the vendor is measured: from its event to its first result that is not in progress, if
-//     this is later. Where both have one time, they are of one record that does not say how long it took.
-//   - An event that names no model counts for the model that the session used last.
-//   - The time since the event before counts as active in the cell of an event, if it is at most
-//     [ActiveGap].
+//   - A tool call counts once, however many events it has: the call, results of a running tool, its result, results
+//     that supersede it. It counts in the cell of its first event. Its last final result decides whether it failed.
+//   - Tokens belong to the API call and not to a tool, so they count in the cell without a tool.
+//   - A call without a latency from the vendor is measured from its event to its first final result, if that is
+//     later. If both have the same time, they are from one record that does not say how long the call took.
+//   - An event without a model counts for the last model of the session.
+//   - The time since the previous event counts as active in the cell of an event, if it is at most [ActiveGap].
 type Fold struct {
 	division Division
 	cells    map[Cell]*Sums
 	keyed    map[keyedCell]*Billed
 	calls    calls
-	last     int64  // latest time, in nanoseconds
-	part     string // of the step that is added
-	model    string // that was used last
-	first    string // model that was used first
+	last     int64  // latest time in nanoseconds
+	part     string // of the step being added
+	model    string // last model used
+	first    string // first model used
 	size     int
 	names    map[string]string // see [Fold.name]
 
-	begin, end uint64 // positions of the first and the last event; see [Fold.Positions]
-	unmeasured bool   // latencies are left out, see [Fold.Encode]
+	begin, end uint64 // positions of the first and last event; see [Fold.Positions]
+	unmeasured bool   // latencies are omitted, see [Fold.Encode]
 
 	summary Summary
 }
 
-// maxCells limits the cells of a session in a fold that divides by nothing but models and tools. Models and tools beyond it
-// are [OtherName].
+// maxCells limits the cells of a session in a fold that only divides by models and tools. Further models and tools
+// count as [OtherName].
 const maxCells = 512
 
-// maxParts limits the cells of a session in a fold that divides by dimensions of events, too. All values beyond it are
+// maxParts limits the cells of a session in a fold that also divides by event dimensions. Further values count as
 // [OtherName].
 const maxParts = 16_384
 
-// maxKeys limits the API calls of a session whose tokens a fold keeps by themselves. Those beyond it count as if they had
-// no key.
+// maxKeys limits the API calls of a session whose tokens a fold keeps separate. Further ones count as if they had no
+// key.
 const maxKeys = 65_536
 
-// OtherName stands for the models, tools and other values of a session that has too many of them.
+// OtherName stands for the models, tools and other values beyond the limits of a session.
 const OtherName = "(other)"
 
 // NewFold returns a fold of no events.
@@ -90,8 +88,9 @@ func NewFold(d Division) *Fold {
 	return &Fold{division: d, cells: map[Cell]*Sums{}, names: map[string]string{}, size: 1024}
 }
 
-// Add adds the step of the next event of the session and returns by how many bytes the fold has grown, about. It keeps
-// copies of strings of the step, and nothing else of it. A step at a position that the fold has already is left out.
+// Add adds the step of the next event of the session, and returns by about how many bytes the fold has grown. It
+// copies the strings that it keeps, and retains nothing else of the step. It ignores a step at a position that the
+// fold already has.
 func (f *Fold) Add(step *Step) (grown int) {
 	before := f.size
 	if step.Position > 0 {
@@ -127,7 +126,7 @@ func (f *Fold) Add(step *Step) (grown int) {
 	return f.size - before
 }
 
-// name returns the copy of a name that the fold keeps: a name of a step would keep all texts of the step in memory.
+// name returns the fold's copy of a name, because a name in a step would retain all texts of the step.
 func (f *Fold) name(s string) string {
 	if s == "" {
 		return ""
@@ -143,7 +142,7 @@ func (f *Fold) name(s string) string {
 	return own
 }
 
-// count adds what the event itself adds, beside its call.
+// count counts the event itself, without its call.
 func (f *Fold) count(s *Step, gap time.Duration) {
 	sums := f.sums(f.cell(s.Tool))
 	sums.Events++
@@ -175,13 +174,13 @@ func (f *Fold) count(s *Step, gap time.Duration) {
 	f.keyed[key].Add(s.Usage)
 }
 
-// counts reports whether the time of a step is within the limits.
+// counts reports whether the time of a step is within Since and Until.
 func (f *Fold) counts(s *Step) bool {
 	d := &f.division
 	return (d.Since.IsZero() || s.Time >= d.Since.UnixNano()) && (d.Until.IsZero() || s.Time < d.Until.UnixNano())
 }
 
-// cell returns the cell of the step that is added.
+// cell returns the cell of the step being added.
 func (f *Fold) cell(tool string) Cell {
 	c := Cell{Part: f.part}
 	if f.division.Model {
@@ -193,7 +192,7 @@ func (f *Fold) cell(tool string) Cell {
 	return f.bounded(c)
 }
 
-// bounded returns a cell, or the one for what is beyond [maxCells] or [maxParts].
+// bounded returns the cell, or the one for values beyond [maxCells] or [maxParts].
 func (f *Fold) bounded(c Cell) Cell {
 	limit := maxCells
 	if len(f.division.By) > 0 {
@@ -209,7 +208,7 @@ func (f *Fold) bounded(c Cell) Cell {
 	return Cell{strings.Join(parts, separator), other(c.Model), other(c.Tool)}
 }
 
-// other is [OtherName] for a name, and nothing for none.
+// other returns [OtherName], or an empty string for an empty name.
 func other(name string) string {
 	if name == "" {
 		return ""
@@ -217,14 +216,13 @@ func other(name string) string {
 	return OtherName
 }
 
-// Sequence returns the number of the last event in the session, 0 without events.
+// Sequence returns the sequence of the last event in the session; 0 without events.
 func (f *Fold) Sequence() uint64 { return f.summary.Sequence }
 
-// Positions returns the positions of the first and of the last event in the events stream, 0 if the events come
-// from no stream.
+// Positions returns the positions of the first and last event in the events stream; 0 for events from no stream.
 func (f *Fold) Positions() (first, last uint64) { return f.begin, f.end }
 
-// Size returns the memory of the fold in bytes, about.
+// Size returns the approximate memory of the fold in bytes.
 func (f *Fold) Size() int { return f.size }
 
 // sums returns the sums of a cell.
@@ -238,8 +236,7 @@ func (f *Fold) sums(c Cell) *Sums {
 	return s
 }
 
-// countedCells returns the sums of all cells. Events before the first model of the session count for
-// that model.
+// countedCells returns the sums of all cells. Events before the first model of the session count for that model.
 func (f *Fold) countedCells() map[Cell]*Sums {
 	out := make(map[Cell]*Sums, len(f.cells))
 	for c, s := range f.cells {
@@ -256,7 +253,7 @@ func (f *Fold) countedCells() map[Cell]*Sums {
 	return out
 }
 
-// keyedCells returns the tokens that have a key which is unique in the source; see [Division].Keyed.
+// keyedCells returns the tokens with a key that is unique in the source, see [Division].Keyed.
 func (f *Fold) keyedCells() map[keyedCell]*Billed {
 	out := make(map[keyedCell]*Billed, len(f.keyed))
 	for k, u := range f.keyed {
@@ -270,7 +267,7 @@ func (f *Fold) keyedCells() map[keyedCell]*Billed {
 	return out
 }
 
-// resolve returns the cell with the model of events before the first model.
+// resolve returns the cell with the model for events before the first model.
 func (f *Fold) resolve(c Cell) Cell {
 	if f.division.Model && c.Model == "" {
 		c.Model = f.first

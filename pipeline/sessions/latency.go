@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// Latencies counts latencies in milliseconds in classes whose width is 2% of their values, so a
-// quantile is off by 1% at most, before it is rounded to a millisecond. Sums of Latencies are exact. The zero value is empty.
+// Latencies counts latencies in milliseconds in classes with a width of 2% of their values, so a quantile is off by
+// at most 1% before rounding to a millisecond. Merging Latencies loses nothing. The zero value is empty.
 type Latencies map[int16]int64
 
 // latencyBase is the ratio of the bounds of a class.
 var latencyBase = math.Log(1.02)
 
-// class returns the class of a latency: 0 for less than a millisecond.
+// class returns the class of a latency; 0 for less than a millisecond.
 func class(ms int64) int16 {
 	if ms <= 0 {
 		return 0
@@ -21,7 +21,7 @@ func class(ms int64) int16 {
 	return int16(1 + math.Round(math.Log(float64(ms))/latencyBase))
 }
 
-// add adds n latencies; n is negative to remove some.
+// add adds n latencies; a negative n removes them.
 func (l *Latencies) add(ms, n int64) {
 	if *l == nil {
 		*l = Latencies{}
@@ -42,8 +42,8 @@ func (l *Latencies) Merge(o Latencies) {
 	}
 }
 
-// Quantile returns the latency in milliseconds below which the part q of all lie, from 0 to 1: of n
-// latencies in their order the one at position ceil(q*n). It reports false if there are none.
+// Quantile returns the latency in milliseconds at quantile q, 0 to 1: of n sorted latencies the one at position
+// ceil(q*n). It returns false if there are none.
 func (l Latencies) Quantile(q float64) (ms int64, ok bool) {
 	total := int64(0)
 	for _, n := range l {
@@ -61,10 +61,10 @@ func (l Latencies) Quantile(q float64) (ms int64, ok bool) {
 			return int64(math.Round(math.Exp(float64(c-1) * latencyBase))), true
 		}
 	}
-	return 0, false // not reached: the ranks add up
+	return 0, false // unreachable: the ranks add up
 }
 
-// Percentiles returns the median and the 95th percentile in milliseconds, nil if there are no latencies.
+// Percentiles returns the median and the 95th percentile in milliseconds; nil if there are no latencies.
 func (l Latencies) Percentiles() (p50, p95 *int64) {
 	if v, ok := l.Quantile(0.5); ok {
 		p50 = &v

@@ -12,24 +12,24 @@ import (
 	"tributary/envelopes"
 )
 
-// State is roughly what a session does; [Phase] says more.
+// State is a coarse description of what a session does; [Phase] is finer.
 type State string
 
 // The states.
 const (
 	Working State = "working" // the agent works
 	Waiting State = "waiting" // the agent waits for the next prompt, or for a permission
-	Failed  State = "failed"  // the last thing that happened is an error that the vendor reports
+	Failed  State = "failed"  // the last event is an error reported by the vendor
 	Idle    State = "idle"    // nothing has happened for idleAfter
 )
 
 // States lists every state.
 var States = []State{Working, Waiting, Failed, Idle}
 
-// Phase is what the last events of the main conversation of a session say about what it does.
+// Phase is what a session does according to the last events of its main conversation.
 type Phase string
 
-// The phases. Those that are ended were working or in a tool when nothing happened any more for idleAfter.
+// The phases. An ended session was working or in a tool, and then nothing happened for idleAfter.
 const (
 	PhaseNone        Phase = "none" // no prompt yet
 	PhaseWorking     Phase = "working"
@@ -44,7 +44,7 @@ const (
 // Phases lists every phase.
 var Phases = []Phase{PhaseNone, PhaseWorking, PhaseInTool, PhasePrompt, PhasePermission, PhaseFailed, PhaseEnded, PhaseEndedInTool}
 
-// words are the words of the phases.
+// words are the words for phases in lists.
 var words = map[Phase]string{
 	PhaseNone:        "new",
 	PhaseWorking:     "working",
@@ -56,11 +56,11 @@ var words = map[Phase]string{
 	PhaseEndedInTool: "ended_in_tool",
 }
 
-// Word returns the one word with which lists name a phase. It does not depend on the time since the last event, as the
-// name of a [State] does: a session waits for a prompt until it gets one.
+// Word returns the word for a phase in lists. Unlike the name of a [State], it does not depend on the time since the
+// last event: a session waits for a prompt until it gets one.
 func (p Phase) Word() string { return words[p] }
 
-// meanings say what sessions in the phases do.
+// meanings describe what sessions in a phase do.
 var meanings = map[Phase]string{
 	PhaseNone:        "has no prompt yet",
 	PhaseWorking:     "works",
@@ -72,26 +72,26 @@ var meanings = map[Phase]string{
 	PhaseEndedInTool: "nothing has happened for 15 minutes, a call has no result",
 }
 
-// Meaning returns what a session in the phase does; a time since when may follow.
+// Meaning returns what a session in the phase does; a time may be appended.
 func (p Phase) Meaning() string { return meanings[p] }
 
-// idleAfter is the time after the last event after which a session that waits or works is idle.
+// idleAfter is the time without events after which a waiting or working session is idle.
 const idleAfter = 15 * time.Minute
 
 // Activity is what a session does.
 type Activity struct {
 	State State     `json:"state"`
 	Phase Phase     `json:"phase"`
-	Since time.Time `json:"phase_since,omitzero"` // when the phase began, of an ended one when that before it did; zero if unknown
-	Tool  string    `json:"phase_tool,omitzero"`  // that was called last and has no result, or needs the permission
+	Since time.Time `json:"phase_since,omitzero"` // when the phase began, for an ended one the phase before it; zero if unknown
+	Tool  string    `json:"phase_tool,omitzero"`  // last tool called without a result, or the one that needs the permission
 }
 
-// Is reports whether a name is the one of the state or of the phase, or the word of the phase.
+// Is reports whether a name is that of the state or phase, or the word of the phase.
 func (a *Activity) Is(name string) bool {
 	return name == string(a.State) || name == string(a.Phase) || name == a.Phase.Word()
 }
 
-// Text returns the word of the phase, with the tool where the session is in one: what lists show.
+// Text returns the word of the phase, with the tool if the session is in one, for lists.
 func (a *Activity) Text() string {
 	tool := cmp.Or(a.Tool, "a tool")
 	switch a.Phase {
@@ -104,7 +104,7 @@ func (a *Activity) Text() string {
 	}
 }
 
-// StateNames lists every name that [Activity.Is] knows.
+// StateNames lists all names that [Activity.Is] knows.
 func StateNames() []string {
 	var names []string
 	add := func(name string) {
@@ -124,7 +124,7 @@ func StateNames() []string {
 	return names
 }
 
-// At returns what a session does at a time, if its last event has another.
+// At returns what a session does at time now, when its last event was at last.
 func (a Activity) At(now, last time.Time) Activity {
 	if a.State == Failed || now.Sub(last) <= idleAfter {
 		return a
@@ -140,27 +140,27 @@ func (a Activity) At(now, last time.Time) Activity {
 	return a
 }
 
-// conversing is what the main conversation of a session does after its last event. If all of a session is of a subagent, that is
-// its main conversation.
+// conversing tracks the main conversation of a session. If a session only has a subagent, that is its main
+// conversation.
 type conversing struct {
-	Phase Phase      `json:"p,omitzero"` // never an ended one
+	Phase Phase      `json:"p,omitzero"` // never an ended phase
 	Since int64      `json:"s,omitzero"` // nanoseconds since 1970
-	Tool  string     `json:"t,omitzero"` // that needs the permission
+	Tool  string     `json:"t,omitzero"` // tool that needs the permission
 	Open  []openCall `json:"o,omitempty"`
-	Main  bool       `json:"m,omitzero"` // not all is of subagents
+	Main  bool       `json:"m,omitzero"` // some events are not of subagents
 }
 
 // openCall is a call without a result.
 type openCall struct {
-	ID    uint64 `json:"i,omitzero"` // hash of its id, 0 for none
+	ID    uint64 `json:"i,omitzero"` // hash of its id; 0 for none
 	Tool  string `json:"t,omitzero"`
 	Since int64  `json:"s,omitzero"` // nanoseconds since 1970
 }
 
-// maxOpen bounds the calls of a session that are remembered because they have no result yet.
+// maxOpen bounds the calls of a session remembered as having no result.
 const maxOpen = 64
 
-// note takes over a step. calls has the step already.
+// note tracks a step, which calls already includes.
 func (c *conversing) note(s *Step, calls *calls) {
 	inside := s.Internal && c.Main
 	if s.Origin == envelopes.OriginCopied || c.isLate(s, inside) {
@@ -169,7 +169,7 @@ func (c *conversing) note(s *Step, calls *calls) {
 	switch s.Type {
 	case envelopes.UserMessage:
 		if !inside {
-			c.Open = nil // a call that has no result before the next prompt gets none
+			c.Open = nil // a call without a result before the next prompt never gets one
 		}
 		c.enter(PhaseWorking, s)
 	case envelopes.ToolCall, envelopes.ToolResult:
@@ -184,7 +184,7 @@ func (c *conversing) note(s *Step, calls *calls) {
 			c.Open = nil
 			c.enter(PhasePrompt, s)
 		}
-	case envelopes.SessionSummary: // also of a session that is closed while a call or a permission is pending
+	case envelopes.SessionSummary: // also when a session is closed while a call or permission is pending
 		if c.Phase != PhaseFailed && c.Phase != PhasePermission && len(c.Open) == 0 {
 			c.enter(PhasePrompt, s)
 		}
@@ -206,20 +206,20 @@ func (c *conversing) note(s *Step, calls *calls) {
 	c.Main = c.Main || !s.Internal && c.Phase != ""
 }
 
-// isLate reports whether a step is read after the phase has begun, but is from before: a step of a subagent, a thought of the
-// answer, or a prompt that is a command of the program.
+// isLate reports whether a step comes after the phase began but belongs before it: a step of a subagent, a thought of
+// the answer, or a prompt that is a command of the program.
 func (c *conversing) isLate(s *Step, inside bool) bool {
 	return s.Time < c.Since && (inside || s.Type == envelopes.UserMessage || s.Type == envelopes.Reasoning)
 }
 
-// enter begins a phase, unless it is that of the step before.
+// enter begins a phase, unless it is the present one.
 func (c *conversing) enter(p Phase, s *Step) {
 	if c.Phase != p {
 		c.Phase, c.Since, c.Tool = p, s.Time, ""
 	}
 }
 
-// noteCall remembers a call, or forgets one that has its result.
+// noteCall remembers a call, or forgets it when it has its result.
 func (c *conversing) noteCall(s *Step, calls *calls) {
 	id := callID(s.Call)
 	i := slices.IndexFunc(c.Open, func(o openCall) bool { return o.ID == id && (id != 0 || s.Tool == "" || o.Tool == s.Tool) })
@@ -227,7 +227,7 @@ func (c *conversing) noteCall(s *Step, calls *calls) {
 	case s.Type == envelopes.ToolCall:
 		of := calls.known[id]
 		if of != nil && of.outcome != envelopes.StatusInProgress || id != 0 && i >= 0 {
-			return // a log can have a result before its call, and a call again with more of its arguments
+			return // a log may have a result before its call, or a call twice, with more arguments
 		}
 		if c.Open = append(c.Open, openCall{id, strings.Clone(s.Tool), s.Time}); len(c.Open) > maxOpen {
 			c.Open = c.Open[1:]
@@ -260,7 +260,7 @@ func (c *conversing) activity() Activity {
 	return a
 }
 
-// permission is what an event says about a permission for a call.
+// permission is the state of a permission for a call, as stated in an event.
 type permission string
 
 const (
@@ -268,7 +268,7 @@ const (
 	permissionDecided permission = "decided"
 )
 
-// notePermission reads the member permission of the metadata of an event, in which a vendor states that the agent has asked
+// notePermission reads the member permission of the metadata of an event, where a vendor states that the agent asked
 // for a permission, or the decision.
 func (s *Step) notePermission(stated jsontext.Value) {
 	if stated == nil {

@@ -8,11 +8,11 @@ import (
 	"tributary/envelopes"
 )
 
-// Revision is the revision of what a fold makes of events. A change of sums, of states or of the encoding of a
-// fold raises it: what is stored of an older revision is then made again from the events.
+// Revision is the revision of the fold. Raise it with every change of sums, of states or of the encoding of a fold:
+// stored folds of an older revision are then made again from the events.
 const Revision = 3
 
-// WholeSession is the division of a fold that has all of a [Summary]. Such a fold can be encoded.
+// WholeSession is the division of a fold with all of a [Summary]. Only such a fold can be encoded.
 var WholeSession = Division{Model: true, Tool: true}
 
 // foldState is an encoded fold.
@@ -24,7 +24,7 @@ type foldState struct {
 	First      string      `json:"f,omitzero"`
 	Unmeasured bool        `json:"u,omitzero"`
 	Cells      []cellState `json:"c,omitempty"`
-	Calls      []int64     `json:"k,omitempty"` // callNumbers for each call, the oldest first
+	Calls      []int64     `json:"k,omitempty"` // callNumbers for each call, oldest first
 	NoID       int         `json:"n,omitzero"`
 	NoIDOf     []string    `json:"o,omitempty"`
 	Summary    Summary     `json:"s"`
@@ -42,19 +42,19 @@ type cellState struct {
 	Sums  Sums   `json:"s"`
 }
 
-// callNumbers is how many numbers a call is encoded in: hash of its id, number of its cell, outcome, latency, and when it
-// began or, once it is done, how long it took.
+// callNumbers is how many numbers encode a call: hash of its id, number of its cell, outcome, latency, and its start
+// or, once it is done, its duration.
 const callNumbers = 5
 
-// outcomes are encoded as their positions; one above them says that the tool is not known.
+// outcomes are encoded by index; an index beyond them means that the tool is unknown.
 var outcomes = []envelopes.ToolStatus{envelopes.StatusInProgress, envelopes.StatusSuccess, envelopes.StatusError}
 
-// maxState is the length from which an encoded fold leaves out latencies. Everything else in it is bounded far
-// below the largest message of a broker that accepts every event.
+// maxState is the length from which an encoded fold omits latencies. Everything else in it is bounded far below the
+// largest message of the broker.
 const maxState = 512 << 10
 
-// Encode returns the fold, which must be one of [WholeSession], in at most a megabyte. A fold of so many different
-// latencies that it would be longer forgets them from then on.
+// Encode encodes a fold, whose division must be [WholeSession], in at most a megabyte. If the fold has so many
+// different latencies that it would get longer, it drops them for good.
 func (f *Fold) Encode() ([]byte, error) {
 	data, err := f.encode()
 	if err == nil && len(data) > maxState && !f.unmeasured {
@@ -106,7 +106,7 @@ func (f *Fold) encode() ([]byte, error) {
 	return data, nil
 }
 
-// DecodeFold is the inverse of [Fold.Encode]. The error repeats nothing of data.
+// DecodeFold is the inverse of [Fold.Encode]. Its error repeats nothing of data.
 func DecodeFold(data []byte) (*Fold, error) {
 	var s foldState
 	if json.Unmarshal(data, &s) != nil || len(s.Calls)%callNumbers != 0 || len(s.NoIDOf)%2 != 0 {

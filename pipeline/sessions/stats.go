@@ -11,22 +11,22 @@ import (
 	"tributary/pipeline/spill"
 )
 
-// StatsQuery says what [Stats] sums up.
+// StatsQuery selects what [Stats] sums up.
 type StatsQuery struct {
-	By           []Dimension    // none gives one row
-	Zone         *time.Location // of hours, days, weeks and months; nil is UTC
-	Since, Until time.Time      // only events of these times count; zero is no limit
-	Project      string         // only sessions of this project: its root, or the end of its path; empty for all
+	By           []Dimension    // none for a single row
+	Zone         *time.Location // of periods; nil is UTC
+	Since, Until time.Time      // only events at or after Since and before Until count; zero for no limit
+	Project      string         // only sessions of this project, given by its root or the end of its path; empty for all
 	Models       bool           // rows have Row.Models
 
-	// Only events of these values count, empty for all: the rows are those that a division by these dimensions has for
-	// them. A repository is named by its name or the end of it.
+	// Only events with these values count, empty for all: the rows are those that a division by these dimensions
+	// would have for them. A repository is given by its name or the end of it.
 
 	Repository, Branch, Host, User, Model string
 }
 
-// Dimensions returns the dimensions of the rows: those of By, with the source before them if they name sessions alone,
-// because two sources can have a session of the same id.
+// Dimensions returns the dimensions of the rows: By, with the source in front if a session is named without it,
+// because two sources may have sessions with the same id.
 func (q *StatsQuery) Dimensions() []Dimension {
 	if slices.Contains(q.By, BySession) && !slices.Contains(q.By, BySource) {
 		return slices.Concat([]Dimension{BySource}, q.By)
@@ -36,15 +36,15 @@ func (q *StatsQuery) Dimensions() []Dimension {
 
 // Row is a row of statistics.
 type Row struct {
-	Values   []string // of [StatsQuery.Dimensions], in their order; empty for unknown, and for everything that is no tool call
+	Values   []string // in the order of [StatsQuery.Dimensions]; empty for unknown, and for everything but tool calls
 	Sessions int64    // sessions with an event in this row
 	Sums
-	Models map[string]*Billed // by model, empty if the session names none; see StatsQuery.Models
+	Models map[string]*Billed // by model, empty if unknown; see StatsQuery.Models
 }
 
 // Copies are tokens that no row counts, because they are copies of API calls in other sessions.
 type Copies struct {
-	Calls int64 // once for each session with a copy
+	Calls int64 // one for each session with a copy
 	Usage envelopes.Usage
 }
 
@@ -56,30 +56,30 @@ type rowItem struct {
 	Models   map[string]*Billed `json:"m,omitempty"`
 }
 
-// keyItem is what a session uses of one API call, in one row.
+// keyItem is what a session used of one API call, in one row.
 type keyItem struct {
-	Session string  `json:"s"` // whatever the dimensions are
+	Session string  `json:"s"` // independent of the dimensions
 	First   int64   `json:"t"` // time of its first event
 	Row     rowItem `json:"r"`
-	Left    bool    `json:"x,omitzero"` // out by the filters
+	Left    bool    `json:"x,omitzero"` // excluded by the filters
 }
 
-// Stats sums up the steps of all sessions by the dimensions of q and passes the rows to visit, in no
-// order. The steps of a session must be in their order.
+// Stats sums up the steps of all sessions by the dimensions of q and passes the rows to visit, in no order. The steps
+// of a session must be in order.
 //
-// An API call whose tokens are on the events of several sessions counts in one of them: in that which
-// has most of its tokens, of these in the earliest (envelopes/README.md, Sums over a fleet). All sums
-// but Sessions add up: over any dimensions the sum of the rows is the same.
+// An API call whose tokens are in several sessions counts in one of them: in the session with most of its tokens, or
+// the earliest of these (envelopes/README.md, Sums over a fleet). All sums except Sessions add up: their totals are
+// the same for any dimensions.
 //
-// The memory is bounded for any number of sessions, calls and rows. Of one session, the parts of its events beyond
-// maxParts count under [OtherName], and API calls beyond maxKeys count in it even if other sessions have them, too.
+// The memory is bounded for any number of sessions, calls and rows. Within one session, the parts of its events
+// beyond maxParts count as [OtherName], and API calls beyond maxKeys count even if other sessions have them, too.
 func Stats(steps iter.Seq2[Step, error], q StatsQuery, m Memory, visit func(*Row) error) (Copies, error) {
 	copies, err := StatsOfAll(steps, []StatsQuery{q}, m, func(_ int, r *Row) error { return visit(r) })
 	return copies[0], err
 }
 
-// StatsOfAll is [Stats] for several queries at once, which share the memory. visit gets the rows of the
-// first query, then those of the next ones, with the index of their query.
+// StatsOfAll is [Stats] for several queries at once, which share the memory. visit gets the rows query by query, with
+// the index of the query.
 func StatsOfAll(steps iter.Seq2[Step, error], queries []StatsQuery, m Memory, visit func(query int, r *Row) error) ([]Copies, error) {
 	copies := make([]Copies, len(queries))
 	m.Bytes = m.bytes() / max(1, len(queries))
@@ -108,11 +108,11 @@ func StatsOfAll(steps iter.Seq2[Step, error], queries []StatsQuery, m Memory, vi
 	return copies, nil
 }
 
-// stats is the work of [Stats].
+// stats is the state of one query of [Stats].
 type stats struct {
 	query      StatsQuery
 	dimensions []Dimension
-	parts      []Dimension // of events, that folds divide by
+	parts      []Dimension // event dimensions that folds divide by
 	filters    []filter
 	folds      spill.Grouper[*Fold, Step]
 	rows       spill.Grouper[*Row, rowItem]
@@ -120,18 +120,18 @@ type stats struct {
 	copies     Copies
 }
 
-// filter selects the events with a value of a dimension.
+// filter selects events by the value of a dimension.
 type filter struct {
 	dimension Dimension
 	wanted    string
 }
 
-// has reports whether the filter selects a value: a repository is named by the end of its name, too.
+// has reports whether the filter selects a value; the end of a repository's name selects it, too.
 func (f *filter) has(value string) bool {
 	return value == f.wanted || f.dimension == ByRepository && InRepository(value, f.wanted)
 }
 
-// newStats returns the work on a query. It passes its rows to visit.
+// newStats returns the state of a query that passes its rows to visit.
 func newStats(q StatsQuery, m Memory, visit func(*Row) error) *stats {
 	s := &stats{query: q, dimensions: q.Dimensions()}
 	for _, f := range []filter{{ByRepository, q.Repository}, {ByBranch, q.Branch}, {ByHost, q.Host}, {ByUser, q.User}, {ByModel, q.Model}} {
@@ -193,7 +193,7 @@ func (s *stats) close() {
 	_ = s.keys.Close()
 }
 
-// session adds a session: its sums to the rows, its tokens with a key of the source to the keys.
+// session adds a session: its sums to the rows, its tokens with a unique key to the keys.
 func (s *stats) session(f *Fold) error {
 	if !f.summary.InProject(s.query.Project) {
 		return nil
@@ -229,7 +229,7 @@ func (s *stats) session(f *Fold) error {
 	return nil
 }
 
-// row returns the empty row of a cell of a session, and whether the filters select it.
+// row returns an empty row for a cell of a session, and whether the filters select it.
 func (s *stats) row(f *Fold, c Cell) (row rowItem, selected bool) {
 	parts := strings.Split(c.Part, separator)
 	value := func(d Dimension) string {
@@ -256,14 +256,14 @@ func (s *stats) row(f *Fold, c Cell) (row rowItem, selected bool) {
 	return row, !slices.ContainsFunc(s.filters, unwanted)
 }
 
-// addModel notes the tokens of a model, where the query asks for them.
+// addModel adds the tokens of a model, if the query asks for them.
 func (s *stats) addModel(row *rowItem, model string, t Billed) {
 	if s.query.Models && t != (Billed{}) {
 		row.Models = AddTokens(row.Models, model, &t)
 	}
 }
 
-// AddTokens adds the tokens of a model, and returns the tokens of models, a new map for nil.
+// AddTokens adds the tokens of a model to models, and returns models, a new map if it was nil.
 func AddTokens(models map[string]*Billed, model string, t *Billed) map[string]*Billed {
 	if models == nil {
 		models = map[string]*Billed{}
@@ -275,7 +275,7 @@ func AddTokens(models map[string]*Billed, model string, t *Billed) map[string]*B
 	return models
 }
 
-// key names the row.
+// key returns the key of the row.
 func (r *rowItem) key() string { return strings.Join(r.Values, separator) }
 
 // addToRow adds an item to its row.
@@ -304,7 +304,7 @@ func (k *keyUses) add(i *keyItem) (grown int) {
 	return 600 + len(i.Session)
 }
 
-// settle adds the tokens of an API call to the rows, from the session that has most of them.
+// settle adds the tokens of an API call to the rows, from the session with most of them.
 func (s *stats) settle(_ string, k *keyUses) error {
 	best := k.items[0]
 	if len(k.items) > 1 {

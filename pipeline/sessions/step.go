@@ -9,7 +9,7 @@ import (
 	"tributary/envelopes"
 )
 
-// Lengths at which texts are cut, in bytes: they bound the state of a session.
+// Maximum lengths of texts in bytes, which bound the state of a session.
 const (
 	promptBytes = 2000
 	titleBytes  = 400
@@ -18,15 +18,15 @@ const (
 	pathBytes   = 4000 // of a project, a repository, a pull request
 )
 
-// maxLabels is how many labels of an event count, the first by their names.
+// maxLabels is how many labels of an event count, the first in the order of their names.
 const maxLabels = 32
 
-// Step is what the sums of a session need of one event. It is small, so that steps of a stream of any
-// length fit in temporary files.
+// Step is what the sums of a session need of one event. It is small, so that the steps of any stream fit in temporary
+// files.
 type Step struct {
 	Source   envelopes.Source     `json:"s,omitzero"`
 	Session  string               `json:"i,omitzero"`
-	Position uint64               `json:"w,omitzero"` // sequence of the event in the events stream; 0 if it comes from no stream
+	Position uint64               `json:"w,omitzero"` // sequence of the event in the events stream; 0 for an event from no stream
 	Sequence uint64               `json:"q,omitzero"`
 	Time     int64                `json:"t,omitzero"` // nanoseconds since 1970
 	Type     envelopes.EventType  `json:"y,omitzero"`
@@ -38,12 +38,12 @@ type Step struct {
 	Status   envelopes.ToolStatus `json:"o,omitzero"`
 	Latency  *int64               `json:"l,omitzero"`
 	Usage    *envelopes.Usage     `json:"u,omitzero"`
-	Text     string               `json:"x,omitzero"` // of a prompt, a summary or an error
+	Text     string               `json:"x,omitzero"` // text of a prompt, a summary or an error
 	Role     envelopes.Role       `json:"e,omitzero"`
 	Origin   envelopes.Origin     `json:"g,omitzero"`
 	Internal bool                 `json:"b,omitzero"`
-	Failed   bool                 `json:"f,omitzero"` // an error that the vendor reports
-	Resume   string               `json:"v,omitzero"` // id that resumes the session
+	Failed   bool                 `json:"f,omitzero"` // an error reported by the vendor
+	Resume   string               `json:"v,omitzero"` // id to resume the session with
 
 	Repository  string            `json:"rp,omitzero"`
 	Branch      string            `json:"br,omitzero"`
@@ -55,8 +55,8 @@ type Step struct {
 	Permission permission `json:"pm,omitzero"`
 }
 
-// NewStep returns the step of an event at a position of the events stream, 0 for an event from elsewhere. An event
-// without a valid time has the zero time.
+// NewStep returns the step of an event at a position of the events stream; 0 for an event from elsewhere. Without a
+// valid time, the step has the zero time.
 func NewStep(e *envelopes.AgentEventV1, position uint64) Step {
 	s := Step{
 		Source: e.Source, Session: e.SessionID, Position: position, Sequence: e.Sequence, Type: e.EventType,
@@ -111,7 +111,7 @@ func (s Step) Detached() *Step {
 	for _, t := range texts {
 		length += len(*t)
 	}
-	var all strings.Builder // one piece of memory for all texts
+	var all strings.Builder // one allocation for all texts
 	all.Grow(length)
 	for _, t := range texts {
 		begin := all.Len()
@@ -124,12 +124,12 @@ func (s Step) Detached() *Step {
 // when returns the time of the step.
 func (s *Step) when() time.Time { return time.Unix(0, s.Time).UTC() }
 
-// isPrompt reports whether the step is a prompt of a human in the main conversation.
+// isPrompt reports whether the step is a human prompt in the main conversation.
 func (s *Step) isPrompt() bool {
 	return s.Type == envelopes.UserMessage && s.Origin == "" && !s.Internal
 }
 
-// value is what p points to, or the zero value.
+// value returns what p points to, or the zero value.
 func value[T any](p *T) T {
 	if p == nil {
 		var zero T
@@ -138,7 +138,7 @@ func value[T any](p *T) T {
 	return *p
 }
 
-// cloneLabels returns a copy of labels that shares no memory with them.
+// cloneLabels returns a deep copy of labels.
 func cloneLabels(labels map[string]string) map[string]string {
 	if labels == nil {
 		return nil
@@ -150,7 +150,7 @@ func cloneLabels(labels map[string]string) map[string]string {
 	return own
 }
 
-// cutLabels returns labels of bounded number and length.
+// cutLabels returns labels limited in number and length.
 func cutLabels(labels map[string]string) map[string]string {
 	bounded := len(labels) <= maxLabels
 	for name, value := range labels {
@@ -167,7 +167,7 @@ func cutLabels(labels map[string]string) map[string]string {
 	return few
 }
 
-// cut returns at most n bytes of a text, and no part of a character.
+// cut returns at most n bytes of a text, without splitting a character.
 func cut(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -175,5 +175,5 @@ func cut(s string, n int) string {
 	for n > 0 && s[n]&0xc0 == 0x80 {
 		n--
 	}
-	return strings.Clone(s[:n]) // without the memory of the rest
+	return strings.Clone(s[:n]) // without retaining the rest
 }

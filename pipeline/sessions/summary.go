@@ -12,80 +12,80 @@ import (
 	"tributary/envelopes"
 )
 
-// maxSummaryTitle is the length in bytes of the longest summary of an agent that is a title.
+// maxSummaryTitle is the maximum length in bytes of an agent's summary that counts as a title.
 const maxSummaryTitle = 120
 
-// TitleSource says where the title of a session comes from; it is empty without a title. Titles that were set have the sources
-// of package titles.
+// TitleSource is where the title of a session comes from; empty without a title. Set titles have the sources of
+// package titles.
 type TitleSource string
 
-// The sources of titles that the events state, the first that there is counts.
+// Sources of titles in events; the first existing one counts.
 const (
-	TitleOfVendor TitleSource = "vendor" // the vendor states it
+	TitleOfVendor TitleSource = "vendor" // stated by the vendor
 	TitleOfAgent  TitleSource = "agent"  // a summary of one short line
-	TitleOfPrompt TitleSource = "prompt" // the first sentence of the first prompt
+	TitleOfPrompt TitleSource = "prompt" // first sentence of the first prompt
 )
 
-// IsTitle reports whether a summary that an agent has written is a title: one short line.
+// IsTitle reports whether a summary written by an agent is a title: one short line.
 func IsTitle(summary string) bool {
 	summary = strings.TrimSpace(summary)
 	return len(summary) <= maxSummaryTitle && !strings.Contains(summary, "\n")
 }
 
-// Summary is the record of a session that its events add up to. Its tokens are those of the session
-// alone; a call that another session has a copy of is in both.
+// Summary is the record of a session, summed up from its events. A call that was copied to another session counts in
+// both.
 type Summary struct {
 	Source      envelopes.Source  `json:"source"`
 	Session     string            `json:"session_id"`
-	Title       string            `json:"title"` // empty if there is none
+	Title       string            `json:"title"` // empty for none
 	TitleSource TitleSource       `json:"title_source"`
-	Project     *string           `json:"project"` // project_root of the session, nil if no event knows it
+	Project     *string           `json:"project"` // project_root of the session; nil if no event states it
 	ProjectHash string            `json:"project_hash"`
-	Repository  string            `json:"repository"` // the last that an event states; empty if none does, as the following
+	Repository  string            `json:"repository"` // last one stated in an event; empty for none, like the following fields
 	Branch      string            `json:"branch"`
 	PullRequest string            `json:"pull_request"`
-	Host        string            `json:"host"` // that sent the records
+	Host        string            `json:"host"` // host that sent the records
 	User        string            `json:"user"`
 	Labels      map[string]string `json:"labels"`
 	Activity
-	FirstSeen  time.Time                     `json:"first_seen"` // earliest time of an event; zero if no event has a valid one
+	FirstSeen  time.Time                     `json:"first_seen"` // earliest time of an event; zero if none is valid
 	LastSeen   time.Time                     `json:"last_seen"`
 	ActiveMS   int64                         `json:"active_ms"` // see [ActiveGap]
 	Events     int64                         `json:"events"`
 	Sequence   uint64                        `json:"sequence"` // of the last event
 	Types      map[envelopes.EventType]int64 `json:"events_by_type"`
 	Prompts    int64                         `json:"prompts"`
-	Models     []ModelUse                    `json:"models"` // in the order of their first use
+	Models     []ModelUse                    `json:"models"` // in order of first use
 	Usage      Tokens                        `json:"usage"`
-	Tools      []ToolUse                     `json:"tools"` // the most used first
+	Tools      []ToolUse                     `json:"tools"` // most used first
 	Calls      int64                         `json:"calls"`
 	Failures   int64                         `json:"failures"`
 	Errors     int64                         `json:"errors"`
-	LastError  string                        `json:"last_error"`  // cut
-	LastPrompt string                        `json:"last_prompt"` // cut
+	LastError  string                        `json:"last_error"`  // shortened
+	LastPrompt string                        `json:"last_prompt"` // shortened
 	ResumeID   string                        `json:"resume_id"`
 
 	conversing conversing
-	vendor     string // title that the vendor states
-	written    string // title that the agent has written: a summary of one short line
-	first      string // title made of the first prompt
+	vendor     string // title stated by the vendor
+	written    string // title written by the agent: a summary of one short line
+	first      string // title made from the first prompt
 	modelOrder []string
 }
 
-// Tokens are the parts of the tokens, which never overlap, and their sum.
+// Tokens are the parts of token counts, which never overlap, and their sum.
 type Tokens struct {
-	Input      int64 `json:"input"` // without what comes from the cache or goes there
+	Input      int64 `json:"input"` // without tokens read from or written to the cache
 	CacheRead  int64 `json:"cache_read"`
 	CacheWrite int64 `json:"cache_write"`
 	Output     int64 `json:"output"` // without reasoning
 	Reasoning  int64 `json:"reasoning"`
 	Total      int64 `json:"total"`
 
-	CacheWrite1h      int64   `json:"cache_write_1h,omitzero"` // part of CacheWrite
+	CacheWrite1h      int64   `json:"cache_write_1h,omitzero"` // included in CacheWrite
 	WebSearchRequests int64   `json:"web_search_requests,omitzero"`
-	VendorCost        float64 `json:"vendor_cost_usd,omitzero"` // that vendors state
+	VendorCost        float64 `json:"vendor_cost_usd,omitzero"` // stated by vendors
 
-	// The names of Input and Output in JSON until the next release.
+	// Names of Input and Output in JSON until the next release.
 
 	OldInput  int64 `json:"tokens_input"`
 	OldOutput int64 `json:"tokens_output"`
@@ -115,7 +115,7 @@ func (t *Tokens) Add(o Tokens) {
 	t.OldOutput += o.OldOutput
 }
 
-// Usage returns the tokens as the parts of a usage.
+// Usage returns the tokens as a usage.
 func (t *Tokens) Usage() envelopes.Usage {
 	return envelopes.Usage{
 		Input: t.Input, CacheRead: t.CacheRead, CacheWrite: t.CacheWrite, Output: t.Output, Reasoning: t.Reasoning,
@@ -123,11 +123,11 @@ func (t *Tokens) Usage() envelopes.Usage {
 	}
 }
 
-// ModelUse is what a session used of a model.
+// ModelUse is the use of a model in a session.
 type ModelUse struct {
 	Model string `json:"model"`
 	Tokens
-	Large Large `json:"large_prompts,omitzero"` // of them, those above each of [PromptSizes]
+	Large Large `json:"large_prompts,omitzero"` // of these, those above each of [PromptSizes]
 }
 
 // modelUse returns what sums have of a model.
@@ -135,7 +135,7 @@ func modelUse(model string, s *Sums) ModelUse {
 	return ModelUse{Model: model, Tokens: TokensOf(&s.Usage), Large: s.Large}
 }
 
-// ToolUse is what a session did with a tool.
+// ToolUse is the use of a tool in a session.
 type ToolUse struct {
 	Tool     string `json:"tool"`
 	Calls    int64  `json:"calls"`
@@ -143,11 +143,11 @@ type ToolUse struct {
 	P50      *int64 `json:"latency_p50_ms"` // nil if the vendor states no latency
 	P95      *int64 `json:"latency_p95_ms"`
 
-	MeasuredP50 *int64 `json:"measured_p50_ms"` // of calls without a latency of the vendor: see [Fold]; nil if there are none
+	MeasuredP50 *int64 `json:"measured_p50_ms"` // of calls without a stated latency, see [Fold]; nil if there are none
 	MeasuredP95 *int64 `json:"measured_p95_ms"`
 }
 
-// note takes over what a step states about the session.
+// note takes over the facts of a step about the session.
 func (r *Summary) note(s *Step, f *Fold) {
 	keep(&r.Source, s.Source)
 	keep(&r.Session, s.Session)
@@ -178,7 +178,7 @@ func (r *Summary) note(s *Step, f *Fold) {
 	r.noteTexts(s)
 }
 
-// noteOrigin takes over where the session works and who sent it.
+// noteOrigin takes over where the session works and who sends it.
 func (r *Summary) noteOrigin(s *Step) {
 	for _, known := range []struct {
 		of   *string
@@ -195,14 +195,14 @@ func (r *Summary) noteOrigin(s *Step) {
 	}
 }
 
-// keep makes *of a copy of s, for the reason of [Fold.name].
+// keep sets *of to a copy of s; see [Fold.name] for the reason.
 func keep[T ~string](of *T, s T) {
 	if *of != s {
 		*of = T(strings.Clone(string(s)))
 	}
 }
 
-// noteTexts takes over title, prompts and errors.
+// noteTexts takes over titles, prompts and errors.
 func (r *Summary) noteTexts(s *Step) {
 	switch {
 	case s.Failed:
@@ -222,7 +222,7 @@ func (r *Summary) noteTexts(s *Step) {
 	}
 }
 
-// title returns the title that the events state.
+// title returns the title stated in the events.
 func (r *Summary) title() (string, TitleSource) {
 	switch {
 	case r.vendor != "":
@@ -236,7 +236,7 @@ func (r *Summary) title() (string, TitleSource) {
 	}
 }
 
-// ProjectName returns the root of the project, else the vendor's hash of it; empty if neither is known.
+// ProjectName returns the root of the project, or its hash by the vendor; empty if both are unknown.
 func (r *Summary) ProjectName() string {
 	if r.Project != nil {
 		return *r.Project
@@ -247,8 +247,8 @@ func (r *Summary) ProjectName() string {
 	return r.ProjectHash
 }
 
-// InProject reports whether the session belongs to a project, which is named by its root, by the end of
-// the path of its root, or by its hash. Every session belongs to the empty name.
+// InProject reports whether the session belongs to a project, given by its root, the end of the root's path, or its
+// hash. An empty name matches every session.
 func (r *Summary) InProject(name string) bool {
 	if name == "" || name == r.ProjectHash {
 		return true
@@ -256,25 +256,24 @@ func (r *Summary) InProject(name string) bool {
 	return r.Project != nil && (*r.Project == name || endsIn(*r.Project, name))
 }
 
-// InRepository reports whether a repository is the one of a name: all of its own name, or the end of that. Every one is that
-// of the empty name.
+// InRepository reports whether name is a repository's name or the end of it. An empty name matches every repository.
 func InRepository(repository, name string) bool {
 	return name == "" || repository == name || endsIn(repository, name)
 }
 
-// endsIn reports whether the last names of a path are these.
+// endsIn reports whether names are the last elements of a path.
 func endsIn(path, names string) bool {
 	return strings.HasSuffix(path, "/"+strings.TrimPrefix(names, "/"))
 }
 
-// At returns the record as it is at a later time: a session that works or waits becomes idle.
+// At returns the record at a later time: a working or waiting session becomes idle.
 func (r Summary) At(now time.Time) Summary {
 	r.Activity = r.Activity.At(now, r.LastSeen)
 	return r
 }
 
-// Summary returns the record of the session at a time, which decides whether it is idle. Only a fold that
-// divides by model and tool and has no limits of time returns a whole record.
+// Summary returns the record of the session at a time, which decides whether it is idle. The record is complete only
+// if the fold divides by model and tool and has no limits of time.
 func (f *Fold) Summary(now time.Time) Summary {
 	r := f.summary
 	r.Activity = r.conversing.activity()
@@ -309,7 +308,7 @@ func (f *Fold) Summary(now time.Time) Summary {
 	return r.At(now)
 }
 
-// toolUses returns the tools with calls, the most used first.
+// toolUses returns the called tools, most used first.
 func toolUses(tools map[string]*Sums) []ToolUse {
 	out := []ToolUse{}
 	for name, sums := range tools {
@@ -327,7 +326,7 @@ func toolUses(tools map[string]*Sums) []ToolUse {
 	return out
 }
 
-// merge adds sums to those of a name.
+// merge adds sums to the entry of a name.
 func merge(all map[string]*Sums, name string, sums *Sums) {
 	if all[name] == nil {
 		all[name] = &Sums{}

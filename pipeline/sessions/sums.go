@@ -6,18 +6,18 @@ import (
 	"tributary/envelopes"
 )
 
-// Sums are what the events of a part of a session, or of a row of statistics, add up to.
+// Sums are the sums over the events of a part of a session, or of a row of statistics.
 type Sums struct {
 	Events    int64           `json:"n,omitzero"`
 	Usage     envelopes.Usage `json:"u,omitzero"` // without a key
-	Large     Large           `json:"w,omitzero"` // of it, that of large prompts
-	Calls     int64           `json:"c,omitzero"` // each once, however many events it has
-	Failures  int64           `json:"f,omitzero"` // calls that failed
-	Errors    int64           `json:"e,omitzero"` // errors that the vendor reports
-	Prompts   int64           `json:"p,omitzero"` // prompts of a human
+	Large     Large           `json:"w,omitzero"` // of Usage, the part of large prompts
+	Calls     int64           `json:"c,omitzero"` // each counts once, however many events it has
+	Failures  int64           `json:"f,omitzero"` // failed calls
+	Errors    int64           `json:"e,omitzero"` // errors reported by the vendor
+	Prompts   int64           `json:"p,omitzero"` // human prompts
 	ActiveNS  int64           `json:"a,omitzero"` // active time in nanoseconds
-	Latencies Latencies       `json:"l,omitzero"` // that vendors state
-	Measured  Latencies       `json:"d,omitzero"` // of calls without one, from the call to its result
+	Latencies Latencies       `json:"l,omitzero"` // stated by vendors
+	Measured  Latencies       `json:"d,omitzero"` // of calls without a stated one, from call to result
 }
 
 // Merge adds the sums of o.

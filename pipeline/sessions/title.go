@@ -5,18 +5,18 @@ import (
 	"strings"
 )
 
-// placeholders are the titles that programs give to a session that has none.
+// placeholders are the titles that programs give to untitled sessions.
 var placeholders = []string{
 	"New Session", "新建会话", "新建會話", "Nouvelle session", "新しいセッション", "नया सत्र",
 }
 
-// placeholderPrefixes begin a placeholder that ends with a name.
+// placeholderPrefixes begin placeholders that end with a name.
 var placeholderPrefixes = []string{
 	"New Session - ", "New Session with ", "New session - ", "New session with ",
 }
 
-// IsUntitled reports whether a title is empty or a placeholder, which a generated title may
-// replace. It ignores white space at both ends, and minds upper and lower case.
+// IsUntitled reports whether a title is empty or a placeholder, so that a generated title may replace it. It ignores
+// white space at both ends, but not case.
 func IsUntitled(title string) bool {
 	trimmed := strings.TrimSpace(title)
 	if trimmed == "" || slices.Contains(placeholders, trimmed) {
@@ -37,29 +37,29 @@ const (
 	maxFallback  = 60
 )
 
-// SanitizeTitle makes a title of the answer of a model: its first line without quotes and
-// punctuation at the ends, at most 80 code points. The result may be empty.
+// SanitizeTitle makes a title from a model's answer: its first line without quotes and punctuation at the ends, at
+// most 80 code points. The result may be empty.
 func SanitizeTitle(answer string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(answer), "\n")
 	return firstRunes(strings.Trim(line, "\"'`.,;: \t\r"), maxSanitized)
 }
 
-// FallbackTitle makes a title of the first prompt of a session, without a model: what is before the first period,
-// exclamation or question mark, also one within a word, without fenced code, in one line, at most 60 code points. It reads
-// the first 2,000 code points. The result may be empty. Apply it with titles.SourceFallback. A [Summary] has a title in
-// which a mark within a word ends nothing.
+// FallbackTitle makes a title from the first prompt of a session, without a model: the text before the first period,
+// exclamation or question mark, even one within a word, without fenced code, in one line, at most 60 code points. It
+// reads the first 2,000 code points. The result may be empty. Apply it with titles.SourceFallback. For the title of a
+// [Summary], a mark within a word ends nothing.
 func FallbackTitle(prompt string) string {
 	return titleOf(prompt, func(text string) int { return strings.IndexAny(text, sentenceMarks) })
 }
 
-// promptTitle is [FallbackTitle] but for marks within words, such as those of addresses, versions and names of files.
+// promptTitle is [FallbackTitle], but ignores marks within words, as in addresses, versions and file names.
 func promptTitle(prompt string) string { return titleOf(prompt, sentenceEnd) }
 
 // sentenceMarks end a sentence.
 const sentenceMarks = ".!?"
 
-// sentenceEnd returns the position of the first mark that ends a word and so the sentence, -1 for none. It passes over
-// marks before which there is no word.
+// sentenceEnd returns the position of the first mark that ends a word and so the sentence; -1 for none. It skips
+// marks that follow no word.
 func sentenceEnd(text string) int {
 	for i := 0; i < len(text); i++ {
 		word := text[i:]
@@ -74,7 +74,7 @@ func sentenceEnd(text string) int {
 	return -1
 }
 
-// titleOf makes a title of the part of a prompt before a position that end returns, -1 for the whole.
+// titleOf makes a title from the part of a prompt before the position that end returns; -1 for the whole.
 func titleOf(prompt string, end func(text string) int) string {
 	text := strings.Join(strings.Fields(withoutFences(firstRunes(prompt, maxPrompt))), " ")
 	if end := end(text); end >= 0 {
@@ -83,7 +83,7 @@ func titleOf(prompt string, end func(text string) int) string {
 	return strings.TrimRight(firstRunes(text, maxFallback), " ,;:-")
 }
 
-// withoutFences removes fenced code. A fence that is not closed reaches to the end.
+// withoutFences removes fenced code. An unclosed fence extends to the end.
 func withoutFences(text string) string {
 	const fence = "```"
 	var kept strings.Builder

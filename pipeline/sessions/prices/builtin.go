@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// builtin has the prices of the models that the agents run, with their source and date.
+// builtin has the prices of the models that the agents use, with source and date.
 //
 //go:embed builtin.tsv
 var builtin string
 
-// Builtin returns the table that is built in. Its Name is the source of the prices.
+// Builtin returns the built-in table. Its Name is the source of the prices.
 func Builtin() *Table {
 	t, err := readTSV(builtin)
 	if err != nil {
@@ -21,19 +21,19 @@ func Builtin() *Table {
 	return t
 }
 
-// columns of the table, and how many of them a row has. Prices are for a million tokens.
+// Columns of the table and their number. Prices are per million tokens.
 const (
 	providerColumn = iota
 	modelColumn
 	ratesColumn       // input, cache_read, cache_write, cache_write_1h, output, reasoning
 	webSearchColumn   = ratesColumn + 6
 	aboveColumn       = webSearchColumn + 1
-	largeRatesColumn  = aboveColumn + 1 // those of ratesColumn but reasoning
+	largeRatesColumn  = aboveColumn + 1 // like ratesColumn without reasoning
 	columnCount       = largeRatesColumn + 5
 	tokensOfTablePart = 1e6
 )
 
-// readTSV reads a table: comments, of which two state the source and the date, a heading, and a row for each model.
+// readTSV reads a table: comments, two of which state source and date, a heading, and a row for each model.
 func readTSV(text string) (*Table, error) {
 	t := &Table{models: map[string][]offer{}}
 	heading := true
@@ -83,12 +83,12 @@ func (t *Table) row(cells []string) error {
 		p.Above = int64(*above)
 	}
 	for i, part := range p.Large.parts() {
-		if largeRatesColumn+i < columnCount { // the table states no reasoning of large prompts
+		if largeRatesColumn+i < columnCount { // the table has no reasoning price for large prompts
 			*part = read(largeRatesColumn+i, tokensOfTablePart)
 		}
 	}
 	if t.models[cells[modelColumn]] != nil {
-		failed = fmt.Errorf("%s stands twice", cells[modelColumn])
+		failed = fmt.Errorf("%s occurs twice", cells[modelColumn])
 	}
 	t.add(cells[modelColumn], cells[providerColumn], p)
 	return failed

@@ -11,13 +11,13 @@ import (
 // csvHeading names the columns of [Table.CSV].
 var csvHeading = []string{"model", "above", "input", "cache_read", "cache_write", "cache_write_1h", "output", "reasoning", "web_search", "table_name", "table_date"}
 
-// CSV returns the prices for databases: a row for each model and size of a prompt above which the prices count, in US
-// dollars for a million tokens and for one web search. A part without a price is empty; models whose providers disagree are
-// left out.
+// CSV returns the prices for databases: a row for each model and prompt size above which the prices apply, in US
+// dollars per million tokens and per web search. A part without a price is empty. Models whose providers disagree are
+// omitted.
 func (t *Table) CSV() []byte {
 	var out bytes.Buffer
 	w := csv.NewWriter(&out)
-	_ = w.Write(csvHeading) // a buffer takes everything
+	_ = w.Write(csvHeading) // writing to a buffer cannot fail
 	for _, model := range slices.Sorted(maps.Keys(t.models)) {
 		p, err := t.Find(model, nil)
 		if err != nil {
@@ -32,7 +32,7 @@ func (t *Table) CSV() []byte {
 	return out.Bytes()
 }
 
-// csvRow returns the row of rates.
+// csvRow returns a row of rates.
 func (t *Table) csvRow(model string, above int64, r Rates, webSearch *float64) []string {
 	if r.Reasoning == nil {
 		r.Reasoning = r.Output
@@ -44,7 +44,7 @@ func (t *Table) csvRow(model string, above int64, r Rates, webSearch *float64) [
 	return append(row, csvNumber(webSearch, 1), t.Name, t.Date)
 }
 
-// csvNumber writes a price of so many, without the noise of binary fractions.
+// csvNumber formats v times times, without the noise of binary fractions.
 func csvNumber(v *float64, times float64) string {
 	if v == nil {
 		return ""

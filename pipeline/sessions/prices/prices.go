@@ -1,11 +1,11 @@
-// Package prices computes what tokens cost, by the table that is built in, or by a price file of the
-// community: the model_prices_and_context_window.json of LiteLLM, or the api.json of models.dev.
+// Package prices computes what tokens cost, from the built-in table or from a price file of the community: the
+// model_prices_and_context_window.json of LiteLLM, or the api.json of models.dev.
 //
-// Start with [Builtin] or [Read], which return a table, and with [Table.Find], which returns the [Price] of a
-// model; [Price.Cost] applies it to [sessions.Billed].
+// Start with [Builtin] or [Read], which return a table, and [Table.Find], which returns the [Price] of a model;
+// [Price.Cost] applies it to [sessions.Billed].
 //
-// The invariant: nothing is guessed. What has no price is counted as such and never as free, and a
-// model with several prices has none.
+// The invariant: nothing is guessed. Tokens without a price are counted as unpriced, never as free, and a model with
+// conflicting prices has none.
 package prices
 
 import (
@@ -24,23 +24,23 @@ import (
 	"tributary/pipeline/sessions"
 )
 
-// Rates are US dollars for one token. A part is nil if the table does not state it.
+// Rates are US dollars per token. A rate is nil if the table does not state it.
 type Rates struct {
 	Input, Output            *float64
 	CacheRead                *float64
 	CacheWrite, CacheWrite1h *float64 // for five minutes, for an hour
-	Reasoning                *float64 // nil: reasoning is output
+	Reasoning                *float64 // nil: reasoning costs as output
 }
 
 // Price is the price of a model.
 type Price struct {
 	Rates
-	WebSearch *float64 // of one request
-	Above     int64    // one of [sessions.PromptSizes], above which Large has the rates; 0 for none
+	WebSearch *float64 // per request
+	Above     int64    // one of [sessions.PromptSizes], above which Large applies; 0 for none
 	Large     Rates
 }
 
-// Cost is what tokens cost, and what of them has no price.
+// Cost is what tokens cost, in US dollars, and how many have no price.
 type Cost struct {
 	USD      float64
 	Unpriced int64 // tokens
@@ -66,7 +66,7 @@ func (p *Price) Cost(t *sessions.Billed) Cost {
 	return c
 }
 
-// minus takes the tokens of o out of u.
+// minus subtracts the tokens of o from u.
 func minus(u, o *envelopes.Usage) {
 	u.Input -= o.Input
 	u.CacheRead -= o.CacheRead
@@ -76,7 +76,7 @@ func minus(u, o *envelopes.Usage) {
 	u.Reasoning -= o.Reasoning
 }
 
-// cost adds what tokens cost.
+// cost adds the cost of tokens.
 func (r *Rates) cost(u *envelopes.Usage, c *Cost) {
 	reasoning := r.Reasoning
 	if reasoning == nil {
@@ -101,13 +101,12 @@ func (r *Rates) cost(u *envelopes.Usage, c *Cost) {
 	}
 }
 
-// parts returns the places of the rates, in the order of rateNames.
+// parts returns pointers to the rates in the order of rateNames.
 func (r *Rates) parts() [6]**float64 {
 	return [...]**float64{&r.Input, &r.CacheRead, &r.CacheWrite, &r.CacheWrite1h, &r.Output, &r.Reasoning}
 }
 
-// or returns the rates, and those of o where a part is not stated. Reasoning is output where the rates state
-// no other price of it.
+// or returns the rates with missing ones taken from o. Reasoning is output unless the rates state another price.
 func (r Rates) or(o *Rates) *Rates {
 	reasoning := r.Reasoning
 	for i, part := range r.parts() {
@@ -119,7 +118,7 @@ func (r Rates) or(o *Rates) *Rates {
 	return &r
 }
 
-// numbers lists all that the price states, infinite for what it does not.
+// numbers lists all numbers of the price, infinite for missing ones.
 func (p *Price) numbers() (list [14]float64) {
 	stated := []*float64{p.WebSearch}
 	for _, r := range []*Rates{&p.Rates, &p.Large} {
@@ -142,12 +141,12 @@ type offer struct {
 	Price
 }
 
-// Table has the prices of models.
+// Table has the prices of models. It is safe for concurrent use.
 type Table struct {
-	// Name says which table it is, and Date of which day; both are empty for a file.
+	// Name says which table it is, and Date is its date; both are empty for a file.
 	Name, Date string
 
-	models map[string][]offer // by the name of the model
+	models map[string][]offer // by model name
 }
 
 // Errors of [Table.Find].
@@ -156,7 +155,7 @@ var (
 	ErrAmbiguous = errors.New("prices differ")
 )
 
-// Read reads a price file of either shape. An error names the entry and what is wrong with it.
+// Read reads a price file of either form. Its error names the entry and the mistake.
 func Read(r io.Reader) (*Table, error) {
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -181,14 +180,14 @@ func Read(r io.Reader) (*Table, error) {
 	return t, nil
 }
 
-// sampleEntry of LiteLLM describes the fields.
+// sampleEntry is the entry of LiteLLM that describes the fields.
 const sampleEntry = "sample_spec"
 
 // entry adds an entry of the file: a model, or a provider with its models.
 func (t *Table) entry(name string, value jsontext.Value) error {
 	var e map[string]jsontext.Value
 	if err := json.Unmarshal(value, &e); err != nil {
-		return fmt.Errorf("%q is no object", name)
+		return fmt.Errorf("%q is not an object", name)
 	}
 	if e["models"] == nil {
 		p, err := liteLLM(name, e)
@@ -199,7 +198,7 @@ func (t *Table) entry(name string, value jsontext.Value) error {
 		Cost map[string]jsontext.Value `json:"cost"`
 	}
 	if err := json.Unmarshal(e["models"], &models); err != nil {
-		return fmt.Errorf("the models of %q are no objects with a cost", name)
+		return fmt.Errorf("the models of %q are not objects with a cost", name)
 	}
 	for _, model := range slices.Sorted(maps.Keys(models)) {
 		p, err := modelsDev(name+"/"+model, models[model].Cost)
@@ -211,14 +210,14 @@ func (t *Table) entry(name string, value jsontext.Value) error {
 	return nil
 }
 
-// add adds a price that states something of tokens.
+// add adds a price that states some token rate.
 func (t *Table) add(model, provider string, p Price) {
 	if p.Input != nil || p.Output != nil {
 		t.models[model] = append(t.models[model], offer{provider, p})
 	}
 }
 
-// liteLLM reads an entry of LiteLLM. A price of a search counts where it is the same for every search.
+// liteLLM reads an entry of LiteLLM. A price of a search counts if it is the same for every search.
 func liteLLM(name string, e map[string]jsontext.Value) (p Price, err error) {
 	names := [...]string{
 		"input_cost_per_token", "cache_read_input_token_cost", "cache_creation_input_token_cost", "cache_creation_input_token_cost_above_1hr",
@@ -251,7 +250,7 @@ func liteLLM(name string, e map[string]jsontext.Value) (p Price, err error) {
 	return p, nil
 }
 
-// modelsDev reads the cost of a model of models.dev, which is for a million tokens.
+// modelsDev reads the cost of a model of models.dev, which is per million tokens.
 func modelsDev(name string, e map[string]jsontext.Value) (p Price, err error) {
 	names := [...]string{"input", "cache_read", "cache_write", "", "output", "reasoning"}
 	if p.Rates, err = readRates(name, e, names, 1e6); err != nil {
@@ -265,7 +264,7 @@ func modelsDev(name string, e map[string]jsontext.Value) (p Price, err error) {
 	return p, err
 }
 
-// readRates reads the members of these names, which are prices of so many tokens.
+// readRates reads the members with these names, which are prices per so many tokens.
 func readRates(name string, e map[string]jsontext.Value, names [6]string, per float64) (r Rates, err error) {
 	for i, field := range names {
 		v := e[field]
@@ -282,7 +281,7 @@ func readRates(name string, e map[string]jsontext.Value, names [6]string, per fl
 	return r, nil
 }
 
-// text returns the value of a string of JSON, empty for anything else.
+// text returns a JSON string; empty for anything else.
 func text(v jsontext.Value) string {
 	var s string
 	if v == nil || json.Unmarshal(v, &s) != nil {
@@ -291,11 +290,10 @@ func text(v jsontext.Value) string {
 	return s
 }
 
-// Find returns the price of a model. An entry of the name counts before entries whose name ends in "/"
-// and the name. Of several the first of providers decides; without one of them all have to agree, those
-// left out that state nothing but zeros, as subscriptions do, while others state more.
-//
-// The error wraps [ErrNoPrice], or [ErrAmbiguous] and names the providers.
+// Find returns the price of a model. An entry with this name takes precedence over entries whose names end in "/" and
+// the name. Among several, the first one in providers decides. If there is none of them, all must agree; entries with
+// only zeros, as for subscriptions, are ignored if others state more.
+// The error wraps [ErrNoPrice], or [ErrAmbiguous] with the names of the providers.
 func (t *Table) Find(model string, providers []string) (Price, error) {
 	offers := t.models[model]
 	if len(offers) == 0 {

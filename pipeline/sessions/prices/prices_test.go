@@ -81,11 +81,11 @@ func TestBadFilesAreNamed(t *testing.T) {
 		`[]`:                       "not a JSON object of models",
 		`{}`:                       "no prices: want model_prices",
 		`{"opus":{"mode":"chat"}}`: "no prices: want model_prices",
-		`{"opus":3}`:               `"opus" is no object`,
+		`{"opus":3}`:               `"opus" is not an object`,
 		`{"opus":{"input_cost_per_token":"cheap"}}`:    `input_cost_per_token of "opus" is no number from 0 on`,
 		`{"opus":{"output_cost_per_token":-1}}`:        `output_cost_per_token of "opus" is no number from 0 on`,
-		`{"maker":{"models":[]}}`:                      `the models of "maker" are no objects with a cost`,
-		`{"maker":{"models":{"o":{"cost":7}}}}`:        `the models of "maker" are no objects with a cost`,
+		`{"maker":{"models":[]}}`:                      `the models of "maker" are not objects with a cost`,
+		`{"maker":{"models":{"o":{"cost":7}}}}`:        `the models of "maker" are not objects with a cost`,
 		`{"m":{"models":{"o":{"cost":{"input":{}}}}}}`: `input of "m/o" is no number from 0 on`,
 	} {
 		if _, err := prices.Read(strings.NewReader(file)); err == nil || !strings.Contains(err.Error(), want) {

@@ -21,14 +21,14 @@ type candidate struct {
 
 	keeper  *Keeper
 	log     *slog.Logger
-	rebuild bool // begin anew, whatever is stored
+	rebuild bool // begin anew, ignoring what is stored
 
-	seen  uint64    // sequence of the checkpoint of another keeper
-	since time.Time // when it was first seen
+	seen  uint64    // sequence of another keeper's checkpoint
+	since time.Time // when that was first seen
 }
 
-// acquire takes the records over, unless another keeper works on them: then the result is nil. To take over is to
-// store the checkpoint again under a new owner: no commit of an older one can succeed after that.
+// acquire takes the records over by storing the checkpoint under a new owner; after that no commit of an older owner
+// can succeed. The result is nil while another keeper works on them.
 func (c *candidate) acquire(ctx context.Context) (*leader, error) {
 	if err := c.provision(ctx); err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func (c *candidate) acquire(ctx context.Context) (*leader, error) {
 	case last.Revision > sessions.Revision:
 		return nil, fmt.Errorf("%w: update this worker", errNewer)
 	case last.Owner != "" && last.Owner != c.keeper.owner && !c.silent(stored.Sequence):
-		return nil, nil //nolint:nilnil // no work and no error
+		return nil, nil //nolint:nilnil // neither work nor an error
 	}
 	fits := false
 	if !c.rebuild {
@@ -64,7 +64,7 @@ func (c *candidate) acquire(ctx context.Context) (*leader, error) {
 	return c.take(ctx, last, stored.Sequence)
 }
 
-// silent reports whether the checkpoint of another keeper has stayed the same for too long, by the clock of this one.
+// silent reports whether another keeper's checkpoint has not changed for too long, by this keeper's clock.
 func (c *candidate) silent(sequence uint64) bool {
 	if sequence != c.seen {
 		c.seen, c.since = sequence, time.Now()
@@ -72,8 +72,8 @@ func (c *candidate) silent(sequence uint64) bool {
 	return time.Since(c.since) >= silentBeats*c.keeper.config.Beat
 }
 
-// begin removes all records and takes them over at the beginning of the events. A keeper that worked on them loses
-// its checkpoint, and can store nothing more.
+// begin removes all records and takes them over from the beginning of the events. Another keeper that worked on them
+// loses its checkpoint, and can store nothing more.
 func (c *candidate) begin(ctx context.Context, events *jetstream.StreamInfo) (*leader, error) {
 	stream, err := c.js.Stream(ctx, c.stream())
 	if err != nil {
@@ -96,7 +96,8 @@ func (c *candidate) begin(ctx context.Context, events *jetstream.StreamInfo) (*l
 	return l, err
 }
 
-// take stores a checkpoint in place of the one at a sequence, 0 for none. The result is nil if another keeper was faster.
+// take stores a checkpoint in place of the one at sequence replaces, 0 for none. The result is nil if another keeper
+// was faster.
 func (c *candidate) take(ctx context.Context, next checkpoint, replaces uint64) (*leader, error) {
 	m, err := c.checkpointMessage(&next, replaces)
 	if err != nil {
@@ -105,7 +106,7 @@ func (c *candidate) take(ctx context.Context, next checkpoint, replaces uint64) 
 	sequence, err := broker.PublishBatch(ctx, c.js.Conn(), []*nats.Msg{m})
 	switch {
 	case broker.Fenced(err):
-		return nil, nil //nolint:nilnil // no work and no error
+		return nil, nil //nolint:nilnil // neither work nor an error
 	case err != nil:
 		return nil, fmt.Errorf("take over the records of %s: %w", c.stream(), err)
 	}

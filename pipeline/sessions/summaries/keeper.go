@@ -19,15 +19,15 @@ import (
 
 // Config configures a [Keeper]. Its zero value is valid.
 type Config struct {
-	Generation   string        // keep the records of this generation alone; empty for the live one and each replay
+	Generation   string        // keep only the records of this generation; empty for the live one and each replay
 	Worker       string        // name in checkpoints; default "worker"
-	Bytes        int           // memory for folds of sessions in each generation, about; default 32 MiB
-	Idle         int           // events for which a fold stays in memory without one of its own; default 131,072
-	Every        time.Duration // the time that changes wait to be stored together; default 1 s
-	Beat         time.Duration // interval between two checkpoints of a keeper that has nothing to store; default 2 s
-	EventsMaxAge time.Duration // how long events are kept, in whole seconds, and a record after its last change; 0 for ever
+	Bytes        int           // approximate memory for folds per generation, in bytes; default 32 MiB
+	Idle         int           // number of other events after which an unused fold leaves memory; default 131,072
+	Every        time.Duration // how long changes wait to be stored together; default 1 s
+	Beat         time.Duration // interval of checkpoints while there is nothing to store; default 2 s
+	EventsMaxAge time.Duration // how long events are kept, in whole seconds, and records after their last change; 0 for ever
 
-	// Handover has the events that the stages of this process store, which the keeper then need not read; nil for none.
+	// Handover has events that the stages of this process stored, which the keeper need not read then; nil for none.
 	Handover *events.Handover
 
 	Logger *slog.Logger // nil for no logs
@@ -56,18 +56,18 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// The heartbeat of a keeper is its checkpoint.
+// The checkpoint of a keeper is its heartbeat.
 const (
 	defaultBeat = 2 * time.Second
-	silentBeats = 3 // a keeper that has not stored a checkpoint for so many is replaced
+	silentBeats = 3 // a keeper is replaced after so many heartbeats without a checkpoint
 
-	// Patience is how long after its last checkpoint a keeper has surely been replaced, where a worker runs.
+	// Patience is how long after its last checkpoint a keeper has certainly been replaced, if a worker runs.
 	Patience = (silentBeats + 2) * defaultBeat
 )
 
-// Keeper keeps the records of the sessions of the live generation and of each replay, from their events. Any number
-// of keepers, in any number of processes, may run: one of them works on a generation, and another takes over when
-// it stops or is silent. Make one with [New] and run it once.
+// Keeper keeps the session records of the live generation and of each replay up to date with their events. Any number
+// of keepers, in any number of processes, may run: one of them works on a generation, and another takes over when it
+// stops or is silent. Make one with [New] and run it once.
 type Keeper struct {
 	js        jetstream.JetStream
 	config    Config
@@ -82,12 +82,12 @@ type Keeper struct {
 
 // keeping is the work on one generation.
 type keeping struct {
-	started time.Time // of the generation, which distinguishes it from one of the same name that was dropped
+	started time.Time // start of the generation, which tells it from a dropped one of the same name
 	cancel  context.CancelFunc
 	done    chan struct{}
 }
 
-// New returns a keeper for a server that [streams.Provision] has prepared.
+// New returns a keeper for a server prepared by [streams.Provision].
 func New(js jetstream.JetStream, cfg Config) (*Keeper, error) {
 	cfg = cfg.withDefaults()
 	t, err := newTelemetry(cfg.Meter)
@@ -100,8 +100,8 @@ func New(js jetstream.JetStream, cfg Config) (*Keeper, error) {
 	}, nil
 }
 
-// Run works until [Keeper.Drain] is called: it stores what it has read and returns nil; or until ctx ends: it drops
-// what it has in memory and returns the cause. Failures are logged and tried again.
+// Run works until [Keeper.Drain] is called, when it stores what it has read and returns nil, or until ctx ends, when
+// it drops what is in memory and returns the cause. Failures are logged and tried again.
 func (k *Keeper) Run(ctx context.Context) error {
 	tick := time.NewTicker(k.config.Beat)
 	defer tick.Stop()
@@ -109,7 +109,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	for {
 		if err := k.round(ctx); err != nil && ctx.Err() == nil {
 			if !failing {
-				k.config.Logger.WarnContext(ctx, "generations cannot be read: the records of their sessions are kept as before", slog.Any("error", err))
+				k.config.Logger.WarnContext(ctx, "generations cannot be read: going on with the records of the known ones", slog.Any("error", err))
 			}
 			failing = true
 		} else {
@@ -129,11 +129,11 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// Drain makes [Keeper.Run] store what it has read, and return. It does not wait. Any goroutine may call it, more
-// than once.
+// Drain makes [Keeper.Run] store what it has read, and return. It does not wait. It may be called by any goroutine,
+// repeatedly.
 func (k *Keeper) Drain() { k.draining.Do(func() { close(k.drain) }) }
 
-// round begins to work on generations that are new, and ends the work on those that have ended.
+// round begins to work on new generations, and stops working on ended ones.
 func (k *Keeper) round(ctx context.Context) error {
 	wanted, err := k.wanted(ctx)
 	if err != nil {
@@ -160,7 +160,7 @@ func (k *Keeper) round(ctx context.Context) error {
 	return nil
 }
 
-// wanted returns the generations to work on, with the times of their start.
+// wanted returns the generations to work on with their start times.
 func (k *Keeper) wanted(ctx context.Context) (map[string]time.Time, error) {
 	if k.config.Generation != "" {
 		return map[string]time.Time{k.config.Generation: {}}, nil
@@ -180,7 +180,7 @@ func (k *Keeper) wanted(ctx context.Context) (map[string]time.Time, error) {
 	return wanted, nil
 }
 
-// keep keeps the records of a generation, or waits until it has to, until ctx ends or the keeper is drained.
+// keep keeps the records of a generation, or waits to take over, until ctx ends or the keeper is drained.
 func (k *Keeper) keep(ctx context.Context, generation string) {
 	log := k.config.Logger.With(slog.String("generation", generation))
 	c := &candidate{keeper: k, store: store{k.js, generation}, log: log}
@@ -202,7 +202,7 @@ func (k *Keeper) keep(ctx context.Context, generation string) {
 			log.DebugContext(ctx, "records of sessions are taken over again", slog.Any("error", err))
 			wait = 0
 		case errors.Is(err, errDamaged), errors.Is(err, events.ErrWentBack):
-			log.WarnContext(ctx, "records of sessions are made again from the events", slog.Any("error", err))
+			log.WarnContext(ctx, "making the records of sessions again from the events", slog.Any("error", err))
 			c.rebuild, wait = true, 0
 		case !failing:
 			failing = true

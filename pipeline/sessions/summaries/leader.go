@@ -19,15 +19,15 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// Limits of what a leader works on together.
+// Limits of one step of a leader.
 const (
-	maxChunk   = 512     // events whose sessions are loaded by one request
+	maxChunk   = 512     // events whose sessions are loaded with one request
 	maxChanged = 400     // sessions that wait to be stored
-	maxBatch   = 900     // messages of one atomic batch
-	maxBytes   = 4 << 20 // of their bodies
+	maxBatch   = 900     // messages in one atomic batch
+	maxBytes   = 4 << 20 // bytes of their bodies
 )
 
-// leader keeps the records of a generation, as long as nobody stores another checkpoint.
+// leader keeps the records of a generation until another keeper stores a checkpoint.
 type leader struct {
 	store
 
@@ -35,17 +35,17 @@ type leader struct {
 	log      *slog.Logger
 	stored   checkpoint
 	sequence uint64            // of the checkpoint
-	begun    streams.Positions // the ends of the streams when it began anew; none when it did not
+	begun    streams.Positions // ends of the streams if it began anew, else none
 
-	position atomic.Pointer[streams.Positions] // of the last event that was added, by cell
+	position atomic.Pointer[streams.Positions] // of the last event added, by cell
 	cell     int                               // of that event
-	at       time.Time                         // when the broker stored it; zero while that is not known
+	at       time.Time                         // when the broker stored it; zero if not known
 	folds    map[events.SessionID]*entry
 	changed  []*entry // since the last commit
-	bytes    int      // of all folds, about
-	list     []item   // the last chunk, whose memory the next one uses
-	round    uint64   // commits so far
-	added    int      // events so far
+	bytes    int      // approximate size of all folds
+	list     []item   // last chunk, whose memory the next one reuses
+	round    uint64   // number of commits
+	added    int      // number of events
 }
 
 // entry is a session in memory.
@@ -54,8 +54,8 @@ type entry struct {
 	fold    *sessions.Fold
 	size    int
 	changed bool
-	used    uint64 // commit before which it was used last
-	last    int    // number of its last event among those that were added
+	used    uint64 // commit before its last use
+	last    int    // number of its last event
 }
 
 func newLeader(c *candidate, stored checkpoint, sequence uint64) *leader {
@@ -69,13 +69,13 @@ func newLeader(c *candidate, stored checkpoint, sequence uint64) *leader {
 
 // item is an event that was read.
 type item struct {
-	step     *sessions.Step // nil when the event cannot be read
+	step     *sessions.Step // nil if the event cannot be read
 	cell     int
 	position uint64
-	stored   time.Time // zero when it was handed over
+	stored   time.Time // zero if it was handed over
 }
 
-// lead reads events and stores records, until ctx ends, the keeper is drained, or another keeper takes over.
+// lead reads events and stores records until ctx ends, the keeper is drained, or another keeper takes over.
 func (l *leader) lead(ctx context.Context) error {
 	unobserve, err := l.keeper.telemetry.observe(l)
 	if err != nil {
@@ -133,15 +133,15 @@ func (l *leader) lead(ctx context.Context) error {
 	}
 }
 
-// While stages work, and events arrive faster than they are folded, a leader rests after each chunk that it has read from
-// the broker, so that it takes little of the time of the stages.
+// A leader rests after each chunk read from the broker, if stages are working and events arrive faster than they are
+// folded, so that it takes little time from the stages.
 const (
-	restFactor = 4                // times as long as the chunk took
+	restFactor = 4                // rest as a multiple of the time of the chunk
 	maxRest    = time.Second      // after one chunk
 	recent     = 10 * time.Minute // older events are folded without a rest
 )
 
-// rest waits after a chunk of so many events that took d.
+// rest waits after a chunk of this many events that took d.
 func (l *leader) rest(ctx context.Context, events int, d time.Duration) error {
 	if handed := l.at.IsZero(); handed || events < maxChunk || time.Since(l.at) > recent {
 		return nil
@@ -173,8 +173,8 @@ func chunk(list []item, items <-chan item) []item {
 	return list
 }
 
-// read passes the events behind the checkpoint to items, until ctx ends, or the reading is interrupted: what the stream
-// has may be another one then.
+// read passes the events behind the checkpoint to items until ctx ends or the reading is interrupted, because the
+// stream may be another one then.
 func (l *leader) read(ctx context.Context, stop context.CancelCauseFunc, items chan<- item) error {
 	interrupted := func(err error) { stop(fmt.Errorf("%w: %w", errInterrupted, err)) }
 	for e, err := range l.keeper.config.Handover.Steps(ctx, l.js, l.generation, l.stored.Position, interrupted) {
@@ -182,7 +182,7 @@ func (l *leader) read(ctx context.Context, stop context.CancelCauseFunc, items c
 			return err
 		}
 		if err != nil {
-			l.log.WarnContext(ctx, "event is not in the record of its session", slog.Any("error", err))
+			l.log.WarnContext(ctx, "event cannot be added to the record of its session", slog.Any("error", err))
 		}
 		one := item{step: e.Step, cell: e.Cell, position: e.Position, stored: e.Stored}
 		select {
@@ -225,15 +225,15 @@ func (l *leader) add(ctx context.Context, list []item) error {
 	return nil
 }
 
-// isAgain reports whether an event was made again, at another position: the stream has lost the one that the fold has.
-// What was there when the leader began anew is taken as it is.
+// isAgain reports whether an event was made again at another position, because the stream lost the one in the fold.
+// Events that existed when the leader began anew are never again.
 func (l *leader) isAgain(f *sessions.Fold, s *sessions.Step) bool {
 	_, last := f.Positions()
 	return s.Position > last && s.Sequence > 0 && s.Sequence <= f.Sequence() && s.Position > l.begun.In(l.cell)
 }
 
-// load loads the folds of the sessions of a chunk that are not in memory, with one request. It does not use the
-// answer of a replica that is behind the checkpoint of this leader.
+// load loads the missing folds of a chunk with one request. It rejects the answer of a replica that lacks this
+// leader's checkpoint.
 func (l *leader) load(ctx context.Context, list []item) error {
 	var subjects []string
 	missing := map[events.SessionID]string{}
@@ -270,8 +270,8 @@ func (l *leader) load(ctx context.Context, list []item) error {
 	return nil
 }
 
-// commit stores the sessions that have changed, and the checkpoint under an owner. After an error nothing in memory
-// counts any more: what is stored is found out by taking the records over again.
+// commit stores the changed sessions, and the checkpoint under an owner. After an error nothing in memory is valid:
+// taking the records over again shows what is stored.
 func (l *leader) commit(ctx context.Context, owner string) error {
 	if err := l.findStored(ctx); err != nil {
 		return err
@@ -287,7 +287,7 @@ func (l *leader) commit(ctx context.Context, owner string) error {
 		}
 		more := len(own[0].Data) + len(own[1].Data)
 		if len(messages) > 0 && (len(messages)+len(own) > maxBatch || size+more > maxBytes) {
-			// The checkpoint moves with the last batch: until then the folds say which events they have.
+			// The checkpoint moves with the last batch; until then the folds know their events.
 			if err := l.publish(ctx, messages, &l.stored); err != nil {
 				return err
 			}
@@ -305,7 +305,7 @@ func (l *leader) commit(ctx context.Context, owner string) error {
 	return nil
 }
 
-// findStored asks the broker when it has stored the last event, which is not known of one that was handed over.
+// findStored asks the broker when it stored the last event; this is unknown for an event that was handed over.
 func (l *leader) findStored(ctx context.Context) error {
 	position := l.position.Load().In(l.cell)
 	if !l.at.IsZero() || position == 0 {
@@ -316,7 +316,7 @@ func (l *leader) findStored(ctx context.Context) error {
 	return err
 }
 
-// messages returns the record and the fold of a session.
+// messages returns the messages of the record and the fold of a session.
 func (l *leader) messages(f *sessions.Fold, id events.SessionID) (out [2]*nats.Msg, err error) {
 	fold, err := f.Encode()
 	if err != nil {
@@ -351,8 +351,8 @@ func (l *leader) publish(ctx context.Context, messages []*nats.Msg, c *checkpoin
 	return nil
 }
 
-// evict drops the folds that are idle; then, if all together take too much memory, those that were not used since the
-// last commit, and then all. They are all stored.
+// evict drops the idle folds. If the rest still takes too much memory, it drops those not used since the last commit,
+// then all. All of them are stored.
 func (l *leader) evict() {
 	l.drop(func(e *entry) bool { return l.added-e.last >= l.keeper.config.Idle })
 	if l.bytes > l.keeper.config.Bytes {
@@ -363,7 +363,7 @@ func (l *leader) evict() {
 	}
 }
 
-// drop drops folds from memory.
+// drop drops the folds for which chosen returns true from memory.
 func (l *leader) drop(chosen func(*entry) bool) {
 	for id, e := range l.folds {
 		if chosen(e) {

@@ -4,8 +4,8 @@
 // them. README.md beside this file explains the room.
 //
 // The invariant: the record of a session and its fold are stored in one atomic batch with the checkpoint, by the
-// keeper that stored the checkpoint before it. A fold names the position of the last event that it has, so an
-// event that is read again adds nothing.
+// keeper that stored the previous checkpoint. A fold has the position of its last event, so an event that is read
+// again adds nothing.
 package summaries
 
 import (
@@ -26,8 +26,8 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// Record is the record of a session as the broker has it: the summary of its events up to a position. Its state is
-// that after its last event; [sessions.Summary.At] gives the present one.
+// Record is the stored record of a session: the summary of its events up to a position. Its state is the one right
+// after its last event; [sessions.Summary.At] returns the present state.
 type Record struct {
 	sessions.Summary
 
@@ -42,18 +42,18 @@ func recordOf(f *sessions.Fold) Record {
 	return r
 }
 
-// checkpoint is how far the records of a generation are.
+// checkpoint is the progress of the records of a generation.
 type checkpoint struct {
-	Position streams.Positions `json:"position"`        // of the last event that is in the records, by cell
-	Cell     int               `json:"cell,omitzero"`   // of the last event that was added
+	Position streams.Positions `json:"position"`        // of the last event in the records, by cell
+	Cell     int               `json:"cell,omitzero"`   // of the last event added
 	Stored   time.Time         `json:"stored,omitzero"` // when the broker stored the message at its Position
-	Stream   time.Time         `json:"stream"`          // when the events stream was created
+	Stream   time.Time         `json:"stream"`          // creation of the events stream
 	Revision int               `json:"revision"`        // of the folds, see [sessions.Revision]
-	Owner    string            `json:"owner"`           // keeper that stored it; empty if it has stopped
-	Epoch    uint64            `json:"epoch"`           // how often a keeper took the records over
+	Owner    string            `json:"owner"`           // keeper that stored it; empty after it stopped
+	Epoch    uint64            `json:"epoch"`           // how often the records were taken over
 }
 
-// store is the stream of the records of a generation.
+// store is the stream with the records of a generation.
 type store struct {
 	js         jetstream.JetStream
 	generation string
@@ -81,7 +81,7 @@ func tokenOrAny(id string) string {
 	return envelopes.Token(id)
 }
 
-// provision creates the stream unless it exists, with as many replicas as the events stream, which must exist.
+// provision creates the stream if needed, with as many replicas as the events stream, which must exist.
 func (s *store) provision(ctx context.Context) error {
 	_, err := s.js.Stream(ctx, s.stream())
 	if !errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -107,14 +107,14 @@ func (s *store) provision(ctx context.Context) error {
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 		return fmt.Errorf("provision stream %s: %w", s.stream(), err)
 	}
-	// A generation that was dropped meanwhile leaves no stream behind.
+	// Leave no stream behind if the generation was dropped meanwhile.
 	if _, err := s.events(ctx); errors.Is(err, jetstream.ErrStreamNotFound) {
 		return errors.Join(err, s.js.DeleteStream(ctx, s.stream()))
 	}
 	return nil
 }
 
-// events returns the events stream of the generation, as its leader knows it.
+// events returns the state of the generation's events stream according to its leader.
 func (s *store) events(ctx context.Context) (*jetstream.StreamInfo, error) {
 	stream, err := s.js.Stream(ctx, streams.EventsStream(s.generation))
 	if err != nil {
@@ -123,7 +123,7 @@ func (s *store) events(ctx context.Context) (*jetstream.StreamInfo, error) {
 	return stream.CachedInfo(), nil
 }
 
-// readCheckpoint reads the checkpoint from the leader of the stream, with its sequence. The error is
+// readCheckpoint reads the checkpoint and its message from the leader of the stream. It returns
 // [jetstream.ErrMsgNotFound] or [jetstream.ErrStreamNotFound] if there is none.
 func (s *store) readCheckpoint(ctx context.Context) (c checkpoint, stored *jetstream.RawStreamMsg, err error) {
 	stored, err = broker.LastStored(ctx, s.js, s.stream(), s.checkpointSubject())
@@ -139,8 +139,7 @@ func (s *store) readCheckpoint(ctx context.Context) (c checkpoint, stored *jetst
 	return c, stored, nil
 }
 
-// fits reports whether the records of a checkpoint are of the events that the events stream has, and of the
-// revision of this program.
+// fits reports whether the records of a checkpoint match the events stream and the revision of this program.
 func (s *store) fits(ctx context.Context, c *checkpoint, events *jetstream.StreamInfo) (bool, error) {
 	if c.Revision != sessions.Revision || !c.Stream.Equal(events.Created) {
 		return false, nil
@@ -163,15 +162,15 @@ func (s *store) fits(ctx context.Context, c *checkpoint, events *jetstream.Strea
 	if !stored.IsZero() {
 		return stored.Equal(c.Stored), nil
 	}
-	// The message has expired, or the stream is as long again as it was before it went back in time.
+	// The message has expired, or the stream has grown to its old length after it went back in time.
 	stored, err = s.lastStored(ctx, c.Cell, position)
 	return !stored.After(c.Stored), err
 }
 
-// lastStored returns when the broker stored the last event of a cell up to a position, the zero time if there is none.
+// lastStored returns when the broker stored the last event of a cell up to a position; zero if there is none.
 func (s *store) lastStored(ctx context.Context, cell int, position uint64) (stored time.Time, err error) {
 	name := envelopes.CellName(s.generation, cell)
-	first, last := uint64(1), position // between which it is
+	first, last := uint64(1), position // the event is between these
 	for from := first; first <= last; from = first + (last-first+1)/2 {
 		m, err := broker.NextStored(ctx, s.js, streams.EventsStream(name), envelopes.EventFilter(name, "", "", ""), from)
 		switch {
@@ -189,7 +188,7 @@ func (s *store) lastStored(ctx context.Context, cell int, position uint64) (stor
 	return stored, nil
 }
 
-// storedAt returns when the broker stored the message at a position of a cell, the zero time if it is not there.
+// storedAt returns when the broker stored the message at a position of a cell; zero if it is missing.
 func (s *store) storedAt(ctx context.Context, cell int, position uint64) (time.Time, error) {
 	stream := streams.EventsStream(envelopes.CellName(s.generation, cell))
 	m, err := broker.NextStored(ctx, s.js, stream, ">", position)
@@ -204,7 +203,7 @@ func (s *store) storedAt(ctx context.Context, cell int, position uint64) (time.T
 	return m.Time, nil
 }
 
-// checkpointMessage returns the message of a checkpoint that replaces the one at a sequence, 0 for none.
+// checkpointMessage returns the message of a checkpoint that replaces the one at a sequence; 0 for none.
 func (s *store) checkpointMessage(c *checkpoint, replaces uint64) (*nats.Msg, error) {
 	data, err := json.Marshal(c)
 	if err != nil {

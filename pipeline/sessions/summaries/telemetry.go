@@ -12,7 +12,7 @@ import (
 	"tributary/pipeline/events"
 )
 
-// telemetry is the metrics of a keeper. It uses nothing but the API of OpenTelemetry.
+// telemetry holds the metrics of a keeper. It uses only the API of OpenTelemetry, not the SDK.
 type telemetry struct {
 	meter   metric.Meter
 	events  metric.Int64Counter
@@ -55,7 +55,7 @@ func (t *telemetry) commit(ctx context.Context, generation string, err error) {
 	t.commits.Add(ctx, 1, metric.WithAttributes(generationLabel(generation), attribute.String("outcome", outcome)))
 }
 
-// observe reports the lag of a leader until the result is called.
+// observe reports the lag of a leader until end is called.
 func (t *telemetry) observe(l *leader) (end func(), err error) {
 	r, err := t.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
 		n, err := events.Count(ctx, l.js, l.generation, *l.position.Load())

@@ -19,32 +19,32 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// Status is how far the records of a generation are.
+// Status is the progress of the records of a generation.
 type Status struct {
-	Kept     bool              `json:"kept"`               // there are records; without them every reader sums up the events itself
-	Position streams.Positions `json:"position"`           // of the last event that is in them, by cell
-	Behind   uint64            `json:"behind"`             // events that are not
-	Owner    string            `json:"owner,omitzero"`     // keeper that works on them; empty if none does
-	StoredAt time.Time         `json:"stored_at,omitzero"` // when the checkpoint was stored, by the clock of the broker
+	Kept     bool              `json:"kept"`               // there are records; otherwise each reader sums up the events itself
+	Position streams.Positions `json:"position"`           // of the last event in them, by cell
+	Behind   uint64            `json:"behind"`             // events not in them
+	Owner    string            `json:"owner,omitzero"`     // keeper that works on them; empty for none
+	StoredAt time.Time         `json:"stored_at,omitzero"` // when the checkpoint was stored, by the broker's clock
 	Silent   bool              `json:"silent"`             // no keeper works on the records
 }
 
-// View reads the records of a generation, and the events that are not in them yet: its results are those of all
-// events that are stored when it is asked.
+// View reads the records of a generation and the events not in them yet. Its results include all events stored when
+// it is asked.
 type View struct {
 	store
 
 	kept       bool
-	cells      int // if kept
+	cells      int // set if kept
 	checkpoint checkpoint
 	sequence   uint64 // of the checkpoint
 	storedAt   time.Time
-	openedAt   time.Time // by the clock of the broker
+	openedAt   time.Time // by the broker's clock
 	unreadable func(error)
 }
 
-// Open returns a view of a generation. Events that cannot be read are passed to unreadable and left out; those that a
-// keeper could not read are left out of its records.
+// Open returns a view of a generation. It passes the errors of unreadable events to unreadable and skips the events,
+// as the keeper of the records did.
 func Open(ctx context.Context, js jetstream.JetStream, generation string, unreadable func(error)) (*View, error) {
 	v := &View{store: store{js, generation}, unreadable: unreadable}
 	events, err := v.events(ctx)
@@ -73,7 +73,7 @@ func Open(ctx context.Context, js jetstream.JetStream, generation string, unread
 	return v, nil
 }
 
-// Status returns how far the records are.
+// Status returns the progress of the records.
 func (v *View) Status(ctx context.Context) (Status, error) {
 	s := Status{Kept: v.kept, Position: v.checkpoint.Position, Owner: v.checkpoint.Owner, StoredAt: v.storedAt}
 	s.Silent = !s.Kept || s.Owner == "" || v.openedAt.Sub(v.storedAt) > Patience
@@ -82,9 +82,9 @@ func (v *View) Status(ctx context.Context) (Status, error) {
 	return s, err
 }
 
-// Continues reports whether the records of the view are those of an earlier view of the same generation and what became of
-// them since. If they were made again, or went back in time with the broker, nothing of the earlier ones counts any more.
-// It is also false when there are no records, or when every one of them has changed since.
+// Continues reports whether the records of v are later states of the records of an earlier view. If they were made
+// again, or went back in time with the broker, the earlier ones are void. It is also false if there are no records,
+// or every one has changed since.
 func (v *View) Continues(ctx context.Context, earlier *View) (bool, error) {
 	now, then := &v.checkpoint, &earlier.checkpoint
 	switch {
@@ -97,7 +97,7 @@ func (v *View) Continues(ctx context.Context, earlier *View) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("read stream %s: %w", v.stream(), err)
 	}
-	return first.Sequence <= earlier.sequence, nil // who makes the records again empties the stream
+	return first.Sequence <= earlier.sequence, nil // a keeper that makes the records again empties the stream first
 }
 
 // Session returns the fold of the events of a session.
@@ -117,7 +117,7 @@ func (v *View) Session(ctx context.Context, id events.SessionID) (*sessions.Fold
 	return fold, nil
 }
 
-// stored returns the fold of a session as the keeper has stored it, an empty one if it has not.
+// stored returns the stored fold of a session; an empty one if there is none.
 func (v *View) stored(ctx context.Context, id events.SessionID) (*sessions.Fold, error) {
 	if !v.kept {
 		return sessions.NewFold(sessions.WholeSession), nil
@@ -137,8 +137,8 @@ func (v *View) stored(ctx context.Context, id events.SessionID) (*sessions.Fold,
 }
 
 // Each passes the record of each session of a source, empty for all, to visit, in no order. A session that changes
-// meanwhile may come twice, the newer record last. The memory is bounded, but for 8 bytes for each session that has
-// events which are not in the records yet.
+// meanwhile may come twice, the newer record last. The memory is bounded except for 8 bytes per session with events
+// that are not in the records yet.
 func (v *View) Each(ctx context.Context, source envelopes.Source, visit func(*Record) error) error {
 	behind, seed := map[uint64]bool{}, maphash.MakeSeed()
 	hash := func(source envelopes.Source, session string) uint64 {
@@ -172,8 +172,8 @@ func (v *View) Each(ctx context.Context, source envelopes.Source, visit func(*Re
 	return nil
 }
 
-// records iterates over the records that are stored, in the order of their last change. The replica that is read has
-// them all once it has sent a checkpoint that is not older than the one of the view.
+// records iterates over the stored records in the order of their last change. A replica has sent all of them once it
+// has sent a checkpoint at least as new as the view's.
 func (v *View) records(ctx context.Context, source envelopes.Source) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		messages, err := v.read(ctx, jetstream.OrderedConsumerConfig{FilterSubjects: []string{v.checkpointSubject(), v.recordFilter(source, "")}})
@@ -201,7 +201,7 @@ func (v *View) records(ctx context.Context, source envelopes.Source) iter.Seq2[R
 	}
 }
 
-// Follow iterates over the records of a source, empty for all, that are stored from a time on, zero for now, until ctx ends.
+// Follow iterates over the records of a source, empty for all, stored from a time on, zero for now, until ctx ends.
 func (v *View) Follow(ctx context.Context, source envelopes.Source, since time.Time) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		messages, err := v.readFrom(ctx, source, since)
@@ -226,13 +226,13 @@ func (v *View) Follow(ctx context.Context, source envelopes.Source, since time.T
 	}
 }
 
-// readTimeout bounds the wait for a record or checkpoint that the broker has.
+// readTimeout bounds the wait for an existing record or checkpoint.
 const readTimeout = 10 * time.Second
 
-// maxResets is how often reading begins again while the broker is away, which takes up to 25 seconds.
+// maxResets is how often reading starts again while the broker is away, which takes up to 25 seconds.
 const maxResets = 5
 
-// readFrom begins to read the records of a source that are stored from a time on, zero for now.
+// readFrom begins to read the records of a source stored from a time on; zero for now.
 func (v *View) readFrom(ctx context.Context, source envelopes.Source, since time.Time) (jetstream.MessagesContext, error) {
 	cfg := jetstream.OrderedConsumerConfig{FilterSubjects: []string{v.recordFilter(source, "")}, DeliverPolicy: jetstream.DeliverNewPolicy}
 	if !since.IsZero() {
@@ -255,7 +255,7 @@ func (v *View) read(ctx context.Context, cfg jetstream.OrderedConsumerConfig) (j
 	return messages, nil
 }
 
-// next waits for the next message, as long as a timeout if there is one.
+// next waits for the next message, for at most timeout unless that is 0.
 func (v *View) next(ctx context.Context, messages jetstream.MessagesContext, timeout time.Duration) (m jetstream.Msg, meta *jetstream.MsgMetadata, err error) {
 	if timeout > 0 {
 		var cancel context.CancelFunc
@@ -272,7 +272,7 @@ func (v *View) next(ctx context.Context, messages jetstream.MessagesContext, tim
 	return m, meta, nil
 }
 
-// decode reads a record.
+// decode decodes a record.
 func (v *View) decode(m jetstream.Msg, meta *jetstream.MsgMetadata) (r Record, err error) {
 	if json.Unmarshal(m.Data(), &r) != nil {
 		return r, fmt.Errorf("%w: record %d of stream %s", errDamaged, meta.Sequence.Stream, v.stream())
@@ -280,10 +280,10 @@ func (v *View) decode(m jetstream.Msg, meta *jetstream.MsgMetadata) (r Record, e
 	return r, nil
 }
 
-// Steps iterates over the steps of all events of the sessions that wanted selects by their records, and of those with
-// events that are not in their records yet, in the order of the stream; q selects among them by source, session and
-// type. It reads the stream from the first event of these sessions on, and the events of no others where they are few.
-// Without records, and if wanted is nil, it iterates over the events of all sessions.
+// Steps iterates over the steps of all events of the sessions whose records wanted selects, and of those with events
+// not in their records yet, in stream order. q further selects by source, session and type. It reads the stream from
+// the first event of these sessions on and, if they are few, only their events. Without records, or if wanted is nil,
+// it iterates over the events of all sessions.
 func (v *View) Steps(ctx context.Context, q events.Query, wanted func(*Record) bool) (iter.Seq2[sessions.Step, error], error) {
 	if !v.kept || q.Session != "" || wanted == nil {
 		return Steps(ctx, v.js, v.generation, q, v.unreadable), nil
@@ -312,8 +312,8 @@ func (v *View) Steps(ctx context.Context, q events.Query, wanted func(*Record) b
 	}, nil
 }
 
-// firsts returns the positions of the first events of the sessions that wanted selects, and of those with events
-// that are not in their records yet.
+// firsts returns the positions of the first events of the sessions that wanted selects, and of those with events not
+// in their records yet.
 func (v *View) firsts(ctx context.Context, q events.Query, wanted func(*Record) bool) (map[events.SessionID]uint64, error) {
 	q.After = v.checkpoint.Position
 	found, err := events.FindSessions(ctx, v.js, v.generation, q, "", 0)
@@ -336,12 +336,12 @@ func (v *View) firsts(ctx context.Context, q events.Query, wanted func(*Record) 
 	return first, nil
 }
 
-// everywhere returns a position in every cell: each session has its own positions in one of them.
+// everywhere returns a position in every cell, because a session has its positions in one of them.
 func (v *View) everywhere(position uint64) streams.Positions {
 	return slices.Repeat(streams.Positions{position}, max(1, v.cells))
 }
 
-// behind returns a position before which, in every cell, all events are in the records.
+// behind returns a position before which the records have all events of every cell.
 func (v *View) behind() uint64 {
 	least := v.checkpoint.Position.In(0)
 	for c := range v.cells {
@@ -350,8 +350,8 @@ func (v *View) behind() uint64 {
 	return least + 1
 }
 
-// Steps iterates over the steps of the stored events that q selects, in the order of the stream. An event that cannot
-// be read is passed to unreadable and left out. Unless q follows, an end of ctx is an error.
+// Steps iterates over the steps of the stored events that q selects, in stream order. It passes the error of an
+// unreadable event to unreadable and skips the event. Unless q follows, the end of ctx is an error.
 func Steps(ctx context.Context, js jetstream.JetStream, generation string, q events.Query, unreadable func(error)) iter.Seq2[sessions.Step, error] {
 	return func(yield func(sessions.Step, error) bool) {
 		for e, err := range events.Outlines(ctx, js, generation, q) {

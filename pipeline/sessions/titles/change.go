@@ -17,7 +17,7 @@ import (
 	"tributary/envelopes"
 )
 
-// ChangeType is the type of a change, as its data states it.
+// ChangeType is the type of a change.
 type ChangeType string
 
 // The types of changes.
@@ -26,16 +26,14 @@ const (
 	PinnedUpdated ChangeType = "session_pinned_updated"
 )
 
-// eventTypePrefix and a [ChangeType] are the type of the CloudEvent of a change.
+// eventTypePrefix precedes a [ChangeType] in the type of a change's CloudEvent.
 const eventTypePrefix = "agtrace.session.v1."
 
-// headerPrevious is the sequence of the change of the session before this one. It is missing
-// in the first.
+// headerPrevious has the sequence of the session's previous change. The first change lacks it.
 const headerPrevious = "Tributary-Previous"
 
-// Change is one change of the metadata of a session, as it was stored together with the
-// record. Title, TitleVersion and TitleSource belong to [TitleUpdated], Pinned to
-// [PinnedUpdated]; the others are zero.
+// Change is a change of the metadata of a session, stored together with the record. Title, TitleVersion and
+// TitleSource are set for [TitleUpdated], Pinned for [PinnedUpdated]; otherwise they are zero.
 type Change struct {
 	Type      ChangeType
 	Source    envelopes.Source
@@ -47,17 +45,17 @@ type Change struct {
 	Pinned       bool
 
 	UpdatedAt       time.Time
-	MetadataVersion uint64 // of the record that is stored with the change
+	MetadataVersion uint64 // of the record stored with the change
 	ID              string // of the CloudEvent; unique to the call that made the change
 	Sequence        uint64 // in the stream
 
-	previous uint64 // sequence of the change of this session before; 0 for none
+	previous uint64 // sequence of the session's previous change; 0 for none
 }
 
 // key returns the key of the session.
 func (c *Change) key() Key { return Key{c.Source, c.SessionID} }
 
-// titleData and pinnedData are the data of the CloudEvent of a change.
+// titleData and pinnedData are the data of a change's CloudEvent.
 type titleData struct {
 	Type         ChangeType  `json:"type"`
 	SessionID    string      `json:"session_id"`
@@ -74,7 +72,7 @@ type pinnedData struct {
 	UpdatedAt time.Time  `json:"updated_at"`
 }
 
-// changeOf returns the change of a type that leads to the record s, with the id of the call.
+// changeOf returns the change of type t that leads to the record s. id is the id of the call.
 func changeOf(s *Session, t ChangeType, id string, previous uint64) *Change {
 	c := &Change{
 		Type: t, Source: s.Source, SessionID: s.SessionID,
@@ -88,8 +86,8 @@ func changeOf(s *Session, t ChangeType, id string, previous uint64) *Change {
 	return c
 }
 
-// MarshalJSON returns the data of the CloudEvent: type, session_id, the fields of the type,
-// and updated_at. Its source is that of the title.
+// MarshalJSON returns the data of the CloudEvent: type, session_id, the fields of the type, and updated_at. source in
+// it is the source of the title.
 func (c *Change) MarshalJSON() ([]byte, error) {
 	if c.Type == TitleUpdated {
 		return json.Marshal(titleData{c.Type, c.SessionID, c.Title, c.TitleVersion, c.TitleSource, c.UpdatedAt})
@@ -97,7 +95,7 @@ func (c *Change) MarshalJSON() ([]byte, error) {
 	return json.Marshal(pinnedData{c.Type, c.SessionID, c.Pinned, c.UpdatedAt})
 }
 
-// message returns the message of c. ttl is empty when changes do not expire.
+// message returns the message of c. ttl is empty if changes do not expire.
 func (c *Change) message(mode envelopes.Mode, ttl string) (*nats.Msg, error) {
 	data, err := c.MarshalJSON()
 	if err != nil {
@@ -128,7 +126,7 @@ func (c *Change) message(mode envelopes.Mode, ttl string) (*nats.Msg, error) {
 	return m, nil
 }
 
-// decodeChange reads a change of the stream. The error repeats nothing of it.
+// decodeChange decodes a stored change. Its error repeats nothing of it.
 func decodeChange(m *jetstream.RawStreamMsg) (*Change, error) {
 	c, err := readChange(m)
 	if err != nil {
@@ -137,7 +135,7 @@ func decodeChange(m *jetstream.RawStreamMsg) (*Change, error) {
 	return c, nil
 }
 
-var errChange = errors.New("it is not a change of its session")
+var errChange = errors.New("not a change of its session")
 
 func readChange(m *jetstream.RawStreamMsg) (*Change, error) {
 	ce, err := envelopes.Decode(m.Header, m.Data)
@@ -169,7 +167,7 @@ func readChange(m *jetstream.RawStreamMsg) (*Change, error) {
 	if c.key().changesSubject() != m.Subject {
 		return nil, errChange
 	}
-	sequence, _ := types.Format(ce.Extensions()["sequence"]) // a missing one cannot be parsed
+	sequence, _ := types.Format(ce.Extensions()["sequence"]) // a missing one fails to parse
 	if c.MetadataVersion, err = strconv.ParseUint(sequence, 10, 64); err != nil {
 		return nil, errChange
 	}

@@ -16,13 +16,12 @@ import (
 type Query struct {
 	Source envelopes.Source
 	Pinned *bool
-	After  uint64 // records whose Revision is higher
+	After  uint64 // only records with a higher Revision
 }
 
-// List iterates over the records that are stored, in the order of their last change: sessions
-// that were titled or pinned. A session that changes meanwhile may come twice, the newer record
-// last; none is left out. A record that cannot be read is yielded as an error, and the
-// iteration goes on; any other error ends it.
+// List iterates over the stored records, those of titled or pinned sessions, in the order of their last change. A
+// session that changes meanwhile may come twice, the newer record last; none is missed. For an unreadable record it
+// yields an error and continues; any other error ends it.
 func (s *Service) List(ctx context.Context, q Query) iter.Seq2[Session, error] {
 	return func(yield func(Session, error) bool) {
 		filter := allMetadata
@@ -41,15 +40,13 @@ func (s *Service) List(ctx context.Context, q Query) iter.Seq2[Session, error] {
 	}
 }
 
-// eachRecord yields the records of a filter behind a revision in the order of the stream,
-// until yield returns false. It returns the sequence up to which they are complete, 0 when
-// there is none: the records that were yielded, the last one of each session, are those of the
-// stream as it was at this sequence.
+// eachRecord yields the records of a filter behind a revision, in stream order, until yield returns false. It returns
+// the sequence at which they are complete, 0 if there are none: the last record yielded of each session is the one
+// that the stream had at this sequence.
 //
-// They are, because a record that is stored again moves to the end of the stream, and the
-// iteration ends at a record behind which the stream has none. That holds for the replica that
-// is read, which may be behind others. When the consumer was made anew meanwhile, perhaps on
-// another replica, the leader must have none behind the record either.
+// This holds because a record that is stored again moves to the end of the stream, and the iteration ends at a record
+// that is the last in the stream. It holds for the replica that is read, which may be behind others. If the consumer
+// was recreated meanwhile, perhaps on another replica, the leader must have no later record either.
 func eachRecord(ctx context.Context, js jetstream.JetStream, filter string, after uint64, yield func(Session, error) bool) (complete uint64, err error) {
 	s, err := js.Stream(ctx, stream)
 	if err != nil {
@@ -66,7 +63,7 @@ func eachRecord(ctx context.Context, js jetstream.JetStream, filter string, afte
 			return 0, err
 		}
 		moved = moved || meta.Sequence.Consumer != count
-		complete = m.Sequence + 1 // its change
+		complete = m.Sequence + 1 // the change of the record
 		r, err := decodeSession(m)
 		if !yield(r, err) {
 			break
@@ -84,8 +81,7 @@ func eachRecord(ctx context.Context, js jetstream.JetStream, filter string, afte
 	return complete, nil
 }
 
-// read begins to read the messages of a filter from a sequence on, with an ordered consumer.
-// pending is how many there are.
+// read begins to read the messages of a filter from a sequence on, with an ordered consumer. pending is their number.
 func read(ctx context.Context, s jetstream.Stream, filter string, from uint64) (messages jetstream.MessagesContext, pending uint64, err error) {
 	consumer, err := s.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{filter},

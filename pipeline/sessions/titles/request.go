@@ -11,7 +11,7 @@ import (
 	"tributary/envelopes"
 )
 
-// The requests. Pointers are members that a request must have, except for if_match.
+// The requests. Pointers are required members, except for if_match.
 type (
 	sessionRequest struct {
 		Source    envelopes.Source `json:"source"`
@@ -44,7 +44,7 @@ type (
 
 // The answers.
 type (
-	// titleAnswer and pinnedAnswer have the fields behind applied only when it is true.
+	// titleAnswer and pinnedAnswer have the fields after applied only if that is true.
 	titleAnswer struct {
 		Applied         bool   `json:"applied"`
 		Title           string `json:"title"`
@@ -63,7 +63,7 @@ type (
 	}
 	listAnswer struct {
 		Sessions []Session `json:"sessions"`
-		Next     uint64    `json:"next,omitzero"` // the after of the next page; missing in the last one
+		Next     uint64    `json:"next,omitzero"` // value of after for the next page; missing in the last one
 	}
 	errorAnswer struct {
 		Code            string  `json:"code"`
@@ -79,8 +79,8 @@ const (
 	maxPage     = 1000
 )
 
-// call decodes a request, does it, and returns the answer. unchanged reports that it changed
-// nothing although it could have.
+// call decodes a request, executes it, and returns the answer. unchanged reports that a request that may change
+// something changed nothing.
 func (s *Service) call(ctx context.Context, e endpoint, data []byte) (body []byte, unchanged bool, err error) {
 	var answer any
 	switch e {
@@ -149,8 +149,8 @@ func pinned(c *Change, err error) (any, error) {
 	return pinnedAnswer{true, c.Pinned, c.MetadataVersion, c.Sequence}, nil
 }
 
-// decodeRequest decodes strictly: the names, types and members of the request. The error
-// repeats nothing of it but the name of a known member.
+// decodeRequest decodes a request strictly: unknown, missing and mistyped members are errors. Its error repeats
+// nothing of the request but the name of a known member.
 func decodeRequest(data []byte, into any, complete func() bool, member string) error {
 	err := json.Unmarshal(data, into, json.RejectUnknownMembers(true))
 	var semantic *json.SemanticError
@@ -160,14 +160,14 @@ func decodeRequest(data []byte, into any, complete func() bool, member string) e
 	case errors.As(err, &semantic) && semantic.JSONPointer != "":
 		return invalid(fmt.Sprintf("member %s has the wrong type", semantic.JSONPointer.LastToken()))
 	case err != nil || jsontext.Value(data).Kind() != jsontext.KindBeginObject:
-		return invalid("the request is not a JSON object in UTF-8, without a member twice")
+		return invalid("the request is not a JSON object in UTF-8 with unique members")
 	case complete != nil && !complete():
 		return invalid("member " + member + " is missing")
 	}
 	return nil
 }
 
-// page returns a page of the records, in a message that the broker accepts.
+// page returns a page of records, in a message that the broker accepts.
 func (s *Service) page(ctx context.Context, r listRequest) (listAnswer, error) {
 	switch {
 	case r.Limit < 0 || r.Limit > maxPage:
@@ -200,7 +200,7 @@ func (s *Service) page(ctx context.Context, r listRequest) (listAnswer, error) {
 // codeStorage is the code of an error of the server.
 const codeStorage = "500"
 
-// errorCode returns the code of the error of an answer, empty for none.
+// errorCode returns the code of an error for an answer; empty for none.
 func errorCode(err error) string {
 	var conflict *VersionConflictError
 	switch {
@@ -219,7 +219,7 @@ func errorCode(err error) string {
 	}
 }
 
-// errorBody returns the body of the answer of an error.
+// errorBody returns the body of the answer for an error.
 func errorBody(code string, err error) ([]byte, error) {
 	a := errorAnswer{Code: code, Error: err.Error()}
 	if conflict, ok := errors.AsType[*VersionConflictError](err); ok {

@@ -14,13 +14,13 @@ import (
 
 // The NATS micro service.
 const (
-	// ServiceName is its name, by which nats micro info and stats find it.
+	// ServiceName is its name in nats micro info and stats.
 	ServiceName = "tributary-sessions"
-	// SubjectPrefix and the name of an endpoint are the subject of the endpoint.
+	// SubjectPrefix and the name of an endpoint make the subject of the endpoint.
 	SubjectPrefix = "tributary.sessions."
 
 	serviceVersion = "1.0.0"
-	maxRequests    = 256 // of one process, at the same time
+	maxRequests    = 256 // handled by one process at the same time
 )
 
 // endpoint is an endpoint of the micro service.
@@ -52,8 +52,8 @@ func Endpoints() []string { return slices.Clone(endpointNames[:]) }
 //   - ctx ends: Serve ends the calls in progress and returns the cause.
 //   - Its connection is closed.
 //
-// Services in other processes share the requests. Serve makes a connection of its own, with
-// the options of the connection of the service. Call it once.
+// Services in other processes share the requests. Serve opens a connection of its own, with the options of the
+// service's connection. Call it once.
 func (s *Service) Serve(ctx context.Context) error {
 	if err := s.serve(ctx); err != nil {
 		return fmt.Errorf("serve %s: %w", ServiceName, err)
@@ -61,14 +61,14 @@ func (s *Service) Serve(ctx context.Context) error {
 	return nil
 }
 
-// Drain makes [Service.Serve] answer what has arrived, and return. It does not wait. Any
-// goroutine may call it, more than once.
+// Drain makes [Service.Serve] answer what has arrived, and return. It does not wait. It may be called by any
+// goroutine, repeatedly.
 func (s *Service) Drain() { s.draining.Do(func() { close(s.drain) }) }
 
 func (s *Service) serve(ctx context.Context) error {
 	s.telemetry.zero(ctx)
-	// A connection of its own can be drained: its end says that every request that the server
-	// has sent is in requests. A micro service alone does not say that.
+	// A connection of its own can be drained: its end means that every request sent by the server is in requests. A
+	// micro service alone cannot tell that.
 	options := s.js.Conn().Opts
 	options.Name += " (requests)"
 	options.DisconnectedErrCB, options.ReconnectedCB = nil, nil // reported for the other connection
@@ -103,7 +103,7 @@ func (s *Service) serve(ctx context.Context) error {
 	return errors.Join(context.Cause(ctx), err)
 }
 
-// requests are the requests that are being answered.
+// requests are the requests in progress.
 type requests struct {
 	service  *Service
 	room     chan struct{}
@@ -137,8 +137,8 @@ func (r *requests) register(ctx context.Context, nc *nats.Conn) (micro.Service, 
 	return registered, nil
 }
 
-// accept answers a request in a goroutine of its own, so that a session which waits for the
-// broker delays no other. It waits while too many are being answered.
+// accept answers a request in a goroutine of its own, so that a session that waits for the broker delays no other. It
+// waits while too many requests are in progress.
 func (r *requests) accept(ctx context.Context, e endpoint, m micro.Request) {
 	select {
 	case r.room <- struct{}{}:
@@ -171,6 +171,6 @@ func (s *Service) answer(ctx context.Context, e endpoint, data []byte, reply str
 		m.Data, err = errorBody(code, err)
 	}
 	if err != nil || s.js.Conn().PublishMsg(m) != nil {
-		stats.lose() // also of a request without a reply subject
+		stats.lose() // also for a request without a reply subject
 	}
 }

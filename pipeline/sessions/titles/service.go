@@ -1,13 +1,11 @@
 // Package titles stores the titles and pins of sessions, which people and programs set. It is the only writer of them.
 //
-// Start with [Service], which reads and changes metadata, as a Go value and as a NATS micro
-// service ([Service.Serve]). [Watch] follows the changes. README.md beside this file has the
-// subjects, the wire forms and the guarantees.
+// Start with [Service], which reads and changes metadata, as a Go value and as a NATS micro service
+// ([Service.Serve]). [Watch] follows the changes. README.md has the subjects, the wire forms and the guarantees.
 //
-// The invariant: the record of a session and the change that leads to it are stored in one
-// atomic batch, which names the sequence of the record before. So every change is stored
-// exactly once, in the order of the versions, by any number of replicas, and each guard is
-// evaluated on the record that the change replaces.
+// The invariant: the record of a session and the change that leads to it are stored in one atomic batch, which
+// expects the sequence of the previous record. So every change is stored exactly once, in version order, by any
+// number of replicas, and each guard is evaluated on the record that the change replaces.
 package titles
 
 import (
@@ -35,29 +33,29 @@ const stream = streams.SessionsStream
 
 // Config configures a [Service]. Its zero value is valid.
 type Config struct {
-	// ChangesMaxAge is how long changes are kept, in whole seconds, at least a minute; 0 for
-	// ever. Records are kept for ever.
+	// ChangesMaxAge is how long changes are kept, in whole seconds, at least a minute; 0 for ever. Records are kept
+	// for ever.
 	ChangesMaxAge time.Duration
 	Mode          envelopes.Mode   // of the CloudEvents of changes; default [envelopes.Binary]
 	Now           func() time.Time // clock of UpdatedAt; default [time.Now]
-	Logger        *slog.Logger     // of requests that fail because of the server; nil for no logs
+	Logger        *slog.Logger     // for requests that fail because of the server; nil for no logs
 	Meter         metric.Meter     // nil for no metrics
 }
 
-// minChangesAge lets a call that has lost an answer, and a watcher that is away for a moment, find every change.
+// minChangesAge lets a call that lost an answer, and a watcher that was away briefly, find every change.
 const minChangesAge = time.Minute
 
-// callTimeout bounds a call whose context has no deadline. It is well below minChangesAge.
+// callTimeout bounds a call without a deadline. It is well below minChangesAge.
 const callTimeout = 15 * time.Second
 
-// Service is the only writer of the metadata of sessions. Any number of services, in any
-// number of processes, work on the same server. Its methods may be called at the same time.
+// Service is the only writer of session metadata. Any number of services, in any number of processes, may work on the
+// same server. It is safe for concurrent use.
 type Service struct {
 	js     jetstream.JetStream
 	config Config
-	ttl    string // of a change; empty when changes do not expire
+	ttl    string // of a change; empty if changes do not expire
 
-	conflicts atomic.Int64 // writes that another writer overtook
+	conflicts atomic.Int64 // writes overtaken by another writer
 	stats     [endpoints]endpointStats
 	telemetry *telemetry
 
@@ -65,7 +63,7 @@ type Service struct {
 	draining sync.Once
 }
 
-// New returns a service for a server that [streams.Provision] has prepared.
+// New returns a service for a server prepared by [streams.Provision].
 func New(js jetstream.JetStream, cfg Config) (*Service, error) {
 	if cfg.ChangesMaxAge != 0 && cfg.ChangesMaxAge < minChangesAge {
 		return nil, fmt.Errorf("changes kept for %v are not kept for %v", cfg.ChangesMaxAge, minChangesAge)
@@ -104,16 +102,16 @@ func (s *Service) setTTL(age time.Duration) {
 // Option is an option of a call that changes metadata.
 type Option func(*guard)
 
-// guard is what must hold for the record that a change replaces.
+// guard is a condition on the record that a change replaces.
 type guard struct{ version *uint64 }
 
-// IfMatch makes a call fail with a [VersionConflictError] unless the MetadataVersion is
-// version, whatever else the call would do.
+// IfMatch makes a call fail with [VersionConflictError] unless the MetadataVersion is version, even if the call would
+// change nothing.
 func IfMatch(version uint64) Option { return func(g *guard) { g.version = &version } }
 
-// SetTitle changes the title of a session to title without white space at its ends. It
-// returns the change that is stored, or nil when the session has that title already. It returns
-// [ErrEmptyTitle] for an empty title, even if the session is unknown.
+// SetTitle sets the title of a session to title without white space at its ends. It returns the stored change, or nil
+// if the session already has that title. It returns [ErrEmptyTitle] for an empty title, even if the session is
+// unknown.
 func (s *Service) SetTitle(ctx context.Context, k Key, title string, options ...Option) (*Change, error) {
 	trimmed, err := trimTitle(title)
 	if err != nil {
@@ -130,9 +128,8 @@ func (s *Service) SetTitle(ctx context.Context, k Key, title string, options ...
 	})
 }
 
-// ApplyGeneratedTitle is [Service.SetTitle] for a title that a program made. It changes
-// nothing, and returns nil, when the candidate is empty, or when the session has a title that
-// is not [sessions.IsUntitled]; force replaces that one, too.
+// ApplyGeneratedTitle is [Service.SetTitle] for a title made by a program. It changes nothing and returns nil if the
+// candidate is empty, or if the session has a title that is not [sessions.IsUntitled]; force replaces that, too.
 func (s *Service) ApplyGeneratedTitle(ctx context.Context, k Key, candidate string, source TitleSource, force bool, options ...Option) (*Change, error) {
 	trimmed, err := trimTitle(candidate)
 	if err != nil {
@@ -142,7 +139,7 @@ func (s *Service) ApplyGeneratedTitle(ctx context.Context, k Key, candidate stri
 		return nil, err
 	}
 	if trimmed == "" {
-		return nil, nil //nolint:nilnil // no change and no error
+		return nil, nil //nolint:nilnil // neither a change nor an error
 	}
 	return s.change(ctx, k, options, func(r *Session) (ChangeType, bool) {
 		if !force && !sessions.IsUntitled(r.Title) || r.Title == trimmed {
@@ -152,8 +149,7 @@ func (s *Service) ApplyGeneratedTitle(ctx context.Context, k Key, candidate stri
 	})
 }
 
-// SetPinned pins or unpins a session. It returns the change that is stored, or nil when the
-// pin is so already.
+// SetPinned pins or unpins a session. It returns the stored change, or nil if the session already is in that state.
 func (s *Service) SetPinned(ctx context.Context, k Key, pinned bool, options ...Option) (*Change, error) {
 	return s.change(ctx, k, options, func(r *Session) (ChangeType, bool) {
 		if r.Pinned == pinned {
@@ -163,8 +159,8 @@ func (s *Service) SetPinned(ctx context.Context, k Key, pinned bool, options ...
 	})
 }
 
-// Get returns the record of a session, read from the leader of the stream: what a call has
-// stored before it returned is in it.
+// Get returns the record of a session from the leader of the stream, so it includes everything that finished calls
+// stored.
 func (s *Service) Get(ctx context.Context, k Key) (Session, error) {
 	if err := k.check(); err != nil {
 		return Session{}, err
@@ -174,7 +170,7 @@ func (s *Service) Get(ctx context.Context, k Key) (Session, error) {
 	return s.load(ctx, k)
 }
 
-// bounded returns a context that ends with ctx, and has a deadline.
+// bounded returns a context with a deadline that also ends with ctx.
 func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return context.WithCancel(ctx)
@@ -182,9 +178,8 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, callTimeout)
 }
 
-// change makes one change. apply changes a record and returns the type of the change, or
-// false for none; it is called again for each record that another writer has stored
-// meanwhile.
+// change makes one change. apply changes a record and returns the type of the change, or false for none; it is called
+// again for each record that another writer stored meanwhile.
 func (s *Service) change(ctx context.Context, k Key, options []Option, apply func(*Session) (ChangeType, bool)) (*Change, error) {
 	if err := k.check(); err != nil {
 		return nil, err

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Stats are the statistics of an endpoint in this process. The micro service reports them as
-// the data of the endpoint, because its own statistics end when a request is accepted.
+// Stats are the statistics of an endpoint in this process. The micro service reports them as data of the endpoint,
+// because its own statistics end when a request is accepted.
 type Stats struct {
-	Answered  int64            `json:"answered"`         // requests, with errors
-	Unchanged int64            `json:"unchanged"`        // answered without a change, by a guard or because there is nothing to change
+	Answered  int64            `json:"answered"`         // requests, including failed ones
+	Unchanged int64            `json:"unchanged"`        // answered without a change, because of a guard or because there was nothing to change
 	Errors    map[string]int64 `json:"errors,omitempty"` // by error code
 	Lost      int64            `json:"lost"`             // answers that could not be sent
-	Time      int64            `json:"processing_time"`  // of all answered requests, in nanoseconds
-	Conflicts int64            `json:"conflicts"`        // of all endpoints: writes that another writer overtook, and that were tried again
+	Time      int64            `json:"processing_time"`  // processing time of all answered requests, in nanoseconds
+	Conflicts int64            `json:"conflicts"`        // writes of all endpoints that another writer overtook and that were tried again
 }
 
 // endpointStats counts [Stats].
@@ -25,7 +25,7 @@ type endpointStats struct {
 
 // outcome is the outcome of a request.
 type outcome struct {
-	code      string // of the error; empty for none
+	code      string // error code; empty for none
 	unchanged bool
 	took      time.Duration
 }

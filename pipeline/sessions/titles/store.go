@@ -15,24 +15,24 @@ import (
 	"tributary/pipeline/events"
 )
 
-// write is a call that changes a record, over all its tries. Its id is the id of the change that any of them stores, so
-// a try whose answer was lost can be found.
+// write is a call that changes a record, over all its tries. The id of the call is the id of the change, so a try
+// with a lost answer can be found.
 type write struct {
 	key   Key
 	id    string
 	guard guard
 	apply func(*Session) (ChangeType, bool)
 
-	lost  error  // why the answer to a try was lost, so that its outcome is unknown; nil when it is known
+	lost  error  // why the answer to a try was lost, so that its outcome is unknown; else nil
 	since uint64 // revision that this try was to replace
 }
 
-// try reads the record and stores the change that follows from it, unless another writer has stored a newer record
-// meanwhile. again says that another try may succeed after an error. Each try names the record that it replaces, so at
-// most one try of a call is ever stored: a late one finds a newer record.
+// try reads the record and stores the resulting change, unless another writer stored a newer record meanwhile. again
+// means that another try may succeed after an error. Each try expects the record that it replaces, so at most one try
+// of a call is ever stored: a late one finds a newer record.
 func (s *Service) try(ctx context.Context, w *write) (c *Change, again bool, err error) {
 	record, err := s.load(ctx, w.key)
-	if err == nil && w.lost != nil && record.Revision > w.since { // the outcome can be known
+	if err == nil && w.lost != nil && record.Revision > w.since { // the outcome can be found out
 		if c, err = s.find(ctx, w, record.changed()); err == nil {
 			w.lost = nil
 		}
@@ -57,7 +57,7 @@ func (s *Service) try(ctx context.Context, w *write) (c *Change, again bool, err
 	if err != nil {
 		return nil, false, err
 	}
-	// Not ended with ctx: what is sent has an outcome.
+	// Does not end with ctx, because what was sent has an outcome.
 	c.Sequence, err = broker.PublishBatch(context.WithoutCancel(ctx), s.js.Conn(), messages)
 	switch {
 	case err == nil:
@@ -72,18 +72,18 @@ func (s *Service) try(ctx context.Context, w *write) (c *Change, again bool, err
 	return nil, unanswered(err) || errorCodeOf(err) == tooManyBatches, storage("save_session", err)
 }
 
-// errBusy: other writers were always faster, until the time of the call was over.
+// errBusy means that other writers were always faster until the call timed out.
 var errBusy = errors.New("too many other writers")
 
 // maxWait bounds the wait between two tries.
 const maxWait = 200 * time.Millisecond
 
-// wait waits before the next try: the longer, the more tries there were. It fails when ctx ends.
+// wait waits before the next try, longer after each try. It returns an error when ctx ends.
 func wait(ctx context.Context, tries int) error {
 	return broker.Pause(ctx, rand.N(min(maxWait, time.Millisecond<<min(tries, 10))))
 }
 
-// errorCodeOf returns the code of an error that the server has answered with, 0 for any other.
+// errorCodeOf returns the code of an error answered by the server; 0 for any other error.
 func errorCodeOf(err error) jetstream.ErrorCode {
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
 		return api.ErrorCode
@@ -91,22 +91,20 @@ func errorCodeOf(err error) jetstream.ErrorCode {
 	return 0
 }
 
-// tooManyBatches is the error code of a server that has no room for another batch
-// (nats-server, JSAtomicPublishTooManyInflight).
+// tooManyBatches is the error code of a server without room for another batch (nats-server,
+// JSAtomicPublishTooManyInflight).
 const tooManyBatches = 10210
 
-// noLeader is the error code of a server that knows no leader of the stream (nats-server,
-// JSClusterNotAvailErr).
+// noLeader is the error code of a server that knows no leader of the stream (nats-server, JSClusterNotAvailErr).
 const noLeader = 10008
 
-// unanswered reports whether nobody who could know has answered: another try may be answered.
+// unanswered reports whether no leader answered, so that another try may succeed.
 func unanswered(err error) bool {
 	code := errorCodeOf(err)
 	return (code == 0 || code == noLeader) && !errors.Is(err, errDamaged) && !errors.Is(err, ErrNotFound)
 }
 
-// later returns the later of two times: the clocks of replicas differ, and the time of a
-// session never goes back.
+// later returns the later of two times. The clocks of replicas differ, and the time of a session must not go back.
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
@@ -114,8 +112,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// readTimeout bounds the wait for one answer: a request that was sent on a connection that
-// was lost is never answered.
+// readTimeout bounds the wait for one answer, because a request on a lost connection is never answered.
 const readTimeout = 3 * time.Second
 
 // load reads the record of a session from the leader of the stream.
@@ -159,7 +156,7 @@ func (s *Service) messages(r *Session, c *Change, revision uint64) ([]*nats.Msg,
 	messages := []*nats.Msg{record, change}
 	for _, m := range messages {
 		if size, limit := int64(m.Size()+batchHeaderBytes), s.js.Conn().MaxPayload(); size > limit {
-			return nil, fmt.Errorf("%w: its message has %d bytes, and the broker accepts %d (max_payload)", errTooLarge, size, limit)
+			return nil, fmt.Errorf("%w: its message has %d bytes, the broker accepts %d (max_payload)", errTooLarge, size, limit)
 		}
 	}
 	return messages, nil
@@ -168,13 +165,13 @@ func (s *Service) messages(r *Session, c *Change, revision uint64) ([]*nats.Msg,
 // batchHeaderBytes is room for the headers of a batch.
 const batchHeaderBytes = 256
 
-// find returns the change that a try of w has stored although its answer was lost, nil when none has: it reads the
-// changes of the session behind the record that this try was to replace, up to that of the present record.
+// find returns the change stored by a try of w whose answer was lost; nil if there is none. It reads the changes of
+// the session from the record that the try was to replace up to the present record.
 func (s *Service) find(ctx context.Context, w *write, last uint64) (*Change, error) {
-	for from := w.since + 2; from <= last; from++ { // the change of a record is behind it
+	for from := w.since + 2; from <= last; from++ { // the change of a record follows it
 		m, err := broker.NextStored(ctx, s.js, stream, w.key.changesSubject(), from)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			return nil, nil //nolint:nilnil // no change and no error
+			return nil, nil //nolint:nilnil // neither a change nor an error
 		}
 		if err != nil {
 			return nil, storage("load_session", err)
@@ -188,5 +185,5 @@ func (s *Service) find(ctx context.Context, w *write, last uint64) (*Change, err
 		}
 		from = m.Sequence
 	}
-	return nil, nil //nolint:nilnil // no change and no error
+	return nil, nil //nolint:nilnil // neither a change nor an error
 }

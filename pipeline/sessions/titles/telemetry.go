@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 )
 
-// telemetry is the metrics of a service. It uses nothing but the API of OpenTelemetry.
+// telemetry holds the metrics of a service. It uses only the API of OpenTelemetry, not the SDK.
 type telemetry struct {
 	requests  metric.Int64Counter
 	duration  metric.Float64Histogram
@@ -33,7 +33,7 @@ func newTelemetry(meter metric.Meter) (*telemetry, error) {
 	return &t, errors.Join(errs[:]...)
 }
 
-// zero begins the series of requests that succeed, so that their first increase is one.
+// zero starts the series of successful requests at 0, so that their first increase shows.
 func (t *telemetry) zero(ctx context.Context) {
 	for e, name := range endpointNames {
 		outcomes := []string{"changed", "unchanged"}

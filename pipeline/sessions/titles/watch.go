@@ -23,32 +23,31 @@ const (
 	Synced UpdateKind = "synced"
 	// Changed has a change that is not in the snapshot.
 	Changed UpdateKind = "change"
-	// Reset says that changes are missing, because they are not kept any more. What the
-	// watcher has is out of date; a new snapshot follows.
+	// Reset means that changes are missing, because they are no longer kept. The watcher's copy is out of date; a new
+	// snapshot follows.
 	Reset UpdateKind = "reset"
 )
 
-// Update is what a watcher sees next.
+// Update is the next thing that a watcher sees.
 type Update struct {
 	Kind    UpdateKind
-	Session Session // of a Snapshot
-	Change  *Change // of Changed
-	// Cursor, of Synced and Changed, is where [Watch] goes on behind this update. It is the
-	// sequence of the change.
+	Session Session // set for Snapshot
+	Change  *Change // set for Changed
+	// Cursor is set for Synced and Changed: pass it to [Watch] to continue after this update. It is the sequence of
+	// the change.
 	Cursor uint64
 }
 
 // Watch iterates over the metadata of all sessions as it changes, until ctx ends.
 //
-// From 0 it begins with a snapshot: a Snapshot for each record that is stored, then Synced. A
-// session that changes meanwhile may have two, the newer one last. Then there is a Changed for
-// each change that is not in the snapshot, in the order of the stream: no change is in both,
-// and none in neither. From the cursor of an update that was handled, it goes on with the
-// changes behind it, and begins with Reset and a snapshot if one of those is not kept any
-// more, or if the stream ends before the cursor, because it was created anew.
+// From 0 it begins with a snapshot: a Snapshot for each stored record, then Synced. A session that changes meanwhile
+// may have two, the newer one last. Then a Changed follows for each change that is not in the snapshot, in stream
+// order: every change is in exactly one of both. From the cursor of a handled update, it continues with the changes
+// after that. It begins with Reset and a snapshot if one of those is no longer kept, or if the stream ends before the
+// cursor because it was created anew.
 //
-// A message that cannot be read is yielded as an error, and the iteration goes on; any other
-// error ends it. Watch needs the rights to read the stream, and no [Service].
+// For an unreadable message it yields an error and continues; any other error ends it. Watch only needs the rights to
+// read the stream, not a [Service].
 func Watch(ctx context.Context, js jetstream.JetStream, from uint64) iter.Seq2[Update, error] {
 	return func(yield func(Update, error) bool) {
 		w := &watch{js: js, yield: yield}
@@ -60,9 +59,9 @@ func Watch(ctx context.Context, js jetstream.JetStream, from uint64) iter.Seq2[U
 }
 
 var (
-	// errStopped: the caller has ended the iteration.
+	// errStopped: the caller ended the iteration.
 	errStopped = errors.New("stopped")
-	// errMissed: changes behind the cursor are not kept any more.
+	// errMissed: changes behind the cursor are no longer kept.
 	errMissed = errors.New("changes are missing")
 	// errLate: the leader has changes that do not arrive.
 	errLate = errors.New("replica is late")
@@ -74,10 +73,10 @@ type watch struct {
 	yield func(Update, error) bool
 
 	cursor uint64    // of the last update
-	fresh  time.Time // until then, the change at cursor is surely kept, and so is every later one
+	fresh  time.Time // until then, the change at cursor and all later ones are certainly kept
 
-	// Where changes may have expired: between the cursor of the last check and the first
-	// change that was kept. Those of sessions without a later change were looked for.
+	// Where changes may have expired: between the cursor of the last check and the first kept change. Sessions
+	// without a later change were checked.
 	missing struct{ after, before uint64 }
 }
 
@@ -88,8 +87,7 @@ func (w *watch) send(u Update, err error) error {
 	return nil
 }
 
-// run yields a snapshot when from is 0, and again whenever changes are missing, and changes
-// otherwise.
+// run yields a snapshot if from is 0 and whenever changes are missing, and changes otherwise.
 func (w *watch) run(ctx context.Context, from uint64) error {
 	w.cursor = from
 	if from == 0 {
@@ -124,7 +122,7 @@ func (w *watch) reset(ctx context.Context) error {
 	return w.snapshot(ctx)
 }
 
-// snapshot yields the records. The changes behind the cursor are those that they miss.
+// snapshot yields the records. The changes after the cursor are not in them.
 func (w *watch) snapshot(ctx context.Context) error {
 	stopped := false
 	complete, err := eachRecord(ctx, w.js, allMetadata, 0, func(r Session, err error) bool {
@@ -142,8 +140,8 @@ func (w *watch) snapshot(ctx context.Context) error {
 	return w.send(Update{Kind: Synced, Cursor: w.cursor}, nil)
 }
 
-// changes yields the changes behind the cursor. It returns errMissed instead of a change when
-// one before it is missing, and errLate when the replica that it reads is behind for long.
+// changes yields the changes after the cursor. It returns errMissed if a change is missing, and errLate if the
+// replica stays behind.
 func (w *watch) changes(ctx context.Context) error {
 	s, err := w.js.Stream(ctx, stream)
 	if err != nil {
@@ -175,12 +173,11 @@ func (w *watch) changes(ctx context.Context) error {
 	}
 }
 
-// idleCheck is the interval in which an idle watcher asks the leader for changes.
+// idleCheck is the interval at which an idle watcher asks the leader for changes.
 const idleCheck = 10 * time.Second
 
-// next waits for the next change. A replica that no longer follows the leader, which can last,
-// sends nothing: a change that the leader has at two checks, and that has not arrived, is
-// errLate.
+// next waits for the next change. A replica that no longer follows the leader sends nothing, sometimes for long. It
+// returns errLate if the leader has a change at two checks that has not arrived.
 func (w *watch) next(ctx context.Context, messages jetstream.MessagesContext) (*jetstream.RawStreamMsg, error) {
 	for late := uint64(0); ; {
 		idle, cancel := context.WithTimeout(ctx, idleCheck)
@@ -190,7 +187,7 @@ func (w *watch) next(ctx context.Context, messages jetstream.MessagesContext) (*
 			return m, err
 		}
 		switch m, err := broker.NextStored(ctx, w.js, stream, allChanges, w.cursor+1); {
-		case err != nil: // none, or there is no leader to compare with
+		case err != nil: // none, or no leader to compare with
 			late = 0
 		case m.Sequence == late:
 			return nil, errLate
@@ -200,14 +197,11 @@ func (w *watch) next(ctx context.Context, messages jetstream.MessagesContext) (*
 	}
 }
 
-// check returns errMissed when a change behind the cursor is known not to be kept any more.
-// Changes expire in their order, because they have the same TTL. So none is missing while the
-// change at the cursor is there. When it is not:
+// check returns errMissed if a change after the cursor is known to have expired. Changes expire in order, because
+// they have the same TTL, so none is missing while the change at the cursor exists. Otherwise:
 //
-//   - The record of a session, if it is behind the cursor, has its change right behind it, or
-//     that change has expired.
-//   - A session whose newest change is there may miss one before. The newest one names it, see
-//     watch.missing.
+//   - The record of a session behind the cursor is followed by its change, unless that change has expired.
+//   - A session whose newest change exists may miss an earlier one. The newest change names it, see watch.missing.
 func (w *watch) check(ctx context.Context) error {
 	s, err := w.js.Stream(ctx, stream)
 	if err != nil {
@@ -223,7 +217,7 @@ func (w *watch) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Second: a change that is stored from now on has its record behind this one.
+	// This comes second, because a change stored from now on has its record behind this one.
 	first, err := broker.NextStored(ctx, w.js, stream, allChanges, w.cursor)
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
@@ -241,8 +235,8 @@ func (w *watch) check(ctx context.Context) error {
 	return nil
 }
 
-// surelyKept returns a time until which a change and all later ones do not expire. It leaves
-// room for clocks that differ.
+// surelyKept returns a time until which a change and all later ones do not expire, with a margin for clocks that
+// differ.
 func surelyKept(m *jetstream.RawStreamMsg) time.Time {
 	header := m.Header.Get(jetstream.MsgTTLHeader)
 	if header == "" {

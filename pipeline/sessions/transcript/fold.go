@@ -2,17 +2,17 @@ package transcript
 
 import "regexp"
 
-// Folded are lines of which some may be left out.
+// Folded are lines of which some may be hidden.
 type Folded struct {
-	Before int // lines that are left out before Head
+	Before int // hidden lines before Head
 	Head   []string
-	Left   int // lines that are left out between Head and Tail
+	Left   int // hidden lines between Head and Tail
 	Tail   []string
 }
 
-// Fold returns at most so many of the lines: two thirds of them from the beginning and the others from the end, because
-// an error stands at the end. If an expression matches lines, they begin with the one before the first match. All lines
-// stay for most 0, and if only one would be left out.
+// Fold returns at most most of the lines: two thirds from the beginning and the rest from the end, where errors
+// appear. If match matches lines, the result begins with the line before the first match. All lines stay if most is
+// 0, and if only one would be hidden.
 func Fold(lines []string, most int, match *regexp.Regexp) Folded {
 	n := len(lines)
 	if most <= 0 || n <= most+1 {

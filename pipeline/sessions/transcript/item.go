@@ -11,14 +11,14 @@ import (
 	"tributary/pipeline/sessions"
 )
 
-// Type is the type of an item: that of its event, or one of the types below.
+// Type is the type of an item: the type of its event, or one of the following.
 type Type string
 
-// The types that are not those of events.
-const (
-	Tool     Type = "tool"     // a tool_call with its tool_result
+// Types in addition to those of events.
+const ( // a tool_call with its tool_result
+	Tool     Type = "tool"     // an error reported by the vendor
 	Error    Type = "error"    // an error that the vendor reports
-	Subagent Type = "subagent" // the heading of what a subagent did
+	Subagent Type = "subagent" // heading of the work of a subagent
 )
 
 // Item is a part of the conversation: a message, a thought, a call with its result, an error, or the heading of a
@@ -26,7 +26,7 @@ const (
 type Item struct {
 	Type      Type             `json:"type"`
 	Turn      int              `json:"turn"`
-	Depth     int              `json:"depth"` // 0 in the main conversation, 1 in a subagent, 2 in a subagent of that one
+	Depth     int              `json:"depth"` // 0 in the main conversation, 1 in a subagent, 2 in a subagent of that
 	Agent     string           `json:"agent,omitzero"`
 	TS        string           `json:"ts,omitzero"`       // of its first event
 	EventID   string           `json:"event_id,omitzero"` // of its first event
@@ -47,17 +47,17 @@ type Call struct {
 	Path      string               `json:"path,omitzero"`
 	Command   string               `json:"command,omitzero"`
 	Query     string               `json:"query,omitzero"`
-	Arguments string               `json:"arguments,omitzero"` // as the vendor writes them, JSON for most tools
+	Arguments string               `json:"arguments,omitzero"` // as written by the vendor, JSON for most tools
 	Diff      string               `json:"diff,omitzero"`
 	Status    envelopes.ToolStatus `json:"status"` // in_progress without a result
 	ExitCode  *int64               `json:"exit_code,omitzero"`
-	LatencyMS *int64               `json:"latency_ms,omitzero"` // if the vendor states it
-	ElapsedMS *int64               `json:"elapsed_ms,omitzero"` // from the time of the call to that of its result
+	LatencyMS *int64               `json:"latency_ms,omitzero"` // if stated by the vendor
+	ElapsedMS *int64               `json:"elapsed_ms,omitzero"` // from the time of the call to the time of its result
 	Output    string               `json:"output,omitzero"`
 	Stderr    string               `json:"stderr,omitzero"`
 }
 
-// newItem returns the item that an event begins.
+// newItem returns the item that begins with an event.
 func newItem(e *envelopes.AgentEventV1) *Item {
 	return &Item{
 		Type: Type(e.EventType), Agent: value(e.AgentID), TS: e.TS, EventID: e.EventID, Sequence: e.Sequence,
@@ -65,7 +65,7 @@ func newItem(e *envelopes.AgentEventV1) *Item {
 	}
 }
 
-// take takes over an entry of the item, which an event has completed.
+// take updates the item with an entry that an event has completed.
 func (i *Item) take(e *envelopes.AgentEventV1, n *envelopes.NormalizedEntry) {
 	switch n.Type.Kind {
 	case envelopes.EntryToolUse:
@@ -74,14 +74,14 @@ func (i *Item) take(e *envelopes.AgentEventV1, n *envelopes.NormalizedEntry) {
 		i.Type = Error
 		i.Text = n.Content
 	case envelopes.EntrySystemMessage:
-		i.Text = value(e.Text) // without what the entry makes of the metadata
+		i.Text = value(e.Text) // without what the entry makes from the metadata
 	default:
 		i.Text = n.Content
 	}
 	i.Truncated = i.Truncated || e.TextTruncated
 }
 
-// takeCall takes over a call or its result.
+// takeCall updates the item with a call or its result.
 func (i *Item) takeCall(e *envelopes.AgentEventV1, tool *envelopes.EntryTool) {
 	i.Type, i.Text = Tool, ""
 	begins := i.Call == nil
@@ -117,7 +117,7 @@ func (i *Item) takeCall(e *envelopes.AgentEventV1, tool *envelopes.EntryTool) {
 	c.takeResult(i, e, a)
 }
 
-// takeResult takes over a result. A vendor can repeat it with more of it.
+// takeResult updates a call with a result. A vendor may repeat a result with more content.
 func (c *Call) takeResult(i *Item, e *envelopes.AgentEventV1, a *envelopes.EntryAction) {
 	if status := value(e.ToolStatus); status != envelopes.StatusInProgress || c.Output == "" {
 		c.Status = status
@@ -142,8 +142,8 @@ func (c *Call) takeResult(i *Item, e *envelopes.AgentEventV1, a *envelopes.Entry
 	}
 }
 
-// IsNoise reports whether an item is no part of the conversation as a human sees it: logs, metadata, snapshots of files,
-// titles, history of another session, and events without a content.
+// IsNoise reports whether an item is not part of the conversation as a human sees it: logs, metadata, snapshots of
+// files, titles, history of another session, and events without content.
 func (i *Item) IsNoise() bool {
 	switch envelopes.EventType(i.Type) {
 	case envelopes.Log, envelopes.Meta, envelopes.FileSnapshot:
@@ -160,7 +160,7 @@ func (i *Item) IsNoise() bool {
 	}
 }
 
-// Failed reports whether an item is an error that the vendor reports, or a call that failed.
+// Failed reports whether an item is an error reported by the vendor, or a failed call.
 func (i *Item) Failed() bool {
 	return i.Type == Error || i.Call != nil && i.Call.Status == envelopes.StatusError
 }
@@ -182,7 +182,7 @@ func (i *Item) Matches(e *regexp.Regexp) bool {
 	return false
 }
 
-// value is what p points to, or the zero value.
+// value returns what p points to, or the zero value.
 func value[T any](p *T) T {
 	if p == nil {
 		var zero T

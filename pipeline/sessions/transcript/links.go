@@ -12,15 +12,15 @@ import (
 	"tributary/envelopes"
 )
 
-// links are the calls that can have begun a subagent. A vendor names the subagent of a call in one of three ways: the
+// links are the calls that may have begun a subagent. Vendors link a subagent to its call in one of three ways: the
 // subagent has the id of the call, its prompt is an argument of the call, or the result of the call states its id.
 type links struct {
 	seed     maphash.Seed
-	byID     map[uint64]location   // by the hash of the id of the call
-	byPrompt map[uint64][]location // by the hash of the prompt, those without a subagent
-	byAgent  map[string]location   // by the id that the result states
+	byID     map[uint64]location   // by hash of the call id
+	byPrompt map[uint64][]location // by hash of the prompt, calls without a subagent
+	byAgent  map[string]location   // by the id stated in the result
 	prompts  map[*section]uint64   // hashes of the prompts of subagents
-	results  map[uint64]location   // results without a call, by the hash of its id
+	results  map[uint64]location   // results without a call, by hash of the id
 }
 
 func newLinks() links {
@@ -30,7 +30,7 @@ func newLinks() links {
 // promptBytes is how much of a prompt is compared.
 const promptBytes = 400
 
-// promptNames are the arguments that can be the prompt of a subagent.
+// promptNames are the arguments that may be the prompt of a subagent.
 type promptNames struct {
 	Prompt  string `json:"prompt"`
 	Message string `json:"message"`
@@ -40,10 +40,10 @@ type promptNames struct {
 // statedAgent matches the id of a subagent in the result of its call.
 var statedAgent = regexp.MustCompile(`(?:agent_?[iI]d|task_id)"?:\s*"?([\w-]{4,})`)
 
-// statedWithin is how far from its ends the text of a result is searched for the id of a subagent, in bytes.
+// statedWithin is how many bytes from each end of a result are searched for the id of a subagent.
 const statedWithin = 1000
 
-// note takes over what an event of an item states.
+// note collects the links in an event of an item.
 func (l *links) note(e *envelopes.AgentEventV1, at location) {
 	text := value(e.Text)
 	switch e.EventType {
@@ -53,7 +53,7 @@ func (l *links) note(e *envelopes.AgentEventV1, at location) {
 		}
 		var names promptNames
 		if strings.Contains(text, `"prompt"`) || strings.Contains(text, `"message"`) || strings.Contains(text, `"task"`) {
-			_ = json.Unmarshal([]byte(text), &names) // other arguments are no prompt
+			_ = json.Unmarshal([]byte(text), &names) // no prompt among other arguments
 		}
 		if prompt := cmp.Or(names.Prompt, names.Message, names.Task); prompt != "" {
 			key := l.prompt(prompt)
@@ -85,7 +85,7 @@ func (l *links) note(e *envelopes.AgentEventV1, at location) {
 	}
 }
 
-// result returns the item of the result of a call, if the result came before the call.
+// result returns the item of a result that came before its call.
 func (l *links) result(e *envelopes.AgentEventV1) (location, bool) {
 	if e.EventType != envelopes.ToolCall || e.ToolCallID == nil {
 		return location{}, false
@@ -116,10 +116,10 @@ func (l *links) call(s *section) (location, bool) {
 	return at, ok
 }
 
-// atBegin is the number of the item behind which the subagents are that began before all items.
+// atBegin is the item number of subagents that began before all items.
 const atBegin = -1
 
-// finish puts the sections of subagents below the calls that began them, and makes the turns of the others.
+// finish puts the sections of subagents below the calls that began them, and makes the turns from the others.
 func (r *reader) finish() error {
 	if err := r.flush(); err != nil {
 		return err
@@ -129,7 +129,7 @@ func (r *reader) finish() error {
 	}
 	main := thread{}
 	if r.threads[main] == nil {
-		main = r.sections[0].thread // the session is that of a subagent
+		main = r.sections[0].thread // the session has only a subagent
 	}
 	r.turns = r.threads[main]
 	times := newTimeline(r.turns)
@@ -142,7 +142,7 @@ func (r *reader) finish() error {
 			if err := r.title(s, at); err != nil {
 				return err
 			}
-		} else if at, ok = r.before(s); !ok || s.above(at.section) { // agents can call each other
+		} else if at, ok = r.before(s); !ok || s.above(at.section) { // agents may call each other
 			at = times.at(s)
 		}
 		s.put(at)
@@ -159,7 +159,7 @@ func (r *reader) finish() error {
 	return nil
 }
 
-// put puts a subagent behind an item.
+// put puts the section of a subagent behind an item.
 func (s *section) put(at location) {
 	s.parent = at.section
 	if at.section.children == nil {
@@ -168,7 +168,7 @@ func (s *section) put(at location) {
 	at.section.children[at.item] = append(at.section.children[at.item], s)
 }
 
-// above reports whether s is o, or one of those that o is below.
+// above reports whether o is s, or below s.
 func (s *section) above(o *section) bool {
 	for ; o != nil; o = o.parent {
 		if o == s {
@@ -178,7 +178,7 @@ func (s *section) above(o *section) bool {
 	return false
 }
 
-// before returns the place of the section of the same subagent before s.
+// before returns the place of the previous section of the same subagent.
 func (r *reader) before(s *section) (location, bool) {
 	list := r.threads[s.thread]
 	n := slices.Index(list, s)
@@ -194,7 +194,7 @@ func (r *reader) before(s *section) (location, bool) {
 	return location{}, false
 }
 
-// title takes over what the call of a subagent is for.
+// title sets the title of a section from its call.
 func (r *reader) title(s *section, at location) error {
 	i, err := r.spool.get(at.section.items[at.item].place)
 	if err != nil || i.Call == nil {
@@ -207,12 +207,12 @@ func (r *reader) title(s *section, at location) error {
 		Subagent    string `json:"subagent_type"`
 		Agent       string `json:"agent_type"`
 	}
-	_ = json.Unmarshal([]byte(i.Call.Arguments), &names) // other arguments have no title
+	_ = json.Unmarshal([]byte(i.Call.Arguments), &names) // no title among other arguments
 	s.Title = cmp.Or(names.Description, names.Name, names.TaskName, names.Subagent, names.Agent)
 	return nil
 }
 
-// sum adds the sums of all subagents below.
+// sum adds the sums of all subagents below s.
 func (s *section) sum() {
 	for _, children := range s.children {
 		for _, child := range children {
@@ -222,9 +222,9 @@ func (s *section) sum() {
 	}
 }
 
-// timeline is the main conversation in the order of its times.
+// timeline is the main conversation in order of time.
 type timeline struct {
-	latest []int64 // time of an item, or of one before it
+	latest []int64 // latest time up to each item
 	places []location
 }
 

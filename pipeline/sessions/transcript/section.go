@@ -8,21 +8,21 @@ import (
 	"tributary/pipeline/sessions"
 )
 
-// Section is a turn of the main conversation, or what a subagent did for one prompt. Its sums include those of the
+// Section is a turn of the main conversation, or the work of a subagent for one prompt. Its sums include the
 // subagents below it.
 type Section struct {
-	Title    string                      `json:"title,omitzero"` // of a subagent: what its call is for
+	Title    string                      `json:"title,omitzero"` // for a subagent, the purpose of its call
 	Begin    time.Time                   `json:"begin,omitzero"`
 	End      time.Time                   `json:"end,omitzero"`
 	Items    int                         `json:"items"` // without noise
 	Calls    int                         `json:"calls"`
-	Failures int                         `json:"failures"`        // calls that failed
-	Errors   int                         `json:"errors"`          // that the vendor reports
+	Failures int                         `json:"failures"`        // failed calls
+	Errors   int                         `json:"errors"`          // errors reported by the vendor
 	Copied   bool                        `json:"copied,omitzero"` // its prompt is history of another session
 	Models   map[string]*sessions.Billed `json:"models,omitempty"`
 }
 
-// Turn is what happened from a prompt to the next one. Turn 0 is before the first prompt.
+// Turn is everything from a prompt to the next one. Turn 0 precedes the first prompt.
 type Turn struct {
 	Number int `json:"turn"`
 	Section
@@ -37,7 +37,7 @@ func (s *Section) Usage() envelopes.Usage {
 	return sum
 }
 
-// billed returns the tokens of a model, to add more.
+// billed returns the tokens of a model, for the caller to add to.
 func (s *Section) billed(model string) *sessions.Billed {
 	if s.Models == nil {
 		s.Models = map[string]*sessions.Billed{}
@@ -65,7 +65,7 @@ func (s *Section) count(i *Item, n int) {
 	}
 }
 
-// add adds the sums of a section below.
+// add adds the sums of a section below s.
 func (s *Section) add(o *Section) {
 	s.Items += o.Items
 	s.Calls += o.Calls

@@ -7,18 +7,18 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// spoolMemory is how many bytes of items are in memory before they go to a file.
+// spoolMemory is how many bytes of items stay in memory before they go to a file.
 const spoolMemory = 4 << 20
 
-// spool keeps items, the last ones in memory and the others in a temporary file.
+// spool stores items, the last ones in memory and the others in a temporary file.
 type spool struct {
-	dir    string // of the file; empty for that of the system
+	dir    string // folder of the file; empty for the system's
 	file   *os.File
 	stored int64  // bytes in the file
-	recent []byte // what is behind them
+	recent []byte // what follows them
 }
 
-// place is where an item lies in a spool.
+// place is the position of an item in a spool.
 type place struct {
 	offset int64
 	length int

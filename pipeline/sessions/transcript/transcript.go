@@ -9,7 +9,7 @@ import (
 	"tributary/envelopes"
 )
 
-// Transcript is the conversation of one session. It is for one goroutine.
+// Transcript is the conversation of one session. It is not safe for concurrent use.
 type Transcript struct {
 	spool spool
 	turns []*section
@@ -20,10 +20,10 @@ type section struct {
 	Section
 	thread   thread
 	items    []entry
-	prompted bool               // begins with a prompt
-	spoken   bool               // has an item that is no noise
-	parent   *section           // of a subagent
-	children map[int][]*section // subagents, by the item that began them
+	prompted bool               // it begins with a prompt
+	spoken   bool               // it has an item that is not noise
+	parent   *section           // for a subagent
+	children map[int][]*section // subagents by the item that began them
 }
 
 // thread is a line of conversation: the main one, or that of a subagent.
@@ -35,12 +35,12 @@ type thread struct {
 // entry is the place of an item and its time.
 type entry struct {
 	place
-	at int64 // nanoseconds since 1970, 0 if unknown
+	at int64 // nanoseconds since 1970; 0 if unknown
 }
 
-// Read makes the conversation of the events of one session, which must be in their order. It ends with the first error
-// of the events. What does not fit the memory goes to a temporary file in dir, or in the folder of the system if dir is
-// empty; [Transcript.Close] removes it.
+// Read makes the conversation from the events of one session, which must be in order. It stops at the first error.
+// What does not fit in memory goes to a temporary file in dir, or in the system's folder if dir is empty;
+// [Transcript.Close] removes it.
 func Read(events iter.Seq2[*envelopes.AgentEventV1, error], dir string) (*Transcript, error) {
 	r := &reader{Transcript: &Transcript{spool: spool{dir: dir}}, threads: map[thread][]*section{}, links: newLinks()}
 	for e, err := range events {
@@ -68,7 +68,7 @@ func (t *Transcript) first() int {
 	return 0
 }
 
-// Turns returns the turns in their order, without their items.
+// Turns returns the turns in order, without their items.
 func (t *Transcript) Turns() []Turn {
 	turns := make([]Turn, len(t.turns))
 	for i, s := range t.turns {
@@ -77,8 +77,8 @@ func (t *Transcript) Turns() []Turn {
 	return turns
 }
 
-// Items iterates over the items of the turn of a number, the work of a subagent behind the call that began it. It ends
-// with the first error.
+// Items iterates over the items of a turn; the work of a subagent follows the call that began it. It stops at the
+// first error.
 func (t *Transcript) Items(turn int) iter.Seq2[*Item, error] {
 	return func(yield func(*Item, error) bool) {
 		if n := turn - t.first(); n >= 0 && n < len(t.turns) {
@@ -87,7 +87,7 @@ func (t *Transcript) Items(turn int) iter.Seq2[*Item, error] {
 	}
 }
 
-// each yields the items of a section, and reports whether to go on.
+// each yields the items of a section. It returns false if yield did.
 func (t *Transcript) each(s *section, turn, depth int, yield func(*Item, error) bool) bool {
 	if !t.subagents(s.children[atBegin], turn, depth+1, yield) {
 		return false
@@ -121,14 +121,14 @@ func (t *Transcript) subagents(list []*section, turn, depth int, yield func(*Ite
 type reader struct {
 	*Transcript
 	entries  envelopes.EntryProjection
-	byEntry  []location // of the items of entries, by the index of the entry
-	last     *Item      // the item that changed last, which is not in the spool; nil for none
+	byEntry  []location // items of entries, by index of the entry
+	last     *Item      // item that changed last, which is not in the spool; nil for none
 	lastAt   location
 	threads  map[thread][]*section
-	sections []*section // in the order of their first events
+	sections []*section // in order of their first events
 	links    links
-	model    string // that was used last
-	begun    string // model that was used first
+	model    string // last model used
+	begun    string // first model used
 }
 
 // location is an item of a section.
@@ -143,7 +143,7 @@ func (r *reader) add(e *envelopes.AgentEventV1) error {
 	if shown && n.Index < len(r.byEntry) {
 		return r.complete(r.byEntry[n.Index], e, &n)
 	}
-	if at, ok := r.links.result(e); ok { // a log can have a result before its call
+	if at, ok := r.links.result(e); ok { // a log may have a result before its call
 		r.byEntry = append(r.byEntry, at)
 		return r.complete(at, e, &n)
 	}
@@ -164,8 +164,8 @@ func (r *reader) add(e *envelopes.AgentEventV1) error {
 	return r.change(at, e, &n)
 }
 
-// sectionOf returns the section of an event that begins an item. A prompt begins a section, unless nothing but noise is
-// in that of its thread yet.
+// sectionOf returns the section of an event that begins an item. A prompt begins a section, unless the present
+// section of its thread only has noise.
 func (r *reader) sectionOf(e *envelopes.AgentEventV1) *section {
 	key := thread{internal: e.IsInternal}
 	if e.IsInternal {
@@ -206,7 +206,7 @@ func (r *reader) flush() error {
 	return err
 }
 
-// complete adds to an item what a later event of its entry states.
+// complete updates an item with a later event of its entry.
 func (r *reader) complete(at location, e *envelopes.AgentEventV1, n *envelopes.NormalizedEntry) error {
 	if r.last == nil || r.lastAt != at {
 		if err := r.flush(); err != nil {
@@ -223,8 +223,8 @@ func (r *reader) complete(at location, e *envelopes.AgentEventV1, n *envelopes.N
 	return r.change(at, e, n)
 }
 
-// change adds an event to its item, which is the last one, and to the sums of its section. The entry is nil for an event
-// without one.
+// change adds an event to its item, which must be the last one, and to the sums of its section. n is nil for an event
+// without an entry.
 func (r *reader) change(at location, e *envelopes.AgentEventV1, n *envelopes.NormalizedEntry) error {
 	s, i := at.section, r.last
 	if n != nil {
