@@ -16,16 +16,16 @@ type ACPCitationMode string
 
 // The modes, by the rule of the SDK for the range of a citation.
 const (
-	ACPRange       ACPCitationMode = "range"        // at a range of text
-	ACPIcon        ACPCitationMode = "icon"         // at a place between two characters
-	ACPIconAtPart  ACPCitationMode = "icon_at_part" // at the place of its part
-	ACPPartContent ACPCitationMode = "part_content" // at the content of its part
+	ACPRange       ACPCitationMode = "range"        // for a range of text
+	ACPIcon        ACPCitationMode = "icon"         // between two characters
+	ACPIconAtPart  ACPCitationMode = "icon_at_part" // at its part
+	ACPPartContent ACPCitationMode = "part_content" // for the content of its part
 	ACPOutOfRange  ACPCitationMode = "out_of_range" // its indices are beyond the message, or in the wrong order
 )
 
 // ResolvedCitation is a citation with its place in the message.
 type ResolvedCitation struct {
-	Part     int // index of the part that holds the citation
+	Part     int // index of the part with the citation
 	Citation *ACPCitation
 	Mode     ACPCitationMode
 	Text     string // of [ACPRange]

@@ -70,8 +70,8 @@ func (*ACPTrajectory) acpKind() string { return acpTrajectory }
 // acpRole matches a role; a trailing line feed makes it invalid.
 var acpRole = regexp.MustCompile(`\A(user|agent(/[a-zA-Z0-9_-]+)?)\z`)
 
-// Agent reports whether the role is that of an agent, and returns the name of the agent, empty
-// for a role without a name.
+// Agent returns the name of the agent in the role, empty for a role without a name; false if the role is not an
+// agent.
 func (m *ACPMessage) Agent() (name string, ok bool) {
 	name, _ = strings.CutPrefix(m.Role, "agent/")
 	switch {
@@ -84,8 +84,8 @@ func (m *ACPMessage) Agent() (name string, ok bool) {
 	}
 }
 
-// Text returns the content of a part with a content type of text/*, decoded from base64 where
-// needed. It reports false for any other part, and for a part without content.
+// Text returns the content of a part of type text/*, decoded from base64 if needed; false for any other part, and for
+// a part without content.
 func (p *ACPPart) Text() (string, bool) {
 	if p.Content == nil || len(p.ContentType) < 5 || !strings.EqualFold(p.ContentType[:5], "text/") {
 		return "", false
@@ -98,10 +98,9 @@ func (p *ACPPart) Text() (string, bool) {
 	return *p.Content, true
 }
 
-// Compress returns the message with adjacent text parts joined, without any loss: it joins
-// parts of plain text/plain with content, and without a name, metadata or members of their
-// own. It does not change m. It is for consumers of [ACPProjection]; acceptance row 004-20
-// (see TestSeed) requires it.
+// Compress returns the message with adjacent text parts joined, without loss: it joins parts of type text/plain with
+// content and without a name, metadata or extra members. It does not change m. It is for consumers of
+// [ACPProjection]; acceptance row 004-20 (see TestSeed) requires it.
 func (m *ACPMessage) Compress() ACPMessage {
 	out := *m
 	out.Parts = nil
@@ -115,7 +114,7 @@ func (m *ACPMessage) Compress() ACPMessage {
 	return out
 }
 
-// joins reports whether a part has nothing but text.
+// joins reports whether a part is only text.
 func (p *ACPPart) joins() bool {
 	return p.Content != nil && p.ContentType == ACPTextPlain && p.ContentEncoding == ACPPlain &&
 		p.Name == nil && p.ContentURL == nil && p.Metadata == nil && len(p.Extra) == 0
@@ -329,9 +328,8 @@ func acpObject(v jsontext.Value, at string, into *jsontext.Value) error {
 	return nil
 }
 
-// acpNative returns JSON of the sender in the form in which a message holds it: numbers keep
-// their spelling, strings have the one spelling of this package's encoders, so that a message
-// is the same after it was written and read.
+// acpNative returns JSON of the sender as a message stores it: numbers keep their spelling, strings get the spelling
+// of this package's encoders, so that a message is unchanged when it is written and read again.
 func acpNative(v jsontext.Value) jsontext.Value {
 	v = v.Clone()
 	// The decoder has accepted v, so this cannot fail.

@@ -62,8 +62,8 @@ type acpDraft struct {
 	events             map[string]int // index of the item of an event, by event_id
 }
 
-// acpItem is the contribution of one event, or of a call and its result, to a message: a part,
-// and the citations that follow it. Their ranges count characters of the text of the part.
+// acpItem is the contribution of one event, or of a call and its result, to a message: a part, and the citations
+// after it, whose ranges count characters of the part.
 type acpItem struct {
 	part      ACPPart
 	citations []ACPCitation

@@ -28,28 +28,24 @@ const (
 // Sources lists every source, in the order of the documentation.
 var Sources = []Source{ClaudeCode, Codex, Gemini, Cursor, Copilot, ACP, OpenCode}
 
-// sendsChunks holds the sources of which one assistant message can be several events without
-// any separator between their texts. The events of the other sources are complete messages or
-// paragraphs. No field of an event states this.
+// sendsChunks are the sources that may split an assistant message into several events without a separator between
+// their texts. Events of other sources are complete messages or paragraphs. No field of an event states this.
 var sendsChunks = map[Source]bool{ClaudeCode: true, Cursor: true}
 
-// maxSessionKey is, for the sources that give some usage keys by number or name, the length in
-// bytes of the longest such key; a longer key is an id that is unique in the source. No field
-// of an event states in which scope a key is unique.
+// maxSessionKey is for sources that give some usage keys by number or name: the maximum length in bytes of such a
+// key. A longer key is an id that is unique in the source. No field of an event states the scope of a key.
 var maxSessionKey = map[Source]int{Codex: 19}
 
-// modelProviders holds the providers of the agents that run models of one provider alone, by their
-// names in the semantic conventions of OpenTelemetry.
+// modelProviders are the providers of agents that only run models of one provider, by their names in the semantic
+// conventions of OpenTelemetry.
 var modelProviders = map[Source]string{ClaudeCode: "anthropic", Codex: "openai", Gemini: "gcp.gemini"}
 
-// ModelProvider returns the provider of the models of an agent; empty for an agent that runs models
-// of several.
+// ModelProvider returns the provider of the models of an agent; empty for an agent with models of several.
 func (s Source) ModelProvider() string { return modelProviders[s] }
 
-// ContinuesAnswer reports whether an event behind the result of a tool belongs to the answer of the
-// model before it; counted says whether that answer has its tokens. Gemini and OpenCode write the
-// result of each call between the calls of one answer. Gemini states the tokens with the first
-// call, OpenCode behind the answer.
+// ContinuesAnswer reports whether an event after a tool result belongs to the same answer of the model as the call;
+// counted says whether that answer already has its tokens. Gemini and OpenCode write the result of each call between
+// the calls of one answer. Gemini states the tokens with the first call, OpenCode after the answer.
 func (e *AgentEventV1) ContinuesAnswer(counted bool) bool {
 	switch e.Source {
 	case Gemini:
@@ -188,8 +184,8 @@ type AgentEventV1 struct {
 	ToolName      *string     `json:"tool_name"`
 	ToolCallID    *string     `json:"tool_call_id"` // the same on a call and its result
 	ToolStatus    *ToolStatus `json:"tool_status"`
-	ToolLatencyMS *int64      `json:"tool_latency_ms"` // the vendor's figure, never a difference of timestamps
-	ToolExitCode  *int64      `json:"tool_exit_code"`  // the vendor's figure, never a guess
+	ToolLatencyMS *int64      `json:"tool_latency_ms"` // stated by the vendor, never a difference of timestamps
+	ToolExitCode  *int64      `json:"tool_exit_code"`  // stated by the vendor, never a guess
 
 	FilePath     *string `json:"file_path"`
 	FileLanguage *string `json:"file_language"`
@@ -204,7 +200,7 @@ type AgentEventV1 struct {
 	TokensTool     *int64  `json:"tokens_tool"`
 
 	AgentID *string        `json:"agent_id"`
-	Raw     jsontext.Value `json:"raw"` // the record, on the first of its events; else null
+	Raw     jsontext.Value `json:"raw"` // the record, on its first event; else null
 
 	// The additive fields of Tributary.
 

@@ -8,10 +8,10 @@ import (
 	"tributary/envelopes/jsonscan"
 )
 
-// appendPlain is the fast path of [AgentEventV1.AppendJSON]: it writes the fields one after the
-// other, and native JSON as it stands. It returns false for an event that the library has to
-// write, or to refuse: strings that are not UTF-8, and native JSON that is not strict, not compact
-// or of a rare kind. What is appended then has no meaning. BenchmarkJSON compares both.
+// appendPlain is the fast path of [AgentEventV1.AppendJSON]: it writes the fields one by one, and native JSON
+// unchanged. It returns false for an event that the library must write or refuse: it has strings that are not UTF-8,
+// or native JSON that is not strict, not compact or of a rare kind. What is appended then is invalid. BenchmarkJSON
+// compares both.
 func (e *AgentEventV1) appendPlain(dst []byte, c Checked) ([]byte, bool) {
 	w := plainWriter{b: dst, ok: true}
 	w.text(`{"schema_version":`, e.SchemaVersion)
@@ -52,7 +52,7 @@ func (e *AgentEventV1) appendPlain(dst []byte, c Checked) ([]byte, bool) {
 	return w.b, w.ok
 }
 
-// additive appends the additive fields that are not empty.
+// additive appends the non-empty additive fields.
 func (w *plainWriter) additive(e *AgentEventV1, c Checked) {
 	if e.Sequence != 0 {
 		w.add(`,"sequence":`)
@@ -105,7 +105,7 @@ func (w *plainWriter) additive(e *AgentEventV1, c Checked) {
 	w.vcs(e.VCS)
 }
 
-// plainWriter appends members to b. ok becomes false at the first that it cannot write.
+// plainWriter appends members to b. ok becomes false at the first member that it cannot write.
 type plainWriter struct {
 	b  []byte
 	ok bool
@@ -113,8 +113,7 @@ type plainWriter struct {
 
 func (w *plainWriter) add(s string) { w.b = append(w.b, s...) }
 
-// text appends a member that is a string. The name stands with its punctuation, as for all
-// members.
+// text appends a string member. name includes its punctuation, as for all members.
 func (w *plainWriter) text(name, s string) {
 	var ok bool
 	w.b, ok = jsonscan.AppendString(append(w.b, name...), s)
@@ -139,7 +138,7 @@ func (w *plainWriter) numberOrNull(name string, n *int64) {
 	w.b = strconv.AppendInt(w.b, *n, 10)
 }
 
-// part appends a member of a nested object; none for nil.
+// part appends a member of a nested object; nothing for nil.
 func (w *plainWriter) part(name string, s *string) {
 	if s == nil {
 		return
@@ -150,7 +149,7 @@ func (w *plainWriter) part(name string, s *string) {
 	w.text(name, *s)
 }
 
-// native appends a member that is native JSON of at most so many levels, if it was not checked already.
+// native appends a member with native JSON of at most depth levels, which it checks unless checked is set.
 func (w *plainWriter) native(name string, v jsontext.Value, depth int, checked bool) {
 	if !w.ok || !checked && !jsonscan.Check(v, depth).Compact {
 		w.ok = false
@@ -245,7 +244,7 @@ func (w *plainWriter) vcs(v *VCS) {
 	w.add("}")
 }
 
-// nonEmpty appends a member of a nested object; none for an empty string.
+// nonEmpty appends a member of a nested object; nothing for an empty string.
 func (w *plainWriter) nonEmpty(name, s string) {
 	if s != "" {
 		w.part(name, &s)
@@ -255,7 +254,7 @@ func (w *plainWriter) nonEmpty(name, s string) {
 // maxPlainNames is how many names of a map the fast path sorts.
 const maxPlainNames = 16
 
-// plainNames returns the n names of a map in their order; false for names that the library has to sort.
+// plainNames returns the n names of a map in order; false if the library has to sort them.
 func plainNames[V any](m map[string]V) (names [maxPlainNames]string, n int, ok bool) {
 	if len(m) > maxPlainNames {
 		return names, 0, false
@@ -284,7 +283,7 @@ func (w *plainWriter) metadata(m *Metadata) {
 	names, n, ok := plainNames(m.Extensions)
 	w.ok = w.ok && ok
 	for _, name := range names[:n] {
-		w.ok = w.ok && name != "sessionId" && name != "model" // would stand twice in the object
+		w.ok = w.ok && name != "sessionId" && name != "model" // would occur twice in the object
 		w.text(",", name)
 		w.native(":", m.Extensions[name], maxDepth-3, false)
 	}

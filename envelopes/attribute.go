@@ -15,8 +15,8 @@ import (
 	"github.com/cloudevents/sdk-go/v2/types"
 )
 
-// attribute is one context attribute of a CloudEvent. Every reader of a CloudEvent produces a
-// list of attributes, and every writer consumes one.
+// attribute is one context attribute of a CloudEvent. All readers of CloudEvents produce lists of attributes, and all
+// writers consume them.
 type attribute struct {
 	header string // its NATS header: "ce-" and the name
 	value  string // its canonical string form (CloudEvents section 3.1)

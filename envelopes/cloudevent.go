@@ -10,8 +10,7 @@ import (
 	"github.com/cloudevents/sdk-go/v2/types"
 )
 
-// DataSchema is the dataschema of the CloudEvent of every event, and the $id of the JSON Schema
-// of its data.
+// DataSchema is the dataschema of every event's CloudEvent, and the $id of the JSON Schema of its data.
 const DataSchema = "urn:agtrace:event:v1"
 
 // The headers of the extensions.
@@ -31,25 +30,24 @@ const (
 
 const (
 	typePrefix     = SchemaVersion + "."
-	maxModelBytes  = 256 // a longer name of a model is in the data only
-	maxTraceBytes  = 512 // the size that W3C asks every party to propagate
+	maxModelBytes  = 256 // a longer model name is only in the data
+	maxTraceBytes  = 512 // size that W3C asks every party to propagate
 	sequenceDigits = 20  // of the largest uint64
 )
 
-// Provenance describes how an event was made: from which raw record, in which generation. It
-// travels in the CloudEvent only, because the event itself is a function of the records alone.
-// The CloudEvent omits fields that are zero.
+// Provenance describes how an event was made: from which raw record, in which generation. It travels only in the
+// CloudEvent, because the event is a function of the records alone. The CloudEvent omits zero fields.
 type Provenance struct {
 	Generation  string // required
 	Partition   int    // -1 for none
-	RawStream   string // the stream that holds the record
-	RawSequence uint64 // the sequence of the record in that stream
-	// RawReference: the event is the first of its record, which is at RawSequence instead of
-	// in the raw of the event.
+	RawStream   string // stream with the record
+	RawSequence uint64 // sequence of the record in that stream
+	// RawReference means that the event is the first of its record, which is at RawSequence and not in the raw of the
+	// event.
 	RawReference bool
 
-	// W3C trace context of the creation of the record, unchanged over all hops. The
-	// CloudEvent omits an invalid one: see [TraceContext].
+	// W3C trace context in which the record was created, unchanged across all hops. The CloudEvent omits an invalid
+	// one: see [TraceContext].
 	Traceparent, Tracestate string
 }
 
@@ -83,7 +81,7 @@ func (e *AgentEventV1) CloudEvent(p Provenance) (event.Event, error) {
 	return newCloudEvent(attributes, data)
 }
 
-// maxAttributes is how many attributes an event has at most.
+// maxAttributes is the maximum number of attributes of an event.
 const maxAttributes = 19
 
 // attributes returns the attributes of the CloudEvent of e, in the order of
@@ -139,10 +137,10 @@ func (e *AgentEventV1) attributes(list []attribute, p Provenance) ([]attribute, 
 	return list, nil
 }
 
-// attributeTime returns ts as CloudEvents writes a time: without zeros at the end of the fraction.
+// attributeTime returns ts as CloudEvents writes times: without trailing zeros in the fraction.
 func (e *AgentEventV1) attributeTime() (string, error) {
 	whole, fraction, _ := strings.Cut(strings.TrimSuffix(e.TS, "Z"), ".")
-	if len(fraction) > 9 || !validTimestamp(e.TS) { // of a wider form that time.Parse reads
+	if len(fraction) > 9 || !validTimestamp(e.TS) { // time.Parse accepts wider forms
 		t, err := e.Timestamp()
 		return types.FormatTime(t), err
 	}

@@ -1,6 +1,5 @@
-// Package envelopes holds the event that Tributary publishes and the ways in which it
-// travels: the event [AgentEventV1] (schema agtrace.event.v1), its CloudEvent, its NATS
-// message, its subject, and two projections of it. README.md
+// Package envelopes has the event that Tributary publishes and its forms of transport: the event [AgentEventV1]
+// (schema agtrace.event.v1), its CloudEvent, its NATS message, its subject, and two projections of it. README.md
 // describes how the event travels, event.md every field and rule.
 //
 // A consumer starts with [DecodeEvent], which reads one event from the header and the payload

@@ -11,7 +11,7 @@ import (
 type toolUse struct {
 	index     int
 	timestamp string
-	name      string // the vendor's name of the tool, or "unknown"
+	name      string // the vendor's tool name, or "unknown"
 	action    EntryAction
 	heading   string // the content of the entry without the outcome
 }
@@ -100,8 +100,7 @@ func (in toolInput) show(path string) string {
 	return relativize(path, *in.e.ProjectRoot)
 }
 
-// path returns the file or the folder that the tool works on, in the form of an entry; empty
-// for none.
+// path returns the file or folder that the tool works on, in the form of an entry; empty for none.
 func (in toolInput) path() string {
 	if in.e.FilePath != nil && *in.e.FilePath != "" {
 		return in.show(*in.e.FilePath)
@@ -110,7 +109,7 @@ func (in toolInput) path() string {
 	return in.show(path)
 }
 
-// Command returns the command that the call of a shell runs, of its call or of a result with tool_input; false for any other
+// Command returns the command of a shell call, from the call or from a result with tool_input; false for any other
 // event.
 func (e *AgentEventV1) Command() (string, bool) {
 	var u toolUse
@@ -120,8 +119,8 @@ func (e *AgentEventV1) Command() (string, bool) {
 	return *u.action.Command, true
 }
 
-// command makes u a command_run. It reports false for a tool that has arguments but no command:
-// such a tool reads from a shell, or ends one.
+// command makes u a command_run. It returns false for a tool that has arguments but no command, because that only
+// reads from a shell or ends one.
 func (in toolInput) command(u *toolUse) bool {
 	command, ok := in.args.text("command", "cmd", "script")
 	if argv := in.args.value("command", "cmd"); !ok && argv.Kind() == jsontext.KindBeginArray {
@@ -141,8 +140,8 @@ func (in toolInput) command(u *toolUse) bool {
 	return true
 }
 
-// commandLine returns the command of an argument vector: the script of a shell with -c, else
-// the arguments joined by spaces. It reports false if an argument is not a string.
+// commandLine returns the command in an argument vector: the script of a shell with -c, else the arguments joined by
+// spaces. It returns false if an argument is not a string.
 func commandLine(v jsontext.Value) (string, bool) {
 	list, ok := listOf(v)
 	argv := make([]string, len(list))
@@ -180,8 +179,8 @@ func (in toolInput) search(u *toolUse, path string) {
 	}
 }
 
-// mcp makes u a tool of an MCP server; it reports false for any other tool. The
-// server is named in the arguments, or in the name of the tool.
+// mcp makes u a tool of an MCP server; it returns false for any other tool. The server is named in the arguments or
+// in the name of the tool.
 func (in toolInput) mcp(u *toolUse) bool {
 	args, full := in.value, ""
 	if server, tool, ok := strings.Cut(strings.TrimPrefix(in.name, "mcp__"), "__"); ok && strings.HasPrefix(in.name, "mcp__") {
@@ -205,7 +204,7 @@ func (in toolInput) mcp(u *toolUse) bool {
 	return true
 }
 
-// other makes u a tool with a name and arguments, without a kind of its own.
+// other makes u a tool with name and arguments, of no specific kind.
 func (in toolInput) other(u *toolUse) {
 	u.action = EntryAction{Kind: ActionTool, ToolName: new(in.name), Args: in.value}
 	if in.value == nil && in.text != "" {
@@ -222,7 +221,7 @@ func (in toolInput) other(u *toolUse) {
 	}
 }
 
-// changes returns the changes of an edit, as far as its arguments state them.
+// changes returns the changes of an edit that its arguments state.
 func (in toolInput) changes(path string) []EntryChange {
 	if changes := patchEnvelopeChanges(in.patch(), in.show); len(changes) > 0 {
 		return changes
@@ -262,7 +261,7 @@ func (in toolInput) changes(path string) []EntryChange {
 	return changes
 }
 
-// patch returns the text that may hold an apply_patch envelope.
+// patch returns the text that may contain an apply_patch envelope.
 func (in toolInput) patch() string {
 	if s, ok := in.args.text("input", "patch", "command", "cmd"); ok {
 		return s

@@ -89,7 +89,7 @@ func entry(e *AgentEventV1, index int, t EntryType, content string) NormalizedEn
 	return NormalizedEntry{Index: index, Timestamp: e.TS, Type: t, Content: content, Metadata: e.Metadata}
 }
 
-// place returns a new index for the entry of an event, or that of the entry that it replaces.
+// place returns a new index for the entry of an event, or the index of the entry that it replaces.
 func (p *EntryProjection) place(e *AgentEventV1) int {
 	index, replaces := 0, false
 	if e.Supersedes != "" {

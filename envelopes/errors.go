@@ -9,8 +9,7 @@ var (
 	// and [DecodeAgentEvent]: a field breaks a rule, or the bytes are not the strict JSON of
 	// an event.
 	ErrInvalidEvent = errors.New("invalid event")
-	// errInvalidSubject: a subject, a token or the name of a generation is not one that this
-	// package would write.
+	// errInvalidSubject: this package would not write such a subject, token or generation name.
 	errInvalidSubject = errors.New("invalid subject")
 	// errInvalidHeader: the value of a header does not have the form of that header.
 	errInvalidHeader = errors.New("invalid header")

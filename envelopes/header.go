@@ -13,15 +13,14 @@ const (
 	// HeaderSession is the session id, by [EncodeHeaderValue]. A subject whose token is a
 	// digest needs it, see [ResolveToken].
 	HeaderSession = "Tributary-Session"
-	// HeaderFile is the identity of the file that holds the record.
+	// HeaderFile is the identity of the file of the record.
 	HeaderFile = "Tributary-File"
 	// HeaderPosition is the position of the record in that file, see [FormatPosition].
 	HeaderPosition = "Tributary-Position"
-	// HeaderDigest is the SHA-256 of the body in hex, for a file that is one document and is
-	// rewritten in place: at the same position, another digest means another record.
+	// HeaderDigest is the SHA-256 of the body in hex, for a file that is one document and is rewritten in place:
+	// another digest at the same position means another record.
 	HeaderDigest = "Tributary-Digest"
-	// HeaderTime is the fallback time of a record without a time in a session without a time,
-	// see [FormatTime].
+	// HeaderTime is the fallback time, see [FormatTime], for a record without a time in a session without a time.
 	HeaderTime = "Tributary-Time"
 	// HeaderHost and HeaderUser are the machine and the user that sent the record, by
 	// [EncodeHeaderValue].
@@ -32,14 +31,12 @@ const (
 	HeaderLabels = "Tributary-Labels"
 	// HeaderEnd with the value 1 and an empty body marks the end of the input.
 	HeaderEnd = "Tributary-End"
-	// HeaderRequeued marks a requeued dead letter: the sequence in the raw stream of the record
-	// that this one repeats.
+	// HeaderRequeued marks a requeued dead letter: it is the raw sequence of the record that this one repeats.
 	HeaderRequeued = "Tributary-Requeued"
-	// HeaderClaim is the claim check of a large record: <bucket>/<sha256>;<size> of the object
-	// that holds its body.
+	// HeaderClaim is the claim check of a large record: <bucket>/<sha256>;<size> of the object with its body.
 	HeaderClaim = "Tributary-Claim"
-	// HeaderTraceparent and HeaderTracestate are the W3C context of the last hop. The
-	// context of the record's creation travels in the CloudEvent.
+	// HeaderTraceparent and HeaderTracestate are the W3C context of the last hop. The CloudEvent carries the context
+	// in which the record was created.
 	HeaderTraceparent = "traceparent"
 	HeaderTracestate  = "tracestate"
 )
@@ -50,19 +47,19 @@ const (
 	HeaderError      = "Tributary-Error"      // the error, without any content of the record
 	HeaderStream     = "Tributary-Stream"     // the raw stream
 	HeaderSequence   = "Tributary-Sequence"   // of the record in the raw stream
-	HeaderGeneration = "Tributary-Generation" // the generation that cannot read the record
+	HeaderGeneration = "Tributary-Generation" // generation that cannot read the record
 	HeaderNormalizer = "Tributary-Normalizer" // revision of the normalizers
 	HeaderFirstSeen  = "Tributary-First-Seen" // by [FormatTime]
-	HeaderRedacted   = "Tributary-Redacted"   // mode of redaction of the record; absent if it is as its agent wrote it
-	HeaderSize       = "Tributary-Size"       // of the record in bytes, also if the dead letter omits them
+	HeaderRedacted   = "Tributary-Redacted"   // redaction mode of the record; absent if the record is as its agent wrote it
+	HeaderSize       = "Tributary-Size"       // of the record in bytes, even if the dead letter omits it
 
-	// HeaderOriginal is the prefix of the name of each header of the record itself: under
-	// another name none of them acts on the broker again.
+	// HeaderOriginal is the prefix for each header of the record itself, so that none of them acts on the broker
+	// again.
 	HeaderOriginal = "Tributary-Original-"
 )
 
-// FormatPosition returns the value of [HeaderPosition]: the byte offset of the record and that
-// of the previous record of the same session in the file, -1 for the first record.
+// FormatPosition returns the value of [HeaderPosition]: the byte offset of the record in the file, and the offset of
+// the previous record of the same session, -1 for the first record.
 func FormatPosition(offset, previous int64) string {
 	return strconv.FormatInt(offset, 10) + " " + strconv.FormatInt(previous, 10)
 }
@@ -73,7 +70,7 @@ func ParsePosition(value string) (offset, previous int64, err error) {
 	offset, err1 := strconv.ParseInt(first, 10, 64)
 	previous, err2 := strconv.ParseInt(second, 10, 64)
 	if err1 != nil || err2 != nil || offset < 0 || previous < -1 || FormatPosition(offset, previous) != value {
-		return 0, 0, fmt.Errorf("%w: %s is not an offset and the one before it", errInvalidHeader, HeaderPosition)
+		return 0, 0, fmt.Errorf("%w: %s is not an offset and the previous offset", errInvalidHeader, HeaderPosition)
 	}
 	return offset, previous, nil
 }

@@ -17,8 +17,7 @@ const maxDepth = 128 + 2
 
 var errTooDeep = errors.New("nested too deep")
 
-// plainEvent is an event without its methods, so that the library encodes and decodes it by
-// the tags of its fields.
+// plainEvent is an event without its methods, so that the library encodes and decodes it by its field tags.
 type plainEvent AgentEventV1
 
 // AppendJSON appends e in JSON to dst, on one line: the 29 fields of the schema in their
@@ -34,12 +33,10 @@ func (e *AgentEventV1) AppendJSON(dst []byte) ([]byte, error) {
 	return e.AppendCheckedJSON(dst, Checked{})
 }
 
-// Checked names the native JSON of an event that is known to be strict, compact and of at most 128
-// levels.
+// Checked names the native JSON of an event that is known to be strict, compact and at most 128 levels deep.
 type Checked struct{ Raw, ToolMetadata bool }
 
-// AppendCheckedJSON is [AgentEventV1.AppendJSON] for an event of which some native JSON was checked: it
-// does not parse that again.
+// AppendCheckedJSON is [AgentEventV1.AppendJSON] without parsing the native JSON that was already checked.
 func (e *AgentEventV1) AppendCheckedJSON(dst []byte, c Checked) ([]byte, error) {
 	if dst != nil {
 		if out, ok := e.appendPlain(dst, c); ok {
@@ -61,13 +58,13 @@ func (e *AgentEventV1) AppendCheckedJSON(dst []byte, c Checked) ([]byte, error) 
 	return e.appendAny(nil)
 }
 
-// eventBuffers are pooled: an event is made there, and then copied in its length.
+// eventBuffers pools buffers in which an event is made before it is copied at its length.
 var eventBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// maxEventBuffer is the size of the largest buffer that is pooled.
+// maxEventBuffer is the size of the largest pooled buffer.
 const maxEventBuffer = 256 << 10
 
-// appendAny is [AgentEventV1.AppendJSON] by the library, for any event.
+// appendAny is [AgentEventV1.AppendJSON] with the library, for any event.
 func (e *AgentEventV1) appendAny(dst []byte) ([]byte, error) {
 	if err := e.checkDepth(); err != nil {
 		return dst, err
@@ -106,9 +103,8 @@ func (e *AgentEventV1) checkDepth() error {
 	return nil
 }
 
-// notStrictField is the error of an event that the library cannot encode. It names the
-// field, which is the first token of the library's JSON pointer: the tokens below it come
-// from the record.
+// notStrictField returns the error for an event that the library cannot encode. It names the field, which is the
+// first token of the library's JSON pointer: later tokens come from the record.
 func notStrictField(err error) error {
 	var pointer jsontext.Pointer
 	var syntactic *jsontext.SyntacticError
@@ -165,8 +161,8 @@ func (e *AgentEventV1) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// jsonProblem describes an error of the JSON library without repeating any of the document:
-// the library's own texts hold names and values.
+// jsonProblem describes an error of the JSON library without repeating anything of the document; the library's own
+// texts repeat names and values.
 func jsonProblem(err error) string {
 	var syntactic *jsontext.SyntacticError
 	var semantic *json.SemanticError
@@ -184,8 +180,8 @@ func jsonProblem(err error) string {
 	}
 }
 
-// deeper reports whether the JSON in data is nested deeper than limit. The answer has no
-// meaning for data that is not JSON; the decoder that runs next rejects it.
+// deeper reports whether the JSON in data is nested deeper than limit. The answer is meaningless for other data,
+// which the decoder that runs next rejects.
 func deeper(data []byte, limit int) bool {
 	// Nearly every event has fewer brackets than levels are allowed.
 	if bytes.Count(data, []byte{'{'})+bytes.Count(data, []byte{'['}) <= limit {

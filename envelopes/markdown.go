@@ -2,13 +2,13 @@ package envelopes
 
 import "strings"
 
-// CodeBlock returns a block of code in Markdown, with as many backticks as the text needs. language may be empty.
+// CodeBlock returns a Markdown code block with enough backticks for the text. language may be empty.
 func CodeBlock(language, text string) string {
 	ticks := strings.Repeat("`", max(3, backticks(text)+1))
 	return ticks + language + "\n" + strings.TrimSuffix(text, "\n") + "\n" + ticks
 }
 
-// CodeSpan returns code within a line of Markdown.
+// CodeSpan returns an inline code span in Markdown.
 func CodeSpan(text string) string {
 	n := backticks(text)
 	if n == 0 {

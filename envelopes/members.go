@@ -7,9 +7,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// members holds the members of a JSON object of a vendor. Vendors spell a name in several ways,
-// so a method takes several names and returns the first value of its kind. It ignores values
-// of another kind.
+// members are the members of a vendor's JSON object. Vendors spell a name in several ways, so methods take several
+// names and return the first value of their kind. They ignore values of other kinds.
 type members map[string]jsontext.Value
 
 // membersOf parses a JSON object; nil for any other value.

@@ -24,17 +24,16 @@ const (
 	Structured Mode = "structured"
 )
 
-// headerContentType distinguishes the modes: in a structured message it begins with
-// [structuredType]. In binary mode it repeats the datacontenttype, for readers that know nothing of
-// CloudEvents.
+// headerContentType distinguishes the modes: in a structured message it begins with [structuredType]. In binary mode
+// it repeats the datacontenttype, for readers that do not know CloudEvents.
 const headerContentType = "Content-Type"
 
 const structuredType = "application/cloudevents"
 
-// Encode writes a CloudEvent as a message, strictly by the NATS protocol binding: header names
-// in lower case, values percent-encoded, in structured mode the Content-Type
-// application/cloudevents+json, in binary mode that of the data. In binary mode the payload is the data of ce, not a copy. The
-// header is new; the caller may add to it.
+// Encode writes a CloudEvent as a message, strictly by the NATS protocol binding: lower-case header names,
+// percent-encoded values, and as Content-Type application/cloudevents+json in structured mode, or the type of the
+// data in binary mode. In binary mode the payload is the data of ce, not a copy. The header is new; the caller may
+// add to it.
 //
 // Encode checks the rules of CloudEvents 1.0, which the library does not. The error wraps
 // [ErrInvalidCloudEvent].
@@ -48,26 +47,24 @@ func Encode(ce event.Event, mode Mode) (header map[string][]string, data []byte,
 	return encode(new(EventHeader), attributes, ce.DataEncoded, asJSON, mode)
 }
 
-// EncodeEvent writes an event as a message: the message that [Encode] writes for
-// [AgentEventV1.CloudEvent], without the CloudEvent in between. e must be valid. The error
-// wraps [ErrInvalidEvent], [errInvalidSubject] for the generation, or [ErrInvalidCloudEvent]
-// for the mode.
+// EncodeEvent writes an event as the message that [Encode] writes for [AgentEventV1.CloudEvent], without making the
+// CloudEvent. e must be valid. The error wraps [ErrInvalidEvent], [errInvalidSubject] for the generation, or
+// [ErrInvalidCloudEvent] for the mode.
 func EncodeEvent(e *AgentEventV1, p Provenance, mode Mode) (header map[string][]string, data []byte, err error) {
 	return AppendEvent(nil, new(EventHeader), e, Checked{}, p, mode)
 }
 
-// EventHeader is memory for the headers of an event, which those of the next one may use again. The zero value is
-// ready for use.
+// EventHeader is reusable memory for the headers of an event. The zero value is ready for use.
 type EventHeader struct {
 	lines  map[string][]string
 	values [maxAttributes]string
 }
 
-// headerLines is how many headers an event has at most, with the Content-Type and those that its publisher adds.
+// headerLines is the maximum number of headers of an event, with the Content-Type and those added by its publisher.
 const headerLines = maxAttributes + 5
 
-// AppendEvent is [EncodeEvent] for an event of which some native JSON was checked. In binary mode it appends
-// the payload to dst, and the headers are in h until h is used again.
+// AppendEvent is [EncodeEvent] for an event with checked native JSON. In binary mode it appends the payload to dst;
+// the headers are in h and valid until h is used again.
 func AppendEvent(dst []byte, h *EventHeader, e *AgentEventV1, c Checked, p Provenance, mode Mode) (header map[string][]string, data []byte, err error) {
 	var list [maxAttributes]attribute // on the stack
 	attributes, err := e.attributes(list[:0], p)
@@ -84,8 +81,8 @@ func AppendEvent(dst []byte, h *EventHeader, e *AgentEventV1, c Checked, p Prove
 	return encode(h, attributes, data, true, mode)
 }
 
-// encode writes checked attributes and data. With asJSON the data is strict JSON, which a
-// structured document holds as a JSON value.
+// encode writes checked attributes and data. asJSON means that the data is strict JSON, which a structured document
+// includes as a JSON value.
 func encode(h *EventHeader, attributes []attribute, data []byte, asJSON bool, mode Mode) (map[string][]string, []byte, error) {
 	switch mode {
 	case Binary:
@@ -133,7 +130,7 @@ func structuredDocument(attributes []attribute, data []byte, asJSON bool) []byte
 		b = append(b, a.name()...)
 		b = append(b, `":`...)
 		if a.kind == kindString {
-			b, _ = jsontext.AppendQuote(b, a.value) // fails on invalid UTF-8 only, which is checked
+			b, _ = jsontext.AppendQuote(b, a.value) // fails only on invalid UTF-8, which was checked
 		} else {
 			b = append(b, a.value...)
 		}
@@ -149,11 +146,9 @@ func structuredDocument(attributes []attribute, data []byte, asJSON bool) []byte
 	return append(b, '}')
 }
 
-// Decode reads the message of any producer as a CloudEvent. The mode is structured if the
-// Content-Type begins with application/cloudevents, or if the message has neither a
-// Content-Type nor a ce- header. Decode accepts names of headers in any case, and values with
-// or without percent-encoding, quoted or not. It rejects two spellings of a name with
-// different values.
+// Decode reads the message of any producer as a CloudEvent. The mode is structured if the Content-Type begins with
+// application/cloudevents, or if the message has neither a Content-Type nor a ce- header. Header names may have any
+// case; values may be percent-encoded and quoted or not. Two spellings of a name with different values are an error.
 //
 // A structured document must be strict JSON: UTF-8, no name twice in one object, at most 130
 // levels, nothing after it. The error wraps [ErrInvalidCloudEvent] or [errInvalidHeader] and
@@ -180,9 +175,8 @@ func Decode(header map[string][]string, data []byte) (event.Event, error) {
 	return newCloudEvent(attributes, data)
 }
 
-// DecodeEvent reads one event from the header and the payload of a message, in either mode:
-// [Decode], then [FromCloudEvent]. A nats.Header can be passed as it is. The event shares no
-// memory with data.
+// DecodeEvent reads one event from the header and payload of a message in either mode: [Decode], then
+// [FromCloudEvent]. A nats.Header can be passed unchanged. The event shares no memory with data.
 func DecodeEvent(header map[string][]string, data []byte) (AgentEventV1, Provenance, error) {
 	ce, err := Decode(header, data)
 	if err != nil {
@@ -251,7 +245,7 @@ func readDocument(document []byte) (attributes []attribute, data []byte, err err
 		switch {
 		case err != nil:
 			return nil, nil, err
-		case !ok: // null is as if absent
+		case !ok: // null means absent
 		case name != "data_base64":
 			attributes = append(attributes, a)
 		case a.kind != kindString:
@@ -270,7 +264,7 @@ func readDocument(document []byte) (attributes []attribute, data []byte, err err
 	return attributes, data, err
 }
 
-// readAttribute reads the value of an attribute; false where it is null.
+// readAttribute reads the value of an attribute; false if it is null.
 func readAttribute(decoder *jsontext.Decoder, name string) (attribute, bool, error) {
 	token, err := decoder.ReadToken()
 	if err != nil {

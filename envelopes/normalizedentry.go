@@ -7,8 +7,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// NormalizedEntry is one entry of a conversation as a user interface shows it: a message, a
-// thought, a tool with its outcome, an error. An [EntryProjection] makes entries of events.
+// NormalizedEntry is one entry of a conversation as a user interface shows it: a message, a thought, a tool with its
+// outcome, an error. An [EntryProjection] makes entries from events.
 //
 // An entry can be emitted several times, each time complete: a tool when it is called and again
 // with its result, an assistant message each time it grows. A consumer keeps the last entry of
@@ -92,7 +92,7 @@ const (
 type EntryAction struct {
 	Kind     ActionKind     `json:"kind"`
 	Path     *string        `json:"path,omitzero"`     // of a file, relative to the project root if that is shorter
-	Changes  []EntryChange  `json:"changes,omitzero"`  // of a file_edit, never nil there
+	Changes  []EntryChange  `json:"changes,omitzero"`  // of a file_edit, then never nil
 	Command  *string        `json:"command,omitzero"`  // of a command_run
 	Query    *string        `json:"query,omitzero"`    // of a search
 	ToolName *string        `json:"toolName,omitzero"` // of a tool: mcp:<provider>:<tool> for one of an MCP server

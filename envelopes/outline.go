@@ -7,8 +7,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// outline is an event without the fields that hold native JSON of a record. The fields of
-// the outer struct hide those of the same name in plainEvent.
+// outline is an event without the fields for native JSON. The fields of the outer struct hide those of the same name
+// in plainEvent.
 type outline struct {
 	plainEvent      `json:",embed"`
 	Raw             skipped          `json:"raw"`
@@ -20,7 +20,7 @@ type outline struct {
 	MessageMetadata skipped          `json:"message_metadata"`
 }
 
-// outlineMetadata is the part of the metadata that an outline has.
+// outlineMetadata is the part of the metadata in an outline.
 type outlineMetadata struct {
 	SessionID *string        `json:"sessionId"`
 	Model     *string        `json:"model"`
@@ -33,11 +33,10 @@ type skipped struct{}
 // UnmarshalJSONFrom implements [json.UnmarshalerFrom].
 func (skipped) UnmarshalJSONFrom(d *jsontext.Decoder) error { return d.SkipValue() }
 
-// DecodeOutline reads one event in JSON without what is native to its vendor: Raw,
-// ToolMetadata, ToolInput, ToolOutput, Content and MessageMetadata are nil, and of the
-// extensions of Metadata there is only error. It is for sums over many events, of which these
-// fields are most of the bytes, and takes an event that is stored already: it is not strict
-// about what it skips. Otherwise it is [DecodeAgentEvent].
+// DecodeOutline decodes one event without the parts that are native to its vendor: Raw, ToolMetadata, ToolInput,
+// ToolOutput, Content and MessageMetadata are nil, and Metadata has no extension but error. It is for sums over many
+// stored events, of which these fields are most of the bytes, and does not validate what it skips. Otherwise it is
+// [DecodeAgentEvent].
 func DecodeOutline(data []byte) (AgentEventV1, error) {
 	if e, ok := readOutline(data); ok {
 		return e, nil

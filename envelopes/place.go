@@ -1,17 +1,18 @@
 package envelopes
 
-// Edge is who sent the record of an event, as far as the record states it. An empty member is not known; JSON leaves out an Edge whose members are all empty.
+// Edge is the sender of an event's record, as far as the record states it. An empty member is unknown; JSON omits an
+// Edge without members.
 type Edge struct {
 	Host   string            `json:"host,omitzero"` // name of the machine, or its pseudonym
-	User   string            `json:"user,omitzero"` // account that sent it, or its pseudonym
+	User   string            `json:"user,omitzero"` // sending account, or its pseudonym
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
 // IsZero reports whether nothing is known.
 func (e *Edge) IsZero() bool { return e == nil || e.Host == "" && e.User == "" && len(e.Labels) == 0 }
 
-// VCS is the state of version control that a session has stated last, as known at the event. An empty member
-// is not known; JSON leaves out a VCS whose members are all empty. Events of a session share one VCS.
+// VCS is the last state of version control that a session stated up to the event. An empty member is unknown; JSON
+// omits a VCS without members. Events of a session may share one VCS.
 type VCS struct {
 	Repository  string `json:"repository,omitzero"`   // host and path, such as github.com/acme/shop, without credentials
 	Branch      string `json:"branch,omitzero"`       // empty for a detached head

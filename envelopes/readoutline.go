@@ -10,9 +10,9 @@ import (
 	"tributary/envelopes/jsonscan"
 )
 
-// readOutline is the fast path of [DecodeOutline]. It returns false for what the library has to
-// read, or to refuse: JSON that ends early or late, and a field of another type. What it skips it does not
-// check. BenchmarkOutline measures it.
+// readOutline is the fast path of [DecodeOutline]. It returns false for what the library must read or refuse: JSON
+// that ends early or late, and fields of other types. It does not validate what it skips. BenchmarkOutline measures
+// it.
 func readOutline(data []byte) (e AgentEventV1, ok bool) {
 	s := jsonscan.NewScanner(data)
 	if s.Kind() != '{' {
@@ -31,14 +31,14 @@ func readOutline(data []byte) (e AgentEventV1, ok bool) {
 	return e, s.Close()
 }
 
-// outlineReader reads the fields of an outline. Its nullable fields point to what is left of texts and numbers.
+// outlineReader reads the fields of an outline. Its nullable fields point into shared texts and numbers.
 type outlineReader struct {
 	e       *AgentEventV1
 	texts   []string
 	numbers []int64
 }
 
-// outlineValues are what the nullable fields of an outline point to, in one piece of memory.
+// outlineValues has the targets of an outline's nullable fields in one allocation.
 type outlineValues struct {
 	texts   [11]string
 	numbers [8]int64
@@ -86,8 +86,8 @@ var outlineReaders = map[string]func(*outlineReader, jsontext.Value) bool{
 	"vcs":             func(r *outlineReader, v jsontext.Value) bool { return readVCS(v, &r.e.VCS) },
 }
 
-// eachMember calls read for the members of an object, until it returns false; false for a value that
-// is no object.
+// eachMember calls read for the members of an object until read returns false. It returns false then, and for a value
+// that is not an object.
 func eachMember(object jsontext.Value, read func(name []byte, v jsontext.Value) bool) bool {
 	s := jsonscan.NewScanner(object)
 	if s.Kind() != '{' {
@@ -130,7 +130,7 @@ func readNameOrNull[T ~string](v jsontext.Value, to **T) bool {
 	return readName(v, *to)
 }
 
-// enumNames are the values of the enums by their JSON: every event has some of them.
+// enumNames maps the JSON of enum values to the values, which every event has some of.
 var enumNames = sync.OnceValue(func() map[string]string {
 	names := map[string]string{strconv.Quote(SchemaVersion): SchemaVersion}
 	addNames(names, Sources)
@@ -154,7 +154,7 @@ func (r *outlineReader) textOrNull(v jsontext.Value, to **string) bool {
 		return true
 	}
 	if len(r.texts) == 0 {
-		return false // a field stands twice
+		return false // a repeated field
 	}
 	*to, r.texts = &r.texts[0], r.texts[1:]
 	return readText(v, *to)
@@ -165,7 +165,7 @@ func (r *outlineReader) numberOrNull(v jsontext.Value, to **int64) bool {
 		return true
 	}
 	if len(r.numbers) == 0 {
-		return false // a field stands twice
+		return false // a repeated field
 	}
 	*to, r.numbers = &r.numbers[0], r.numbers[1:]
 	return readNumber(v, *to)

@@ -2,12 +2,11 @@ package envelopes
 
 import "slices"
 
-// recent is a map that evicts its oldest values beyond a number of values, and beyond a total
-// size of values and keys. Putting a value again makes it the newest. The zero value is
-// empty.
+// recent is a map that evicts its oldest values when there are too many, or when values and keys exceed a total size.
+// Putting a value again makes it the newest. The zero value is empty.
 type recent[T any] struct {
 	values map[string]recentValue[T]
-	order  []recentKey // oldest first, with stale elements of values that were put again or removed
+	order  []recentKey // oldest first, with stale elements for values put again or removed
 	clock  uint64
 	size   int
 }

@@ -2,11 +2,11 @@ package envelopes
 
 import "strings"
 
-// relativize returns path relative to root if path is absolute, and the relative form is
-// shorter and climbs at most one level. It returns any other path unchanged.
+// relativize returns path relative to root if path is absolute and the relative form is shorter and climbs at most
+// one level. It returns any other path unchanged.
 //
-// The paths come from the machine of the log, so relativize supports slashes as well as a
-// drive with backslashes or slashes.
+// The paths come from the machine of the log, so relativize supports slashes, and a drive with backslashes or
+// slashes.
 func relativize(path, root string) string {
 	drive, to, ok := splitAbsolute(path)
 	rootDrive, from, rootOK := splitAbsolute(root)

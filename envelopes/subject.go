@@ -12,16 +12,15 @@ import (
 // Address is a parsed subject. Fields that its kind of subject does not have are zero.
 type Address struct {
 	Generation string
-	Cell       int // that stores it
+	Cell       int // cell that stores it
 	Partition  int
 	Source     Source // possibly unknown to this version
 	Token      string // of the session id, as [Token] writes it; see [ResolveToken]
 	EventType  EventType
 }
 
-// CheckGeneration returns nil for a valid name of a generation: [a-z0-9-]{1,32}, except
-// "current", which is reserved. The functions that build a subject expect a checked name. The
-// error wraps [errInvalidSubject].
+// CheckGeneration returns nil for a valid name of a generation: [a-z0-9-]{1,32}, except the reserved "current". The
+// functions that build subjects expect a checked name. The error wraps [errInvalidSubject].
 func CheckGeneration(name string) error {
 	if name == "" || len(name) > 32 || name == "current" {
 		return errGeneration
@@ -36,9 +35,8 @@ func CheckGeneration(name string) error {
 
 var errGeneration = fmt.Errorf("%w: the name of a generation is 1 to 32 of a-z, 0-9 and -, and not current", errInvalidSubject)
 
-// CellName returns the name under which a cell stores a generation, which stands for the
-// generation in subjects and in the name of the stream: in cell 0 the name of the generation, in
-// cell 3 <generation>_3.
+// CellName returns the name of a generation in a cell, which replaces the generation in subjects and in the name of
+// the stream: in cell 0 the name of the generation, in cell 3 <generation>_3.
 func CellName(generation string, cell int) string {
 	if cell == 0 {
 		return generation
@@ -57,13 +55,13 @@ func parseCellName(name string) (generation string, cell int, err error) {
 	return generation, cell, CheckGeneration(generation)
 }
 
-// Partition returns the partition of a session among so many: that which the subject
-// transform of the raw stream, or the mapping of an account, computes.
+// Partition returns the partition of a session among partitions, as the subject transform of the raw stream or the
+// mapping of an account computes it.
 func Partition(source Source, session string, partitions int) int {
 	return partitionOf(Token(string(source)), Token(session), partitions)
 }
 
-// InPartition reports whether a parsed subject of a record names the partition of its session.
+// InPartition reports whether the parsed subject of a record names the right partition for its session.
 func (a Address) InPartition(partitions int) bool {
 	return a.Partition == partitionOf(string(a.Source), a.Token, partitions)
 }
@@ -82,8 +80,8 @@ func RawSubject(source Source, session string) string {
 	return "raw." + Token(string(source)) + "." + Token(session)
 }
 
-// PartitionSubject is the subject at which a raw stream stores the records of a session, to
-// which a producer publishes them where there is more than one cell.
+// PartitionSubject is the subject under which a raw stream stores the records of a session. With several cells,
+// producers publish to it.
 func PartitionSubject(partition int, source Source, session string) string {
 	return "raw." + strconv.Itoa(partition) + strings.TrimPrefix(RawSubject(source, session), "raw")
 }
@@ -157,12 +155,10 @@ func StateSubject(generation string, partition int, source Source, session strin
 	return "states." + generation + "." + strconv.Itoa(partition) + "." + sessionPart(source, session)
 }
 
-// ChangeSubject is the subject beside a [StateSubject], of what has changed of the state since: no token of
-// a session ends with a plus.
+// ChangeSubject is the subject of the change of a state. No token of a session ends with a plus.
 func ChangeSubject(state string) string { return state + "+" }
 
-// StateOf returns the subject of the state that a subject selected by [StateFilter] belongs to: itself, or the one
-// beside which it is.
+// StateOf returns the subject of a state from the subject of the state or of its change.
 func StateOf(subject string) string { return strings.TrimSuffix(subject, "+") }
 
 // StateFilter returns the subject that selects the states of a partition in a generation, and their changes.
@@ -170,17 +166,16 @@ func StateFilter(generation string, partition int) string {
 	return "states." + generation + "." + strconv.Itoa(partition) + ".*.*"
 }
 
-// archives is how many archives a partition has in a generation. It never changes: a session
-// would be looked for in another archive.
+// archives is the number of archives of a partition in a generation. It must never change, because a session would be
+// looked for in another archive.
 const archives = 4096
 
-// ArchiveOf returns the subject of the archive that holds the state of a session after that has left
-// its own subject, archives.<generation>.<partition>.<n>, and the name of the session in the archive,
-// <source>.<token>. It takes what [StateSubject] returns.
+// ArchiveOf returns the subject of the archive for a state, archives.<generation>.<partition>.<n>, and the name of
+// the session in the archive, <source>.<token>. state is the result of [StateSubject].
 func ArchiveOf(state string) (archive, session string) {
 	parts := strings.SplitN(state, ".", 4)
 	session = parts[3]
-	// Not the hash of the partition: all sessions of a partition agree in that, modulo the partitions.
+	// Not the hash of the partition, because all sessions of a partition agree in that modulo the partitions.
 	h := sha256.Sum256([]byte(session))
 	n := binary.BigEndian.Uint16(h[:]) % archives
 	return "archives." + parts[1] + "." + parts[2] + "." + strconv.Itoa(int(n)), session
@@ -189,7 +184,7 @@ func ArchiveOf(state string) (archive, session string) {
 // ArchiveFilter returns the subject that selects the archives of all partitions of a generation.
 func ArchiveFilter(generation string) string { return "archives." + generation + ".*.*" }
 
-// IsArchiveFilter reports whether one of [GenerationSubjects] is that of the archives.
+// IsArchiveFilter reports whether one of [GenerationSubjects] is for archives.
 func IsArchiveFilter(subject string) bool { return strings.HasPrefix(subject, "archives.") }
 
 // CheckpointSubject is the subject of the checkpoint of a partition in a generation:
@@ -198,7 +193,7 @@ func CheckpointSubject(generation string, partition int) string {
 	return "checkpoints." + generation + "." + strconv.Itoa(partition)
 }
 
-// BeginSubject is the subject beside a [CheckpointSubject], of where the newest batch of the partition begins.
+// BeginSubject is the subject of the message that marks where the newest batch of a partition begins.
 func BeginSubject(checkpoint string) string { return checkpoint + "+" }
 
 // IsBeginSubject reports whether a subject is a [BeginSubject].
@@ -215,8 +210,7 @@ func ParseCheckpointSubject(subject string) (Address, error) {
 	return parseSubject(subject, "checkpoints", partGeneration, partPartition)
 }
 
-// GenerationSubjects returns the subjects of the stream of a generation, of a cell by its
-// [CellName].
+// GenerationSubjects returns the subjects in the stream of a generation; for a further cell, pass the [CellName].
 func GenerationSubjects(generation string) []string {
 	return []string{
 		"events." + generation + ".*.*.*",

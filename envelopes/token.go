@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	plainTokenBytes = 64  // the longest id that is its own token
-	wholeTokenBytes = 120 // the longest id that a token holds in full
+	plainTokenBytes = 64  // maximum length of an id that is its own token
+	wholeTokenBytes = 120 // maximum length of an id that a token has in full
 )
 
 // Token encodes an id as one token of a subject. Different ids have different tokens:
@@ -19,7 +19,7 @@ const (
 //	up to 120 bytes       "~" and the id in base64url without padding
 //	longer                "~~" and the SHA-256 of the id in lower-case hex
 //
-// The last form does not hold the id, which travels in [HeaderSession].
+// The last form does not contain the id, which travels in [HeaderSession].
 func Token(id string) string {
 	switch {
 	case isPlain(id):
@@ -32,9 +32,8 @@ func Token(id string) string {
 	}
 }
 
-// ParseToken is the inverse of [Token]. If whole is false, the token is the digest of a long
-// id and id is empty: see [ResolveToken]. A token that [Token] returns for no id (not empty,
-// UTF-8) is an error that wraps [errInvalidSubject].
+// ParseToken is the inverse of [Token]. If whole is false, the token is the digest of a long id and id is empty: see
+// [ResolveToken]. For a token that no valid id (not empty, UTF-8) has, the error wraps [errInvalidSubject].
 func ParseToken(token string) (id string, whole bool, err error) {
 	switch {
 	case isPlain(token):
@@ -44,7 +43,7 @@ func ParseToken(token string) (id string, whole bool, err error) {
 			return "", false, nil
 		}
 	case len(token) > 1 && token[0] == '~':
-		// The comparison rejects every other spelling of the same id.
+		// The comparison rejects all other spellings of the same id.
 		raw, err := base64.RawURLEncoding.DecodeString(token[1:])
 		if err == nil && utf8.Valid(raw) && Token(string(raw)) == token {
 			return string(raw), true, nil

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// replacement is one edit with known texts and an unknown place.
+// replacement is an edit with known texts at an unknown place.
 type replacement struct{ before, after string }
 
 // diffOf returns a unified diff of replacements in the file at path. Every hunk is at line 1

@@ -27,9 +27,8 @@ const (
 // sum of usage, and UTF-8 in every string. The error wraps [ErrInvalidEvent] and names the
 // field, never its value.
 //
-// Of raw, tool_metadata, tool_input, message_metadata and the extensions of metadata Validate
-// reads the first byte only: [AgentEventV1.AppendJSON] parses them in full anyway and rejects input that
-// is not strict JSON.
+// Validate reads only the first byte of raw, tool_metadata, tool_input, message_metadata and the extensions of
+// metadata. [AgentEventV1.AppendJSON] parses them completely anyway, and rejects input that is not strict JSON.
 func (e *AgentEventV1) Validate() error {
 	return cmp.Or(
 		e.validateIdentity(),
@@ -140,7 +139,7 @@ func (e *AgentEventV1) validateTokens() error {
 		return invalid("usage", "has a figure that is not a count")
 	case u.CacheWrite1h > u.CacheWrite:
 		return invalid("usage", "has a cache_write_1h above its cache_write")
-	case !(u.CostUSD >= 0 && u.CostUSD <= MaxCostUSD): // nor is it NaN
+	case !(u.CostUSD >= 0 && u.CostUSD <= MaxCostUSD): // and not NaN
 		return invalid("usage", "has a cost_usd that is no amount")
 	case !utf8.ValidString(u.Key):
 		return invalid("usage", "has a key that is not UTF-8")

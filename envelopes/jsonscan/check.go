@@ -1,9 +1,9 @@
-// Package jsonscan has the fast paths for the JSON of records and events: [Check], which proves
-// in one pass that a value is strict JSON, [Scanner], which reads a value that is known to be JSON
-// without checking it again, and [AppendString].
+// Package jsonscan has fast paths for the JSON of records and events: [Check] proves in one pass that a value is
+// strict JSON, [Scanner] reads a value that is known to be JSON without checking it again, and [AppendString] writes
+// a string.
 //
-// They answer the common case only. Their users need package jsontext for the rest: what
-// Check cannot prove may still be JSON. BenchmarkCheck and its neighbours compare both.
+// They handle the common case only. Callers need package jsontext for the rest: what Check cannot prove may still be
+// JSON. BenchmarkCheck and its neighbors compare both.
 package jsonscan
 
 import (
@@ -17,30 +17,29 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Form is what [Check] has proved of a value. The zero value is that of nothing.
+// Form is what [Check] proved about a value. The zero value means nothing.
 type Form struct {
 	Strict  bool // strict JSON, within the depth
-	Compact bool // without white space between its tokens; only of a strict value
+	Compact bool // no white space between its tokens; only set for a strict value
 }
 
-// maxNames is how many names of one object are compared with each other.
+// maxNames is how many names of one object are compared.
 const maxNames = 64
 
-// Check returns the form of data. It is strict if it is one JSON value in UTF-8, with at most
-// maxDepth levels, in which no object has a name twice and no string a lone surrogate. Check is
-// certain of that, and gives up at what is rare: an object of more than 64 names, or with an
-// escape in a name, is not called strict even where it is.
+// Check returns the form of data. It is strict if it is one JSON value in UTF-8 of at most maxDepth levels, in which
+// no object repeats a name and no string has a lone surrogate. A positive answer is certain. Check gives up in rare
+// cases: it does not call an object strict that has more than 64 names, or an escape in a name.
 func Check(data []byte, maxDepth int) Form {
 	c := checkers.Get().(*checker)
 	defer checkers.Put(c)
 	return c.check(data, maxDepth)
 }
 
-// Member is a member of an object, as it stands there; the name is without its quotes.
+// Member is a member of an object, unchanged; the name is without its quotes.
 type Member struct{ Name, Value jsontext.Value }
 
-// CheckMembers is [Check], and cuts a strict object into its members at once. It appends them to dst, in
-// their order; they share the memory of data. Of any other value it appends none.
+// CheckMembers is [Check], and splits a strict object into its members. It appends them to dst in order; they share
+// the memory of data. For any other value it appends none.
 func CheckMembers(dst []Member, data []byte, maxDepth int) (Form, []Member) {
 	c := checkers.Get().(*checker)
 	defer checkers.Put(c)
@@ -56,19 +55,19 @@ func CheckMembers(dst []Member, data []byte, maxDepth int) (Form, []Member) {
 // checkers are pooled for their lists of names.
 var checkers = sync.Pool{New: func() any { return new(checker) }}
 
-// checker is a check in progress. Its methods take the index at which something begins, and
-// return the index behind it; failed when it is not strict JSON.
+// checker is a check in progress. Its methods take the index where something begins, and return the index behind it,
+// or failed if it is not strict JSON.
 type checker struct {
 	data   []byte
-	names  []name // of the objects that are open, then of the value itself
+	names  []name // of the open objects, then of the value itself
 	spaced bool   // there is white space between tokens
 }
 
-// name is where a name of an object and its value stand, and the first bytes of the name as a
-// number, by which most names differ.
+// name is the position of a name and its value in an object, and the first bytes of the name as a number, by which
+// most names differ.
 type name struct {
 	from, to   int
-	value, end int // of the value; not while it is open
+	value, end int // of the value; not set while it is open
 	head       uint64
 }
 
@@ -89,7 +88,7 @@ func (c *checker) check(data []byte, maxDepth int) Form {
 	return Form{Strict: true, Compact: !c.spaced}
 }
 
-// failed is an index that no data has. All methods return it when they are given it.
+// failed is an index beyond any data. All methods return it if they are given it.
 const failed = math.MaxInt
 
 // space skips white space.
@@ -106,7 +105,7 @@ func (c *checker) space(i int) int {
 	return i
 }
 
-// value checks a value that has at most depth levels.
+// value checks a value of at most depth levels.
 func (c *checker) value(i, depth int) int {
 	if i >= len(c.data) {
 		return failed
@@ -142,7 +141,7 @@ func (c *checker) literal(i int, text string) int {
 	return failed
 }
 
-// object checks an object, whose values have at most depth levels. It leaves its names to the caller.
+// object checks an object whose values have at most depth levels. It leaves its names in c.names for the caller.
 func (c *checker) object(i, depth int) int {
 	if depth < 0 {
 		return failed
@@ -178,7 +177,7 @@ func (c *checker) object(i, depth int) int {
 	return failed
 }
 
-// isNew reports whether a name is none of those from first on, and adds it to them.
+// isNew reports whether a name differs from those from first on, and adds it to them.
 func (c *checker) isNew(from, to, first int) bool {
 	n := name{from: from, to: to}
 	text := c.data[from:to]
@@ -201,7 +200,7 @@ func (c *checker) isNew(from, to, first int) bool {
 	return true
 }
 
-// array checks an array, whose elements have at most depth levels.
+// array checks an array whose elements have at most depth levels.
 func (c *checker) array(i, depth int) int {
 	if depth < 0 {
 		return failed
@@ -296,7 +295,7 @@ func (c *checker) text(i int) int {
 	return failed
 }
 
-// escape checks an escape sequence, a surrogate with its second half.
+// escape checks an escape sequence, including the second half of a surrogate pair.
 func (c *checker) escape(i int) int {
 	if i+1 >= len(c.data) {
 		return failed
@@ -321,7 +320,7 @@ func (c *checker) escape(i int) int {
 	}
 }
 
-// hex4 returns the number of four hexadecimal digits; -1 where b does not begin with them.
+// hex4 returns the value of four hexadecimal digits; -1 if b does not begin with them.
 func hex4(b []byte) rune {
 	if len(b) < 4 {
 		return -1
@@ -342,14 +341,14 @@ func hex4(b []byte) rune {
 	return r
 }
 
-// Every byte of a word.
+// Constants with the same value in every byte of a word.
 const (
 	ones  = 0x0101010101010101
 	highs = 0x8080808080808080
 )
 
-// Plain returns how many bytes of the body of a string stand for themselves: ASCII without quotes,
-// backslashes and control characters.
+// Plain returns how many leading bytes of a string's body stand for themselves: ASCII without quotes, backslashes and
+// control characters.
 func Plain(b []byte) int {
 	i := 0
 	for ; i+8 <= len(b); i += 8 {
@@ -365,22 +364,21 @@ func Plain(b []byte) int {
 	return i
 }
 
-// word returns the first eight bytes, the first of them in the lowest place. The compiler makes
-// it one load.
+// word returns the first eight bytes as a little-endian number. The compiler makes it one load.
 func word(s string) uint64 {
 	_ = s[7]
 	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
 		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
 }
 
-// special has the high bit set in the first byte of w that is not plain; bytes behind it may
-// have it, too: the subtractions borrow from them.
+// special has the high bit set in the first byte of w that is not plain. Later bytes may have it, too, because the
+// subtractions borrow from them.
 func special(w uint64) uint64 {
 	quote, backslash := w^ones*'"', w^ones*'\\'
 	return ((w - ones*' ') | (quote - ones) | (backslash - ones) | w) & highs
 }
 
-// escaped is [special] for what has an escape sequence.
+// escaped is [special] for bytes with an escape sequence.
 func escaped(w uint64) uint64 {
 	quote, backslash := w^ones*'"', w^ones*'\\'
 	return ((w - ones*' ') | (quote - ones) | (backslash - ones)) &^ w & highs

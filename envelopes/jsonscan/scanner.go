@@ -6,9 +6,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Scanner reads a JSON value without checking it: the value is known to be JSON, but for strings
-// that are not UTF-8, names that an object has twice, and lone surrogates. Of anything else a
-// Scanner returns something without meaning, and comes to an end.
+// Scanner reads a value without validating it. The value must be JSON, but may have strings that are not UTF-8,
+// repeated names in an object, and lone surrogates. For anything else the results are meaningless, but a Scanner
+// always comes to an end.
 //
 // The values that it returns share the memory of the data.
 type Scanner struct {
@@ -16,11 +16,10 @@ type Scanner struct {
 	at   int
 }
 
-// NewScanner returns the Scanner in front of a value.
+// NewScanner returns a Scanner in front of a value.
 func NewScanner(data []byte) Scanner { return Scanner{data: data} }
 
-// Kind returns the kind of the value that is next; 0 at the end of an object or an array, and of
-// the data.
+// Kind returns the kind of the next value; 0 at the end of an object, of an array, or of the data.
 func (c *Scanner) Kind() jsontext.Kind {
 	for c.at < len(c.data) {
 		switch b := c.data[c.at]; b {
@@ -37,7 +36,7 @@ func (c *Scanner) Kind() jsontext.Kind {
 	return 0
 }
 
-// Value returns the value that is next, and passes it; nil at the end.
+// Value returns the next value and advances past it; nil at the end.
 func (c *Scanner) Value() jsontext.Value {
 	kind := c.Kind()
 	begin := c.at
@@ -54,21 +53,21 @@ func (c *Scanner) Value() jsontext.Value {
 	return c.data[begin:c.at:c.at]
 }
 
-// text returns the text of the string that is next, and passes it.
+// text returns the text of the next string and advances past it.
 func (c *Scanner) text() string { return Unquote(c.Value()) }
 
-// Enter passes the begin of the object or array that is next.
+// Enter advances past the beginning of the next object or array.
 func (c *Scanner) Enter() { c.at++ }
 
-// Leave passes the end of the object or array, of which everything has been read.
+// Leave advances past the end of an object or array that was read completely.
 func (c *Scanner) Leave() {
 	if c.at < len(c.data) {
 		c.at++
 	}
 }
 
-// Close is [Scanner.Leave] for the value that is all of the data, but for white space. It reports whether that ends
-// there.
+// Close is [Scanner.Leave] for a value that is all of the data except for white space. It reports whether the data
+// ends there.
 func (c *Scanner) Close() bool {
 	if c.at >= len(c.data) {
 		return false
@@ -77,8 +76,8 @@ func (c *Scanner) Close() bool {
 	return len(bytes.TrimRight(c.data[c.at:], " \t\r\n")) == 0
 }
 
-// Name returns the name of the member that is next, and passes it: as it stands in the data,
-// unless it has an escape or is not UTF-8. It returns false at the end of the object.
+// Name returns the name of the next member and advances past it, unchanged unless it has an escape or is not UTF-8.
+// It returns false at the end of the object.
 func (c *Scanner) Name() ([]byte, bool) {
 	if c.Kind() != '"' {
 		return nil, false

@@ -12,8 +12,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// AppendString appends s as a JSON string, byte for byte as [jsontext.AppendQuote] does. It
-// returns false where s is not UTF-8; what it has appended then has no meaning.
+// AppendString appends s as a JSON string, with the same bytes as [jsontext.AppendQuote]. It returns false if s is
+// not UTF-8; what is appended then is invalid.
 func AppendString(dst []byte, s string) ([]byte, bool) {
 	dst = append(slices.Grow(dst, len(s)+len(`""`)), '"')
 	rest, high := s, uint64(0)
@@ -63,8 +63,7 @@ func appendEscape(dst []byte, b byte) []byte {
 	}
 }
 
-// AppendCompact appends a value without the white space between its tokens. The value is known to be JSON, as
-// that of a [Scanner] is.
+// AppendCompact appends a value without white space between its tokens. The value must be JSON, as for a [Scanner].
 func AppendCompact(dst, value []byte) []byte {
 	c := NewScanner(value)
 	begin := 0 // of what is not appended yet
@@ -85,8 +84,7 @@ func AppendCompact(dst, value []byte) []byte {
 	return append(dst, value[begin:]...)
 }
 
-// Unquote returns the text of a JSON string that is valid, or was in what is not UTF-8: then it
-// has replacement characters, as [jsontext.AppendUnquote] writes them.
+// Unquote returns the text of a JSON string. Invalid UTF-8 is replaced as by [jsontext.AppendUnquote].
 func Unquote(quoted []byte) string {
 	if len(quoted) < 2 {
 		return ""
@@ -98,7 +96,7 @@ func Unquote(quoted []byte) string {
 	buffer := unescaped.Get().(*[]byte)
 	out, ok := appendUnescaped((*buffer)[:0], body)
 	if !ok || !utf8.Valid(out) {
-		out, _ = jsontext.AppendUnquote(out[:0], quoted) // the replaced characters are its only error
+		out, _ = jsontext.AppendUnquote(out[:0], quoted) // its only error is about replaced characters
 	}
 	text := string(out)
 	if *buffer = out; cap(out) <= maxPooled {
@@ -107,14 +105,14 @@ func Unquote(quoted []byte) string {
 	return text
 }
 
-// unescaped are pooled: a text is made there, and then copied in its length.
+// unescaped pools buffers in which a text is made before it is copied at its length.
 var unescaped = sync.Pool{New: func() any { return new([]byte) }}
 
-// maxPooled is the size of the largest buffer that is pooled.
+// maxPooled is the size of the largest pooled buffer.
 const maxPooled = 64 << 10
 
-// appendUnescaped appends the text of the body of a string. It returns false for what is rare: a
-// lone surrogate, and a body that is none.
+// appendUnescaped appends the text of the body of a string. It returns false for rare cases: a lone surrogate, or an
+// invalid body.
 func appendUnescaped(dst, body []byte) ([]byte, bool) {
 	dst = slices.Grow(dst, len(body)+8)
 	for {
@@ -159,8 +157,8 @@ func appendUnescaped(dst, body []byte) ([]byte, bool) {
 // unescapes are the characters of the short escape sequences.
 var unescapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
-// unescapeRune returns the character of an escape sequence \uXXXX, or of two for the halves of a
-// surrogate, and its length; 0 for a lone surrogate.
+// unescapeRune returns the character of an escape sequence \uXXXX, or of two for a surrogate pair, and its length; 0
+// for a lone surrogate.
 func unescapeRune(b []byte) (rune, int) {
 	r := hex4(b[2:])
 	if r < 0 || !utf16.IsSurrogate(r) {

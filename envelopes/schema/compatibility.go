@@ -12,13 +12,13 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// Direction is the direction of a check of compatibility: events of which schema are read with which.
+// Direction is the direction of a compatibility check: whose events are read with which schema.
 type Direction string
 
 // The directions.
 const (
-	Backward Direction = "backward" // events of the old schema, read with the new one
-	Forward  Direction = "forward"  // events of the new schema, read by consumers of the old one
+	Backward Direction = "backward" // events of the old schema are read with the new one
+	Forward  Direction = "forward"  // events of the new schema are read with the old one
 	Full     Direction = "full"     // both
 )
 
@@ -27,15 +27,14 @@ var Directions = []Direction{Backward, Forward, Full}
 
 // Difference is one difference between two schemas.
 type Difference struct {
-	Pointer string `json:"pointer"` // JSON Pointer into the new schema; of what it lacks, into the old one
+	Pointer string `json:"pointer"` // JSON Pointer into the new schema; for something that it lacks, into the old one
 	Change  string `json:"change"`
-	// Backward and Forward are why the difference breaks readers in that direction, empty if
-	// it does not.
+	// Backward and Forward say why the difference breaks readers in that direction; empty if it does not.
 	Backward string `json:"backward,omitzero"`
 	Forward  string `json:"forward,omitzero"`
 }
 
-// Breaks returns why the difference breaks readers, empty if it does not.
+// Breaks returns why the difference breaks readers; empty if it does not.
 func (d Difference) Breaks(direction Direction) string {
 	switch direction {
 	case Backward:
@@ -47,18 +46,17 @@ func (d Difference) Breaks(direction Direction) string {
 	}
 }
 
-// Compare returns the differences between two schemas, by their pointers. Annotations
-// (descriptions, titles, examples, $id) are no differences.
+// Compare returns the differences between two schemas, ordered by pointer. Annotations (descriptions, titles,
+// examples, $id) do not count.
 //
-// Backward, the new schema must accept what the old one accepts. Forward, the old one must accept
-// what the new one accepts, but for fields and values of enums that it does not know: a consumer
-// ignores these, see [open]. A property that is removed breaks both. A schema is taken to
-// describe all fields that its producer writes: a new property that is not required breaks
-// nothing, also where the old schema accepts unknown fields.
+// Backward, the new schema must accept what the old one accepts. Forward, the old one must accept what the new one
+// accepts, except for unknown fields and enum values, because consumers ignore these, see [open]. Removing a property
+// breaks both. A schema is assumed to describe all fields that its producer writes, so a new property that is not
+// required breaks nothing, even if the old schema accepts unknown fields.
 //
-// What Compare cannot judge it reports as breaking: changed conditions, negations, patterns,
-// overlapping alternatives, and keywords that it does not know. References must stay within
-// the document. The error is that of a document that is no JSON Schema.
+// Compare reports as breaking what it cannot judge: changed conditions, negations, patterns, overlapping
+// alternatives, and unknown keywords. References must stay within the document. The error concerns a document that is
+// not a JSON Schema.
 func Compare(older, newer []byte) ([]Difference, error) {
 	for name, document := range map[string][]byte{"old": older, "new": newer} {
 		if _, err := Compile(document); err != nil {
@@ -86,17 +84,17 @@ func Compare(older, newer []byte) ([]Difference, error) {
 // comparison compares two documents.
 type comparison struct {
 	old, new document
-	seen     map[[2]place]bool            // pairs of places that are compared already, without their values
-	same     map[[2]jsontext.Pointer]bool // targets of references, whether they are equal
+	seen     map[[2]place]bool            // pairs of places already compared, without their values
+	same     map[[2]jsontext.Pointer]bool // whether the targets of two references are equal
 	found    []Difference
-	trial    bool // the result is not printed
+	trial    bool // the result is not reported
 }
 
 func newComparison() *comparison {
 	return &comparison{seen: map[[2]place]bool{}, same: map[[2]jsontext.Pointer]bool{}}
 }
 
-// What the two directions say of a difference.
+// What a difference means in each direction.
 const (
 	refusesOld = "a reader of the new schema refuses events of the old one"
 	refusesNew = "a reader of the old schema refuses events of the new one"
@@ -112,7 +110,7 @@ func (c *comparison) widened(at jsontext.Pointer, format string, args ...any) {
 	c.found = append(c.found, Difference{string(at), fmt.Sprintf(format, args...), "", refusesNew})
 }
 
-// opened notes that the new schema accepts more of what consumers of the old one ignore.
+// opened notes that the new schema accepts more, of a kind that consumers of the old one ignore.
 func (c *comparison) opened(at jsontext.Pointer, format string, args ...any) {
 	c.found = append(c.found, Difference{string(at), fmt.Sprintf(format, args...), "", ""})
 }
@@ -122,7 +120,7 @@ func (c *comparison) breaking(at jsontext.Pointer, why, format string, args ...a
 	c.found = append(c.found, Difference{string(at), fmt.Sprintf(format, args...), why, why})
 }
 
-// unjudged notes a difference of which nothing is known.
+// unjudged notes a difference that cannot be judged.
 func (c *comparison) unjudged(at jsontext.Pointer, format string, args ...any) {
 	c.breaking(at, "it cannot be judged", format, args...)
 }
@@ -172,7 +170,7 @@ func (c *comparison) types(o, n *view) {
 	_, inOld := o.keywords["type"]
 	_, inNew := n.keywords["type"]
 	if !inOld && !inNew {
-		return // the values or alternatives differ, if anything does
+		return // if anything differs, it is the values or alternatives
 	}
 	before, after := o.types(), n.types()
 	for _, t := range typeNames {
@@ -250,7 +248,7 @@ func (c *comparison) bounds(o, n *view) {
 	}
 }
 
-// assertions compares keywords of which a value says nothing about another one.
+// assertions compares keywords whose values cannot be ordered.
 func (c *comparison) assertions(o, n *view) {
 	for _, name := range []string{"pattern", "format", "multipleOf", "uniqueItems"} {
 		before, inOld := o.keywords[name]
@@ -270,7 +268,7 @@ func (c *comparison) assertions(o, n *view) {
 	}
 }
 
-// required compares the fields that must be there.
+// required compares the required fields.
 func (c *comparison) required(o, n *view) {
 	before, after := o.required(), n.required()
 	for _, name := range slices.Sorted(maps.Keys(after)) {
@@ -305,7 +303,7 @@ func (c *comparison) properties(o, n *view) {
 	}
 }
 
-// unknownFields compares what a schema says of fields that it does not name.
+// unknownFields compares how the schemas treat fields that they do not name.
 func (c *comparison) unknownFields(o, n *view) {
 	for _, name := range []string{"additionalProperties", "unevaluatedProperties"} {
 		before, after := o.child(name), n.child(name)
@@ -373,10 +371,10 @@ func (c *comparison) alternatives(keyword string, o, n *view) {
 	}
 }
 
-// accepts reports whether n is known to accept all that o accepts.
+// accepts reports whether n certainly accepts all that o accepts.
 func (c *comparison) accepts(o, n *view) bool {
 	if c.trial {
-		return false // one level is enough, and the number of trials stays small
+		return false // one level suffices, and keeps the number of trials small
 	}
 	trial := newComparison()
 	trial.old, trial.new, trial.trial = c.old, c.new, true
@@ -384,8 +382,8 @@ func (c *comparison) accepts(o, n *view) bool {
 	return !slices.ContainsFunc(trial.found, func(d Difference) bool { return d.Backward != "" })
 }
 
-// pair pairs the schemas of two lists: equal ones, those with the same reference or types, then the
-// rest in its order.
+// pair pairs the schemas of two lists: first equal ones, then those with the same reference or types, then the rest
+// in order.
 func (c *comparison) pair(before, after []place) (pairs [][2]place, removed, added []place) {
 	removed, added = slices.Clone(before), slices.Clone(after)
 	for _, alike := range []func(a, b place) bool{
@@ -445,18 +443,18 @@ func (c *comparison) conjuncts(o, n *view) {
 	}
 }
 
-// judged are the keywords that have a comparison of their own.
+// judged are the keywords with a comparison of their own.
 var judged = map[string]bool{
 	"type": true, "enum": true, "const": true, "pattern": true, "format": true, "multipleOf": true, "uniqueItems": true,
 	"required": true, "properties": true, "additionalProperties": true, "unevaluatedProperties": true,
 	"items": true, "prefixItems": true, "anyOf": true, "oneOf": true,
 }
 
-// opaque are the keywords that can change what a reference leads to. A $ref among the keywords of
-// a view leads to no place of the document.
+// opaque are the keywords that can change the target of a reference. A $ref among the keywords of a view has no
+// target in the document.
 var opaque = map[string]bool{"$ref": true, "$dynamicRef": true, "$recursiveRef": true, "$id": true}
 
-// others compares all other keywords, of which only equality is known.
+// others compares all other keywords, only for equality.
 func (c *comparison) others(o, n *view) {
 	names := maps.Clone(o.keywords)
 	maps.Copy(names, n.keywords)

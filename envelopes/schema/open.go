@@ -7,7 +7,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// holding is what a keyword of JSON Schema holds.
+// holding is the kind of value of a keyword that has schemas.
 type holding int
 
 const (
@@ -16,8 +16,8 @@ const (
 	mapOfSchemas
 )
 
-// holds are the keywords whose schemas [open] opens. if and not are not among them: opened, they
-// would hold for more documents, and refuse more.
+// holds are the keywords whose schemas [open] opens. if and not are not among them: when opened, they would match
+// more documents and so refuse more.
 var holds = map[string]holding{
 	"items": oneSchema, "additionalProperties": oneSchema, "unevaluatedProperties": oneSchema, "contains": oneSchema,
 	"propertyNames": oneSchema, "then": oneSchema, "else": oneSchema,
@@ -25,13 +25,12 @@ var holds = map[string]holding{
 	"properties": mapOfSchemas, "patternProperties": mapOfSchemas, "dependentSchemas": mapOfSchemas, "$defs": mapOfSchemas,
 }
 
-// closing are the keywords that refuse unknown fields when they are false.
+// closing are the keywords that refuse unknown fields if they are false.
 var closing = map[string]bool{"additionalProperties": true, "unevaluatedProperties": true}
 
-// open returns the consumer's view of a schema: unknown fields and unknown values of enums
-// pass, because later producers of the same version may write them. It removes
-// additionalProperties and unevaluatedProperties where they are false, and makes examples of
-// the values of enums. Conditions (if, not) stay as they are. The $id is followed by ":consumer".
+// open returns the consumer's view of a schema: it accepts unknown fields and unknown enum values, because later
+// producers of the same version may write them. It removes additionalProperties and unevaluatedProperties if they are
+// false, and turns enum values into examples. Conditions (if, not) stay. ":consumer" is appended to the $id.
 func open(document []byte) ([]byte, error) {
 	var out bytes.Buffer
 	o := opener{jsontext.NewDecoder(bytes.NewReader(document)), jsontext.NewEncoder(&out, jsontext.WithIndent("  "))}
@@ -77,8 +76,7 @@ func (o opener) schema() error {
 	})
 }
 
-// members copies an object, or any other value as it is. member copies the value of a name, and
-// the name.
+// members copies an object; member copies the value of a name, and the name. It copies any other value unchanged.
 func (o opener) members(member func(name string) error) error {
 	if o.in.PeekKind() != jsontext.KindBeginObject {
 		return o.value()
@@ -122,7 +120,7 @@ func (o opener) list() error {
 	}
 }
 
-// named writes a name and then its value.
+// named writes a name, then its value.
 func (o opener) named(name string, value func() error) error {
 	if err := o.out.WriteToken(jsontext.String(name)); err != nil {
 		return err

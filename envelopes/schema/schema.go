@@ -1,13 +1,11 @@
-// Package schema holds the JSON Schemas (2020-12) of what Tributary writes: the event
-// agtrace.event.v1 and the two projections of it. It is a package of its own so that an
-// importer of envelopes does not bring a JSON Schema compiler along.
+// Package schema has the JSON Schemas (2020-12) of what Tributary writes: the event agtrace.event.v1 and its two
+// projections. It is separate from envelopes so that importers of that do not get a JSON Schema compiler.
 //
-// Start with [Form.Consumer] to check what a program reads, with [Form.Producer] to check what
-// a program writes, and with [NewValidator] for the checks themselves. [Compare] says whether
-// one schema can follow another; it is written here because no kept Go library compares two JSON
-// Schemas (oasdiff compares documents of OpenAPI). The documents agtrace.*.json lie beside this file; tests of
-// package envelopes hold them to the structs. The folder released has the schemas of all
-// releases, which never change.
+// Start with [Form.Consumer] to check what a program reads, with [Form.Producer] to check what a program writes, and
+// with [NewValidator] for the checks. [Compare] decides whether one schema can follow another; it is written here
+// because no maintained Go library compares JSON Schemas (oasdiff compares OpenAPI documents). The documents are
+// agtrace.*.json in this folder; tests of package envelopes compare them with the structs. The folder released has
+// the schemas of all releases, which never change.
 package schema
 
 import (
@@ -39,11 +37,11 @@ var files = map[Form]string{
 	ACP:     "agtrace.acp.v1.json",
 }
 
-// Producer returns the schema that a producer must meet: no other fields, no other values of
-// enums. The $id of that of events is envelopes.DataSchema.
+// Producer returns the schema that a producer must meet: no other fields, no other enum values. The $id of the schema
+// of events is envelopes.DataSchema.
 //
-// Three rules of AgentEventV1.Validate are beyond JSON Schema: ids are bounded in bytes,
-// tokens_total is the sum of usage, and an event does not supersede itself.
+// JSON Schema cannot express three rules of AgentEventV1.Validate: ids are bounded in bytes, tokens_total is the sum
+// of usage, and an event does not supersede itself.
 func (f Form) Producer() []byte { return read(files[f]) }
 
 // Consumer returns the schema that a consumer should apply: [open] of [Form.Producer].
@@ -55,8 +53,7 @@ func (f Form) Consumer() []byte {
 	return opened
 }
 
-// Releases returns the names of the released versions of the schema, such as v1.0, in their
-// order.
+// Releases returns the names of the released schema versions, such as v1.0, in order.
 func (f Form) Releases() []string {
 	entries, err := documents.ReadDir("released")
 	if err != nil {
@@ -78,7 +75,7 @@ func (f Form) Releases() []string {
 	return names
 }
 
-// Released returns the producer's schema of a released version, false if there is none.
+// Released returns the producer's schema of a released version; false if there is none.
 func (f Form) Released(version string) ([]byte, bool) {
 	if !slices.Contains(f.Releases(), version) {
 		return nil, false

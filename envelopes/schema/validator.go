@@ -14,9 +14,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 )
 
-// Compile compiles a JSON Schema document. It never loads another document: a reference out
-// of this one is an error. [jsonschema.UnmarshalJSON] reads an instance for
-// [jsonschema.Schema.Validate].
+// Compile compiles a JSON Schema document. A reference to another document is an error. Decode an instance for
+// [jsonschema.Schema.Validate] with [jsonschema.UnmarshalJSON].
 func Compile(document []byte) (*jsonschema.Schema, error) {
 	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(document))
 	if err != nil {
@@ -45,14 +44,13 @@ func (noLoader) Load(string) (any, error) {
 	return nil, errors.New("schemas outside the document are not loaded")
 }
 
-// Violation is one place of a document that breaks its schema. It repeats nothing of the
-// document but names of fields.
+// Violation is a place where a document breaks its schema. Of the document, it repeats only field names.
 type Violation struct {
 	Pointer string `json:"pointer"` // JSON Pointer into the document
 	Reason  string `json:"reason"`
 }
 
-// Validator checks documents by a schema. Any number of goroutines may use it.
+// Validator checks documents against a schema. It is safe for concurrent use.
 type Validator struct{ schema *jsonschema.Schema }
 
 // NewValidator compiles a schema: see [Compile].
@@ -64,9 +62,8 @@ func NewValidator(document []byte) (*Validator, error) {
 	return &Validator{compiled}, nil
 }
 
-// Check returns every violation of a document, in the order of their pointers; none if it obeys
-// the schema. A document that is not strict JSON (UTF-8, no name twice in one object) is one
-// violation of the whole.
+// Check returns all violations of a document, ordered by pointer; none if it is valid. A document that is not strict
+// JSON (UTF-8, unique names in each object) is one violation.
 func (v *Validator) Check(document []byte) []Violation {
 	if !jsontext.Value(document).IsValid() {
 		return []Violation{{"", "is not strict JSON: one value in UTF-8, no name twice in one object"}}
@@ -108,8 +105,8 @@ func violations(e *jsonschema.ValidationError) []Violation {
 	return found
 }
 
-// violationsOfAny returns the violations of the alternative whose type fits the document; if none
-// does, the types that all alternatives want.
+// violationsOfAny returns the violations of the alternative whose type fits the document. If none fits, it returns
+// the types wanted by all alternatives.
 func violationsOfAny(e *jsonschema.ValidationError) []Violation {
 	var wanted []string
 	var got string
@@ -136,7 +133,7 @@ func pointer(tokens []string) string {
 	return string(p)
 }
 
-// reason says what a schema wants, without the value that breaks it.
+// reason says what a schema wants, without the value that violates it.
 func reason(k jsonschema.ErrorKind) string {
 	switch k := k.(type) {
 	case *kind.Type:
@@ -170,13 +167,13 @@ func reason(k jsonschema.ErrorKind) string {
 	}
 }
 
-// quotedList writes names of fields in JSON.
+// quotedList formats field names as JSON.
 func quotedList(names []string) string {
 	slices.Sort(names)
 	return jsonList(names)
 }
 
-// jsonList writes values of a schema in JSON.
+// jsonList formats values of a schema as JSON.
 func jsonList[T any](values []T) string {
 	out := make([]string, len(values))
 	for i, v := range values {
@@ -184,7 +181,7 @@ func jsonList[T any](values []T) string {
 			out[i] = number.String()
 			continue
 		}
-		b, _ := json.Marshal(v) // of a schema, which was JSON
+		b, _ := json.Marshal(v) // was JSON in the schema
 		out[i] = string(b)
 	}
 	return strings.Join(out, ", ")

@@ -12,15 +12,14 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// place is a part of a document.
+// place is a schema, or another part of a document.
 type place struct {
 	at    jsontext.Pointer
 	part  bool // of the keywords of the schema
 	value any
 }
 
-// member returns the schema under a keyword of a schema; one that accepts everything if there is
-// none.
+// member returns the schema under a keyword of a schema; one that accepts everything if the keyword is missing.
 func member(p place, name string) place {
 	object, _ := p.value.(map[string]any)
 	value, ok := object[name]
@@ -30,20 +29,20 @@ func member(p place, name string) place {
 	return place{at: p.at.AppendToken(name), value: value}
 }
 
-// reference returns the $ref of a schema.
+// reference returns the $ref of a schema; empty for none.
 func reference(p place) string {
 	object, _ := p.value.(map[string]any)
 	ref, _ := object["$ref"].(string)
 	return ref
 }
 
-// view is a schema with what it refers to: its constraints, by keyword.
+// view is a schema with its references resolved: its constraints by keyword.
 type view struct {
 	at         jsontext.Pointer
-	never      bool // it accepts nothing
+	never      bool // accepts nothing
 	keywords   map[string]place
 	conditions []place // schemas with if, then and else
-	conjuncts  []place // schemas that also apply, and have a keyword in another sense
+	conjuncts  []place // schemas that also apply and have a common keyword with another meaning
 }
 
 // document is a schema document.
@@ -64,7 +63,7 @@ func (d document) view(p place) *view {
 	return v
 }
 
-// add adds the constraints of a schema to a view. within are the places that are being added.
+// add adds the constraints of a schema to a view. within has the places being added.
 func (d document) add(v *view, p place, within map[jsontext.Pointer]bool) {
 	if p.value == false {
 		v.never = true
@@ -100,7 +99,7 @@ func (d document) add(v *view, p place, within map[jsontext.Pointer]bool) {
 	}
 }
 
-// withoutRest returns a schema without what a view holds beside its keywords.
+// withoutRest returns a schema without the parts that a view keeps beside its keywords.
 func withoutRest(object map[string]any) map[string]any {
 	rest := maps.Clone(object)
 	for _, name := range []string{"$ref", "allOf", "if", "then", "else"} {
@@ -109,7 +108,7 @@ func withoutRest(object map[string]any) map[string]any {
 	return rest
 }
 
-// coupled are groups of keywords that mean something else beside those of another schema.
+// coupled are groups of keywords that change their meaning beside those of another schema.
 var coupled = [][]string{
 	{"properties", "patternProperties", "additionalProperties"},
 	{"items", "prefixItems"},
@@ -131,8 +130,8 @@ func overlap(a, b map[string]place) bool {
 	})
 }
 
-// mergeNull turns two alternatives of which one is null into one schema whose type may be null,
-// the other way to write the same.
+// mergeNull replaces two alternatives, one of which is null, by one schema whose type may be null. Both mean the
+// same.
 func (d document) mergeNull(v *view) {
 	alternatives := v.list("anyOf")
 	if len(alternatives) != 2 {
@@ -203,7 +202,7 @@ func (d document) resolve(ref any) (place, bool) {
 	return place{at: jsontext.Pointer(pointer), value: value}, true
 }
 
-// of returns the pointer of a keyword, that of the schema if it has none.
+// of returns the pointer of a keyword, or of the schema if the keyword is missing.
 func (v *view) of(keyword string) jsontext.Pointer {
 	if p, ok := v.keywords[keyword]; ok {
 		return p.at
@@ -211,7 +210,7 @@ func (v *view) of(keyword string) jsontext.Pointer {
 	return v.at
 }
 
-// child returns the schema under a keyword; one that accepts everything if there is none.
+// child returns the schema under a keyword; one that accepts everything if the keyword is missing.
 func (v *view) child(keyword string) place {
 	if p, ok := v.keywords[keyword]; ok {
 		return p
@@ -219,7 +218,7 @@ func (v *view) child(keyword string) place {
 	return place{at: v.at.AppendToken(keyword), value: true}
 }
 
-// list returns the schemas of a list, nil without the keyword.
+// list returns the schemas under a keyword; nil if it is missing.
 func (v *view) list(keyword string) []place {
 	p := v.keywords[keyword]
 	values, _ := p.value.([]any)
@@ -230,7 +229,7 @@ func (v *view) list(keyword string) []place {
 	return list
 }
 
-// properties returns the schemas of the fields.
+// properties returns the schemas of the fields by name.
 func (v *view) properties() map[string]place {
 	p := v.keywords["properties"]
 	values, _ := p.value.(map[string]any)
@@ -241,7 +240,7 @@ func (v *view) properties() map[string]place {
 	return out
 }
 
-// required returns the names of the fields that must be there.
+// required returns the names of the required fields.
 func (v *view) required() map[string]bool {
 	names, _ := v.keywords["required"].value.([]any)
 	out := make(map[string]bool, len(names))
@@ -253,7 +252,7 @@ func (v *view) required() map[string]bool {
 	return out
 }
 
-// values returns the values of enum or const, nil for any value.
+// values returns the values of enum or const; nil if any value is accepted.
 func (v *view) values() (values []any, isEnum bool) {
 	if p, ok := v.keywords["const"]; ok {
 		return []any{p.value}, false
@@ -268,7 +267,7 @@ func (v *view) values() (values []any, isEnum bool) {
 // typeNames are the types of JSON Schema.
 var typeNames = []string{"null", "boolean", "object", "array", "string", "number", "integer"}
 
-// types returns the types that a schema accepts, as far as they are known.
+// types returns the types that a schema accepts, if they are known.
 func (v *view) types() map[string]bool {
 	out := map[string]bool{}
 	add := func(name string) {
@@ -330,8 +329,8 @@ func typeOf(value any) string {
 	}
 }
 
-// excludes reports whether a condition never holds for what v accepts: if names values of a field
-// that the field does not have.
+// excludes reports whether a condition never holds for what v accepts, because its if requires values of a field that
+// v does not allow.
 func (d document) excludes(v *view, condition place) bool {
 	object, _ := condition.value.(map[string]any)
 	test, _ := object["if"].(map[string]any)
@@ -341,7 +340,7 @@ func (d document) excludes(v *view, condition place) bool {
 	demanded := v.required()
 	if names, ok := test["required"].([]any); ok {
 		for _, name := range names {
-			demanded[name.(string)] = true // the compiler has checked it
+			demanded[name.(string)] = true // checked by the compiler
 		}
 	}
 	tested, _ := test["properties"].(map[string]any)
@@ -360,8 +359,8 @@ func (d document) excludes(v *view, condition place) bool {
 	return false
 }
 
-// disjoint reports whether no document obeys two of these schemas: their types differ, or the
-// values of a field that all of them require.
+// disjoint reports whether no document matches two of the schemas: they differ in type, or in the values of a field
+// that all require.
 func (d document) disjoint(schemas []place) bool {
 	for i := range schemas {
 		for j := range i {
@@ -373,7 +372,7 @@ func (d document) disjoint(schemas []place) bool {
 	return true
 }
 
-// apart reports whether no document obeys both schemas.
+// apart reports whether no document matches both schemas.
 func (d document) apart(a, b *view) bool {
 	types := b.types()
 	if !slices.ContainsFunc(slices.Collect(maps.Keys(a.types())), func(t string) bool { return types[t] }) {
@@ -397,8 +396,7 @@ func (d document) apart(a, b *view) bool {
 	return false
 }
 
-// equal reports whether two schemas mean the same: annotations do not count, and references are
-// followed.
+// equal reports whether two schemas mean the same. It ignores annotations and follows references.
 func (c *comparison) equal(older, newer any) bool {
 	before, ok1 := older.(map[string]any)
 	after, ok2 := newer.(map[string]any)
@@ -444,21 +442,21 @@ func (c *comparison) equalKeyword(name string, older, newer any) bool {
 	return sameJSON(older, newer)
 }
 
-// equalTarget compares what two references lead to.
+// equalTarget compares the targets of two references.
 func (c *comparison) equalTarget(older, newer any) bool {
 	a, ok1 := c.old.resolve(older)
 	b, ok2 := c.new.resolve(newer)
 	if !ok1 || !ok2 {
-		return false // what is not understood may differ
+		return false // unresolved references may differ
 	}
 	pair := [2]jsontext.Pointer{a.at, b.at}
 	if equal, ok := c.same[pair]; ok {
 		return equal
 	}
-	c.same[pair] = true // where it leads back here, nothing has differed yet
+	c.same[pair] = true // for a reference back to here, assume that nothing differs
 	equal := c.equal(a.value, b.value)
 	if !equal {
-		clear(c.same) // what was found with the assumption
+		clear(c.same) // results that relied on the assumption
 		c.same[pair] = false
 	}
 	return equal
@@ -472,7 +470,7 @@ func hasValue(list []any, value any) bool {
 	return slices.ContainsFunc(list, func(v any) bool { return sameJSON(v, value) })
 }
 
-// sameJSON reports whether two values are equal; numbers are by their value.
+// sameJSON reports whether two values are equal; numbers are compared by value.
 func sameJSON(a, b any) bool {
 	switch x := a.(type) {
 	case json.Number:
