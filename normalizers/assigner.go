@@ -12,33 +12,33 @@ import (
 	"tributary/normalizers/core"
 )
 
-// maxWaiting is how many bytes of records wait for a session or a time that may still
-// follow in the file; beyond it the file's name and time decide.
+// maxWaiting is how many bytes of records wait for a session or a time that may still follow in the file. Beyond it
+// the file's name and time decide.
 const maxWaiting = 8 << 20
 
-// framedBytes is about what a record takes beside its data: lines of text can be short.
+// framedBytes is the approximate memory of a record beside its data; lines of text can be short.
 const framedBytes = 256
 
-// assigner gives the records of a file their vendor, session, time, and the place of the
-// record before them. A record that states no session or no time has the last one that the
-// file stated before it, else the first that follows, else that of the file itself.
+// assigner gives the records of a file their vendor, session, time, and the place of the previous record. A record
+// without a session or time of its own gets the last one stated before it in the file, else the first one after it,
+// else that of the file itself.
 type assigner struct {
 	file     File
-	vendor   *core.Vendor // nil until it is detected
+	vendor   *core.Vendor // nil until detected
 	identity string       // of the file; empty before its first line
 
-	recognition Recognition // by what the vendor is known
+	recognition Recognition // what identified the vendor
 	printed     bool        // [core.Framing.IsPrinted]
 
-	last     string           // the last session that a record stated
-	lastTime time.Time        // the last time that a record stated
-	timed    map[string]bool  // sessions of which a record has stated a time
-	previous map[string]int64 // per session the position of its last readable record, -1 before the first
-	order    []string         // the sessions, in the order of their first records
+	last     string           // last session stated by a record
+	lastTime time.Time        // last time stated by a record
+	timed    map[string]bool  // sessions with a record that stated a time
+	previous map[string]int64 // per session, position of its last readable record; -1 before the first
+	order    []string         // sessions in order of their first records
 
-	records      []assigned // that are not taken: first those that are ready, then those that wait
-	ready        int        // of records
-	taken        int        // of those that are ready
+	records      []assigned // not taken yet: first the ready ones, then the waiting ones
+	ready        int        // number of ready records
+	taken        int        // number of ready records that were taken
 	waitingBytes int
 }
 
@@ -46,14 +46,14 @@ type assigner struct {
 type assigned struct {
 	Framed
 	readable bool // its session will take its position
-	front    bool // it stands before every record that shows whether the file was printed
+	front    bool // it precedes every record that shows whether the file was printed
 }
 
-// waiting are the records that are not ready.
+// waiting returns the records that are not ready.
 func (a *assigner) waiting() []assigned { return a.records[a.ready:] }
 
-// Next returns the next record of which session and time are decided. False means that
-// the [Framer] takes more bytes, or Close.
+// Next returns the next record with a decided session and time. It returns false if the [Framer] needs more bytes, or
+// Close.
 func (a *assigner) Next() (Framed, bool) {
 	if a.taken == a.ready {
 		a.records = slices.Delete(a.records, 0, a.ready)
@@ -68,13 +68,13 @@ func (a *assigner) Next() (Framed, bool) {
 	return framed, true
 }
 
-// recordLists are pooled: an assigner has one only while it has records.
+// recordLists pools lists, because an assigner needs one only while it has records.
 var recordLists = sync.Pool{New: func() any { return new([]assigned) }}
 
-// maxRecordList is the length of the longest list that is pooled.
+// maxRecordList is the length of the longest pooled list.
 const maxRecordList = 1024
 
-// freeList gives the list back when it is empty.
+// freeList returns an empty list to the pool.
 func (a *assigner) freeList() {
 	if list := a.records; list != nil && len(list) == 0 && cap(list) <= maxRecordList {
 		a.records = nil
@@ -98,7 +98,7 @@ func newAssigner(f File) assigner {
 	return a
 }
 
-// identify settles the identity of the file once its first line is there.
+// identify sets the identity of the file once its first line is there.
 func (a *assigner) identify(first []byte) {
 	if a.identity != "" {
 		return
@@ -113,8 +113,8 @@ func (a *assigner) identify(first []byte) {
 	a.identity = core.HexHash(a.file.Path + "\n" + string(first))[:32]
 }
 
-// assign takes the next record of the file, of which line, position and end are known. What
-// the record states also decides about the records that wait.
+// assign adds the next record of the file, whose line, position and end are set. What the record states also applies
+// to waiting records.
 func (a *assigner) assign(r Framed, sh core.Shape) {
 	a.detect(&sh, r)
 	if is := a.isPrinted(); is != nil {
@@ -136,7 +136,7 @@ func (a *assigner) assign(r Framed, sh core.Shape) {
 	}
 }
 
-// detect settles the agent of the file by the first record that shows it.
+// detect sets the agent of the file at the first record that shows it.
 func (a *assigner) detect(sh *core.Shape, r Framed) {
 	if a.recognition.Agent != "" {
 		return
@@ -153,8 +153,8 @@ func (a *assigner) detect(sh *core.Shape, r Framed) {
 	a.vendor = VendorOf(a.file.Source)
 }
 
-// sessionOf returns the session of the next record, empty while none is known. A session
-// that the record states is that of the waiting records without one.
+// sessionOf returns the session of the next record; empty while none is known. A session stated in the record also
+// applies to waiting records without one.
 func (a *assigner) sessionOf(sh *core.Shape) string {
 	stated := a.file.Session
 	switch {
@@ -178,8 +178,8 @@ func (a *assigner) sessionOf(sh *core.Shape) string {
 	return stated
 }
 
-// timeOf returns the time of the next record, zero while none is known. A time that the
-// record states is that of the waiting records without one.
+// timeOf returns the time of the next record; zero while none is known. A time stated in the record also applies to
+// waiting records without one.
 func (a *assigner) timeOf(sh *core.Shape) time.Time {
 	var stated time.Time
 	if a.vendor != nil {
@@ -204,8 +204,7 @@ func (a *assigner) timeOf(sh *core.Shape) time.Time {
 	return stated
 }
 
-// isReadable reports whether a record is one of its vendor, so that its session will take its
-// position.
+// isReadable reports whether its vendor can read a record, so that its session will advance past it.
 func (a *assigner) isReadable(sh *core.Shape, data []byte) bool {
 	if !sh.Readable || sh.Deep(data) {
 		return false
@@ -213,7 +212,8 @@ func (a *assigner) isReadable(sh *core.Shape, data []byte) bool {
 	return a.vendor == nil || a.vendor.Framing.IsReadable == nil || a.vendor.Framing.IsReadable(data)
 }
 
-// isPrinted returns what tells whether the file is what a run has printed; nil where that is known, or never so.
+// isPrinted returns the function that decides whether a file was printed by a run; nil if that is decided or cannot
+// be.
 func (a *assigner) isPrinted() func(*core.Shape) bool {
 	if a.vendor == nil || a.printed {
 		return nil
@@ -221,7 +221,7 @@ func (a *assigner) isPrinted() func(*core.Shape) bool {
 	return a.vendor.Framing.IsPrinted
 }
 
-// settle gives the waiting records the session and the time of the file itself.
+// settle gives the waiting records the session and time of the file itself.
 func (a *assigner) settle() {
 	waiting := a.waiting()
 	for i := range waiting {
@@ -235,7 +235,7 @@ func (a *assigner) settle() {
 	}
 }
 
-// release makes the records ready that wait for nothing, in the order of the file.
+// release makes the leading records ready that wait for nothing.
 func (a *assigner) release() {
 	if a.recognition.refused() {
 		a.ready, a.waitingBytes = len(a.records), 0
@@ -253,7 +253,7 @@ func (a *assigner) release() {
 	}
 }
 
-// chain notes the place of the record before w in its session.
+// chain sets the place of the previous record of w in its session.
 func (a *assigner) chain(w *assigned) {
 	r := &w.Record
 	previous, known := a.previous[r.Session]
@@ -283,7 +283,7 @@ func (a *assigner) isText(w *assigned) bool {
 	}
 }
 
-// releaseAll makes all records ready, also those of a file whose vendor was not detected.
+// releaseAll makes all records ready, even if the vendor of the file was not detected.
 func (a *assigner) releaseAll() {
 	a.release()
 	waiting := a.waiting()
@@ -297,7 +297,7 @@ func (a *assigner) releaseAll() {
 	a.ready = len(a.records)
 }
 
-// time is the time of last resort.
+// time returns the time of last resort.
 func (f File) time() time.Time {
 	if f.Modified.IsZero() {
 		return time.Unix(0, 0)
@@ -305,8 +305,8 @@ func (f File) time() time.Time {
 	return f.Modified
 }
 
-// stem is the session of last resort: the name of the file without its extensions, or
-// that of its folder, where the vendor names every file alike.
+// stem returns the session of last resort: the name of the file without extensions, or the name of its folder if the
+// vendor gives all files the same name.
 func (a *assigner) stem() string {
 	name := stem(a.file.Name)
 	if a.file.Folder != "" && a.vendor != nil && name == a.vendor.Framing.FolderNamed {
@@ -315,7 +315,7 @@ func (a *assigner) stem() string {
 	return name
 }
 
-// stem is the name of a file without its extensions.
+// stem returns the name of a file without extensions.
 func stem(name string) string {
 	name = Unpacked(name)
 	if s := strings.TrimSuffix(name, path.Ext(name)); s != "" {

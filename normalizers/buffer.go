@@ -7,17 +7,17 @@ import (
 	"tributary/normalizers/core"
 )
 
-// buffer has the bytes of a file that have come and are not cut into records yet.
+// buffer has the bytes of a file that were written and are not cut into records yet.
 type buffer struct {
 	buf     []byte // begins at a line
-	space   []byte // all of the memory that buf is a part of, without bytes
-	given   bool   // a record has a part of it
+	space   []byte // empty slice of the whole memory of buf
+	given   bool   // a record owns a part of it
 	offset  int64  // of buf[0] in the file
 	line    int    // of buf[0], from 1
-	scanned int    // bytes of buf known to hold no further line end
+	scanned int    // leading bytes of buf known to have no further line end
 }
 
-// grow appends p to buf, in the place of what was cut if it fits there.
+// grow appends p to buf, reusing the space of cut bytes if it fits there.
 func (b *buffer) grow(p []byte) {
 	if b.space == nil {
 		b.space = *buffers.Get().(*[]byte)
@@ -34,13 +34,13 @@ func (b *buffer) grow(p []byte) {
 	}
 }
 
-// buffers are pooled: a framer has one only while a record of its file is not complete.
+// buffers is a pool, because a framer needs a buffer only while a record of its file is incomplete.
 var buffers = sync.Pool{New: func() any { return new(make([]byte, 0)) }}
 
-// maxBuffer is the size of the largest buffer that is pooled.
+// maxBuffer is the size of the largest pooled buffer.
 const maxBuffer = 1 << 20
 
-// free gives the buffer back when all of it is cut.
+// free returns the buffer to the pool if everything in it is cut.
 func (b *buffer) free() {
 	if len(b.buf) > 0 {
 		return

@@ -8,7 +8,7 @@ import (
 	"tributary/envelopes/jsonscan"
 )
 
-// growDocument goes on with a value over several lines, up to end.
+// growDocument extends a value across several lines, up to end.
 func (f *Framer) growDocument(end int) {
 	ok, done := f.document.feed(f.buf[f.document.fed:end])
 	f.document.fed = end
@@ -23,8 +23,8 @@ func (f *Framer) growDocument(end int) {
 	}
 }
 
-// abandonDocument cuts the first of several lines on its own, because they are not one value.
-// The lines behind it are cut like any others: each that can be read is a record.
+// abandonDocument cuts the first of several lines on its own, because together they are not one value. The lines
+// behind it are cut as usual: each readable one is a record.
 func (f *Framer) abandonDocument() {
 	f.document = nil
 	first := bytes.IndexByte(f.buf, '\n') + 1
@@ -34,19 +34,18 @@ func (f *Framer) abandonDocument() {
 	f.cut(first, cutBroken)
 }
 
-// documentScan follows a JSON value over several lines, just closely enough to find its
-// end, and to see soon when it is none.
+// documentScan follows a JSON value across lines, just closely enough to find its end, and to notice soon if it is
+// not one.
 type documentScan struct {
-	fed     int    // bytes of the framer's buffer that it has been fed
-	open    []byte // the brackets that are not closed
+	fed     int    // bytes of the framer's buffer fed so far
+	open    []byte // open brackets
 	quoted  bool
 	escaped bool
 	ended   bool // a value or a name has ended: a comma, a colon or an end must follow
 	word    bool // within a literal or a number
 }
 
-// feed takes the next bytes. ok is false when they cannot go on with the value, done is
-// true when it has ended in them.
+// feed takes the next bytes. ok is false if they cannot continue the value; done is true if the value ends in them.
 func (d *documentScan) feed(b []byte) (ok, done bool) {
 	for i := 0; i < len(b); i++ {
 		if d.quoted {
@@ -82,7 +81,7 @@ func (d *documentScan) inString(c byte) (ok bool) {
 	return true
 }
 
-// between takes the next byte outside of strings.
+// between takes the next byte outside strings.
 func (d *documentScan) between(c byte) (ok, done bool) {
 	inWord := d.word
 	d.word = false
@@ -108,10 +107,10 @@ func (d *documentScan) between(c byte) (ok, done bool) {
 	}
 }
 
-// close takes the end of an object or array; the value has ended with its outermost.
+// close takes the end of an object or array; the value ends with the outermost one.
 func (d *documentScan) close(c byte) (ok, done bool) {
 	last := len(d.open) - 1
-	if last < 0 || d.open[last] != c-2 { // the code of a bracket is 2 below that of its end
+	if last < 0 || d.open[last] != c-2 { // an opening bracket's code is 2 below that of its end
 		return false, false
 	}
 	d.open = d.open[:last]

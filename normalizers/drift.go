@@ -7,17 +7,17 @@ import (
 	"tributary/normalizers/core"
 )
 
-// Bounds of the labels that [DriftLabels] gives out, for each source.
+// Bounds of the labels made by [DriftLabels], for each source.
 const (
-	maxDriftVersions = 32  // versions, whatever a log states as one
+	maxDriftVersions = 32  // versions as stated in logs
 	maxDriftNames    = 32  // names of a kind
 	maxDriftSeries   = 256 // labels
 )
 
-// UnknownVersion is the version in a [Drift] where the log states none, or what is no version.
+// UnknownVersion is the version in a [Drift] if the log states none, or an invalid one.
 const UnknownVersion = "unknown"
 
-// Drift is what of the logs of an agent is not known: the label of a count.
+// Drift is the metric label for something unknown in the logs of an agent.
 type Drift struct {
 	Source  envelopes.Source
 	Version string // of the agent; [UnknownVersion], or core.NameOther beyond the bounds
@@ -25,23 +25,23 @@ type Drift struct {
 	Name    string // core.NameOther beyond the bounds
 }
 
-// DriftLabels bounds the labels under which drift is counted: versions and names come from logs,
-// and a log can state any number of them. The first ones of a source keep their names, the rest
-// are counted together. The zero value is ready to use; it is safe for concurrent use.
+// DriftLabels bounds the labels under which drift is counted: versions and names come from logs, which can state any
+// number of them. The first ones of a source keep their names; the others are counted together. The zero value is
+// ready to use; it is safe for concurrent use.
 type DriftLabels struct {
 	mu      sync.Mutex
 	sources map[envelopes.Source]*driftSource
 }
 
-// driftSource are the labels of one source.
+// driftSource has the labels of one source.
 type driftSource struct {
 	versions map[string]bool
 	names    map[core.UnknownKind]map[string]bool
 	series   map[Drift]bool
 }
 
-// Of returns the label of something that is unknown, in a log of a version of an agent. The
-// source is one of the table of vendors.
+// Of returns the label for something unknown in a log of a version of an agent. source must be in the table of
+// vendors.
 func (l *DriftLabels) Of(source envelopes.Source, version string, kind core.UnknownKind, name string) Drift {
 	if !core.IsVersion(version) {
 		version = UnknownVersion
@@ -65,14 +65,14 @@ func (l *DriftLabels) Of(source envelopes.Source, version string, kind core.Unkn
 		Name:    oneOf(s.names[kind], name, maxDriftNames),
 	}
 	if !s.series[d] && len(s.series) >= maxDriftSeries {
-		d.Version, d.Name = core.NameOther, core.NameOther // one for each kind
+		d.Version, d.Name = core.NameOther, core.NameOther // one series for each kind
 		return d
 	}
 	s.series[d] = true
 	return d
 }
 
-// oneOf returns a name that a set has, or has room for; else that of all others.
+// oneOf returns a name if the set has it or has room for it; otherwise core.NameOther.
 func oneOf(set map[string]bool, name string, limit int) string {
 	if set[name] || name == core.NameOther {
 		return name
@@ -84,8 +84,7 @@ func oneOf(set map[string]bool, name string, limit int) string {
 	return name
 }
 
-// VersionOf returns the version of the agent that a session has stated last; empty where none is
-// known.
+// VersionOf returns the version of the agent that a session stated last; empty if unknown.
 func VersionOf(s *core.Session) string {
 	if v := VendorOf(s.Source()); v != nil && v.Version != nil {
 		return v.Version(s)

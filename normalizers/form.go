@@ -7,25 +7,24 @@ import (
 	"tributary/normalizers/core"
 )
 
-// form is what a file is made of.
+// form is what a file consists of.
 type form int
 
 const (
-	formUnknown   form = iota // nothing but white space has come
+	formUnknown   form = iota // only white space so far
 	formUndecided             // JSON, or server-sent events
-	formTextOrLog             // plain text, or JSON that begins with lines that cannot be read
+	formTextOrLog             // plain text, or JSON after unreadable lines
 	formJSON
-	formEvents // server-sent events: a record is the data of one
-	formText   // plain text: every line is a record, with its line end
+	formEvents // server-sent events: a record is the data of an event
+	formText   // plain text: every line, with its line end, is a record
 )
 
-// maxTextOrLogLines is how many lines of a file that does not begin with a brace are looked at
-// for one that decides whether the file is plain text. They take at most [maxWaiting] bytes.
+// maxTextOrLogLines is how many lines of a file that does not begin with a brace are examined to decide whether it is
+// plain text. They take at most [maxWaiting] bytes.
 const maxTextOrLogLines = 32
 
-// detectForm reports whether the file can be cut. A file whose first byte that is no white
-// space is a brace is no plain text; of any other its first lines decide, and they decide whether
-// a file is a stream of server-sent events.
+// detectForm reports whether the file can be cut. A file that begins with a brace, after white space, is not plain
+// text. For any other its first lines decide, also whether it is a stream of server-sent events.
 func (f *Framer) detectForm() bool {
 	if f.form != formUnknown {
 		return true
@@ -37,16 +36,16 @@ func (f *Framer) detectForm() bool {
 		f.form = formUndecided
 	case f.vendor.Framing.PrintedText == nil, len(first) > 0 && first[0] == '{':
 		f.form = formJSON
-	case strings.HasPrefix(mark, string(first)) && len(f.buf) <= core.MaxRecordBytes: // nothing, or a part of it
+	case strings.HasPrefix(mark, string(first)) && len(f.buf) <= core.MaxRecordBytes: // nothing, or a part of the mark
 	default:
 		f.form = formTextOrLog
 	}
 	return f.form != formUnknown
 }
 
-// decideText looks at the line that ends at buf[end], one of the first of a file that may be
-// plain text: a line that states a session shows that it is, a record of the vendor's log that it
-// is JSON. After [maxTextOrLogLines] lines without either it is plain text.
+// decideText examines the line that ends at buf[end], one of the first in a possible plain text. A line that states a
+// session shows plain text, a record of the vendor's log shows JSON. After [maxTextOrLogLines] lines without either
+// it is plain text.
 func (f *Framer) decideText(end int) {
 	line := f.buf[bytes.LastIndexByte(f.buf[:end-1], '\n')+1 : end]
 	f.scanned = 0
@@ -65,8 +64,7 @@ func (f *Framer) decideText(end int) {
 // IsLog reports whether the file is known to be JSON or server-sent events, and not plain text.
 func (f *Framer) IsLog() bool { return f.form == formJSON || f.form == formEvents }
 
-// settleForm takes a file of which nothing has shown that it is JSON as plain text, and cuts its
-// lines.
+// settleForm treats a file that showed no sign of JSON as plain text, and cuts its lines.
 func (f *Framer) settleForm() {
 	if f.form != formJSON {
 		f.form = formText
@@ -84,14 +82,14 @@ func beginsRecord(shapes *core.ShapeReader, v *core.Vendor, line []byte) bool {
 	return err == nil && v.Recognize(&sh) != ""
 }
 
-// cutText takes buf[:end] as a line of plain text. The session that it may name is its own.
+// cutText cuts buf[:end], a line of plain text. A session that it states is its own.
 func (f *Framer) cutText(end int) {
 	line := f.own(0, end)
 	f.identify(line)
 	session := f.vendor.Framing.PrintedText.Session(bytes.TrimPrefix(line, []byte("\xef\xbb\xbf")))
-	origin := core.Origin{Time: f.file.time()} // no other will follow
+	origin := core.Origin{Time: f.file.time()} // no other time will follow
 	if f.offset == 0 && line[end-1] != '\n' {
-		origin.Digest = core.HexHash(string(line)) // a line without its end is the whole file
+		origin.Digest = core.HexHash(string(line)) // a line without an end is the whole file
 	}
 	f.add(Framed{Record: core.Record{Data: line, Origin: origin}}, 0, end, core.TextShape(session))
 	f.consume(end)

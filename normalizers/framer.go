@@ -16,41 +16,37 @@ import (
 
 // File describes the file that a [Framer] reads.
 type File struct {
-	Source   envelopes.Source // detected by the content when empty
-	Assumed  bool             // Source is that of the folder: a file whose content shows another agent is refused
+	Source   envelopes.Source // detected from the content if empty
+	Assumed  bool             // Source comes from the folder: refuse a file whose content shows another agent
 	Name     string           // without folders; its stem is the session of last resort; "stdin" for standard input
-	Path     string           // below the vendor's root, with '/'; part of the identity of the file; Name when empty
-	Folder   string           // name of the folder it lies in: the session of last resort where every file is named alike
+	Path     string           // below the vendor's root, with '/'; part of the file's identity; empty for Name
+	Folder   string           // name of its folder: the session of last resort if every file has the same name
 	Modified time.Time        // the time of last resort
-	Session  string           // the session of every record, when not empty
+	Session  string           // session of every record, unless empty
 
-	// FirstLine returns what of the first line is part of the identity of the file; nil for all of it.
+	// FirstLine returns the part of the first line that belongs to the file's identity; nil for the whole line.
 	FirstLine func([]byte) []byte
 }
 
 // Framed is one record of a file.
 type Framed struct {
-	// Record has Source, Session, Origin and Data set; its Sequence is the line. The
-	// caller owns Data. Bytes that are not JSON come as a record too: it is the
-	// normalizer that refuses them.
+	// Record has Source, Session, Origin and Data set; its Sequence is the line. The caller owns Data. Bytes that are
+	// not JSON are a record, too, which the normalizer will refuse.
 	Record core.Record
 	Line   int   // of the first byte of the record, from 1; 0 for the end of input
 	Err    error // [core.ErrTooLarge]: Data is nil, the bytes were dropped
-	End    int64 // offset behind the record and what separates it from the next: done up to here
+	End    int64 // offset behind the record and its separator: everything up to here is done
 }
 
-// Framer cuts a file into records, detects its vendor, and settles the session and the
-// fallback time of each record (README.md, Time and Identity). It takes the bytes in any chunks,
-// so that a whole file, a stream, and a file that is still being written give the same
-// records. Records come in the order of the file.
+// Framer cuts a file into records, detects its vendor, and determines the session and fallback time of each record
+// (README.md, Time and Identity). It accepts the bytes in any chunks, so a whole file, a stream, and a growing file
+// give the same records. Records come in file order.
 //
-// Printed text is framed by lines; its session is settled by the line that states it, and
-// the lines before wait for that line.
+// Printed text is cut into lines. A line that states its session decides it, and earlier lines wait for that line.
 //
-// A record is one JSON value: usually a line, but two on one line are two records, and
-// one value over several lines is one. What cannot be read is cut off at the end of its
-// line. In a stream of server-sent events a record is the data of an event. Memory is
-// bounded by [core.MaxRecordBytes] and what waits for a decision. A Framer is not safe for
+// A record is one JSON value: usually a line, but two values on one line are two records, and a value across several
+// lines is one. Unreadable bytes end at the end of their line. In a stream of server-sent events a record is the data
+// of an event. Memory is bounded by [core.MaxRecordBytes] plus what waits for a decision. A Framer is not safe for
 // concurrent use.
 type Framer struct {
 	assigner
@@ -68,7 +64,7 @@ func NewFramer(f File) *Framer {
 	if f.Path == "" {
 		f.Path = f.Name
 	}
-	// A file system knows names that are no text, but an id is one.
+	// File systems allow names that are not UTF-8, but ids must be.
 	f.Name = strings.ToValidUTF8(f.Name, "\ufffd")
 	f.Folder = strings.ToValidUTF8(f.Folder, "\ufffd")
 	f.Session = strings.ToValidUTF8(f.Session, "\ufffd")
@@ -79,15 +75,15 @@ func NewFramer(f File) *Framer {
 	}
 }
 
-// Source returns the vendor of the file, empty until it is detected.
+// Source returns the source of the file; empty until detected.
 func (f *Framer) Source() envelopes.Source { return f.file.Source }
 
-// Recognition returns by what the agent of the file is known so far. A file of an agent without a
-// normalizer is refused: all of its records come at once, without a source.
+// Recognition returns what identified the agent of the file so far. A file of an agent without a normalizer is
+// refused: all of its records come at once, without a source.
 func (f *Framer) Recognition() Recognition { return f.recognition }
 
-// Held is about how many bytes the Framer has in memory: of a record that is not complete, and of records
-// that are not taken.
+// Held returns the approximate number of bytes in memory: of an incomplete record, and of records that were not
+// taken.
 func (f *Framer) Held() int { return len(f.buf) + len(f.events.data) + f.waitingBytes }
 
 // Write takes the next bytes of the file. It never fails and does not retain p.
@@ -99,21 +95,21 @@ func (f *Framer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close ends the file: what is left is its last line, what is undecided is decided, and
-// one End record follows for each session.
+// Close ends the file: the rest is its last line, open decisions are made, and one End record follows for each
+// session.
 func (f *Framer) Close() {
 	f.cutLines()
 	switch {
 	case f.form == formUnknown && len(bytes.TrimSpace(f.buf)) > 0:
-		f.settleForm() // a part of a mark, and no more
+		f.settleForm() // an incomplete mark
 	case f.form == formTextOrLog:
-		f.decideText(len(f.buf)) // its last line has no end, or was looked at before
+		f.decideText(len(f.buf)) // the last line has no end, or was examined before
 		f.settleForm()
 	}
 	for len(f.buf) > 0 && !f.dropping {
 		if d := f.document; d != nil {
 			if d.fed < len(f.buf) {
-				f.growDocument(len(f.buf)) // its last line has no end
+				f.growDocument(len(f.buf)) // the last line has no end
 				continue
 			}
 			f.abandonDocument()
@@ -145,8 +141,8 @@ func (f *Framer) Close() {
 	f.free()
 }
 
-// Settle decides what is undecided without ending the file: the sessions by its name,
-// the times by its own, and what may be plain text is. It is for a file that has been idle.
+// Settle makes open decisions without ending the file: its name decides sessions, its time decides times, and
+// possible plain text is plain text. Use it for an idle file.
 func (f *Framer) Settle() {
 	if f.form == formTextOrLog {
 		f.settleForm()
@@ -155,7 +151,7 @@ func (f *Framer) Settle() {
 	f.release()
 }
 
-// Ends returns an End record for each session that the file has shown so far.
+// Ends returns an End record for each session seen in the file so far.
 func (f *Framer) Ends() []core.Record {
 	ends := make([]core.Record, 0, len(f.order))
 	for _, id := range f.order {
@@ -168,7 +164,7 @@ func (f *Framer) Ends() []core.Record {
 	return ends
 }
 
-// cutLines cuts every line that is complete.
+// cutLines cuts all complete lines.
 func (f *Framer) cutLines() {
 	if !f.detectForm() {
 		return
@@ -202,13 +198,12 @@ func (f *Framer) cutLines() {
 			f.scanned = end
 			f.growDocument(end)
 		case !f.cut(end, cutLine):
-			f.scanned = end // one value may go on over further lines
+			f.scanned = end // a value may continue on further lines
 		}
 	}
 }
 
-// drop drops buf[:end], all or a part of a line or document that is too long, so that
-// neither grows without bounds.
+// drop drops buf[:end], all or part of a line or document that is too long, to bound memory.
 func (f *Framer) drop(end int) {
 	if !f.dropping {
 		f.identify(f.buf)
@@ -224,17 +219,17 @@ func (f *Framer) drop(end int) {
 	f.consume(end)
 }
 
-// cutMode is what becomes of a first value that cannot be read.
+// cutMode is how to treat an unreadable first value.
 type cutMode int
 
 const (
-	cutLine     cutMode = iota // it may go on in the next line, else it is broken
-	cutDocument                // it is no document
-	cutBroken                  // it is a record of its own, which no normalizer will read
+	cutLine     cutMode = iota // it may continue on the next line, otherwise it is broken
+	cutDocument                // it is not a document
+	cutBroken                  // it is a record of its own that no normalizer can read
 )
 
-// cut cuts buf[:end], a line or a document, into records. It does nothing and reports false
-// where the first value may go on in the next line, or is no document, as mode says.
+// cut cuts buf[:end], a line or a document, into records. It does nothing and returns false if, according to mode,
+// the first value may continue on the next line, or is not a document.
 func (f *Framer) cut(end int, mode cutMode) bool {
 	seg := f.buf[:end]
 	at := 0
@@ -264,7 +259,7 @@ func (f *Framer) cut(end int, mode cutMode) bool {
 				return false
 			}
 		}
-		// What cannot be read goes up to the next record of the vendor, or to the end.
+		// Unreadable bytes extend to the next record of the vendor, or to the end.
 		bad := len(bytes.TrimRight(seg[at:], " \t\r\n"))
 		if next := resync(f.shapes, seg[at:]); next > 0 {
 			bad = next
@@ -276,13 +271,13 @@ func (f *Framer) cut(end int, mode cutMode) bool {
 	return true
 }
 
-// spaces is the number of bytes of white space at the start of b.
+// spaces returns the number of white space bytes at the start of b.
 func spaces(b []byte) int {
 	return len(b) - len(bytes.TrimLeft(b, " \t\r\n"))
 }
 
-// addValue takes the value buf[at:at+n]. A list of prompts that name their sessions, and
-// one of messages of a run, is one record for each element.
+// addValue adds the value buf[at:at+n]. In a list of prompts that name their sessions, or of messages of a run, each
+// element is a record.
 func (f *Framer) addValue(at, n, end int, sh core.Shape) {
 	v := f.buf[at : at+n]
 	vendor := f.vendor
@@ -307,7 +302,7 @@ func (f *Framer) addValue(at, n, end int, sh core.Shape) {
 	var elements []jsontext.Value
 	var starts []int
 	dec := jsontext.NewDecoder(bytes.NewBuffer(v), lenient.Options)
-	_, _ = dec.ReadToken() // the value has been read once, and cannot fail
+	_, _ = dec.ReadToken() // the value was read before, so this cannot fail
 	for dec.PeekKind() != ']' {
 		e, _ := dec.ReadValue()
 		elements = append(elements, bytes.Clone(e))
@@ -320,14 +315,13 @@ func (f *Framer) addValue(at, n, end int, sh core.Shape) {
 	}
 }
 
-// resync finds the next record in bytes that begin with something unreadable: a writer
-// that died within a line leaves its next record on the same line. A part of the torn
-// record is never taken for one: a record is complete, has the vendor's shape and states
-// its session, and only records stand behind it.
+// resync finds the next record in bytes that begin with something unreadable: after a writer died within a line, the
+// next record is on the same line. A part of the torn record never counts: a record must be complete, have the
+// vendor's shape and state its session, and be followed only by records.
 func resync(shapes *core.ShapeReader, b []byte) int {
 	const candidates = 256
 	at := 0
-	// Each of them may be read to the end: of a long line that is too much for many.
+	// Each may be read to the end, which is too much for many on a long line.
 	budget := 16 * len(b)
 	for range candidates {
 		i := bytes.Index(b[at+1:], []byte(`{"`))
@@ -351,7 +345,7 @@ func resync(shapes *core.ShapeReader, b []byte) int {
 	return 0
 }
 
-// add takes a record that begins at buf[at] of a segment that ends at buf[end].
+// add adds a record that begins at buf[at] in a segment that ends at buf[end].
 func (f *Framer) add(r Framed, at, end int, sh core.Shape) {
 	r.Line = f.line + bytes.Count(f.buf[:at], []byte{'\n'})
 	r.Record.Origin.Position = f.offset + int64(at)

@@ -1,14 +1,12 @@
 // Package normalizers turns the raw records of coding agents into events.
 //
-// Start with [Normalize], [Framer] and the table of vendors. The one invariant: events are
-// a pure function of the records of a session in their order. No clock, no random number,
-// no order of a map enters; time and the end of input enter only as data. What must be
-// remembered between two records is in the [core.Session], which can be encoded, compared and
-// carried on after any record.
+// Start with [Normalize], [Framer] and the table of vendors. The one invariant: events are a pure function of the
+// records of a session in order. They depend on no clock, random number or map order; time and the end of input enter
+// only as data. What must be remembered between two records is in the [core.Session], which can be encoded, compared
+// and continued after any record.
 //
-// A file of a vendor is cut into records by a [Framer]; [Normalize] turns them into events,
-// one session at a time. Each vendor has a folder of its own and a row in the table; what
-// they share is in package core.
+// A [Framer] cuts a vendor's file into records; [Normalize] turns them into events, one session at a time. Each
+// vendor has a folder and a row in the table; package core has what they share.
 package normalizers
 
 import (
@@ -26,14 +24,13 @@ import (
 // but not that an unknown record becomes more than a meta event.
 const Revision = 8
 
-// Normalize turns one record into the events of its session. It keeps the rules that all
-// vendors share: a record that the session has passed by its position in its file is a
-// duplicate, and so is one that repeats a record which is not open; a record that fails
-// leaves s as it was, also when the normalizer panics ([core.Session.Reject] notes what the
-// session shall know of it); and every event that leaves is valid.
+// Normalize turns one record into the events of its session. It keeps the rules common to all vendors: a record at a
+// place in its file that the session has passed may be a duplicate ([core.Record.Earlier]), and so is a requeued
+// record whose original is not open. A record that fails leaves s unchanged, even if the normalizer panics
+// ([core.Session.Reject] then notes it in the session). Every returned event is valid.
 //
-// Every error is permanent ([core.Reason] has its name) but one: a record that belongs to
-// another session than s is a mistake of the caller.
+// Every error is permanent ([core.Reason] returns its name) except one: passing a record of another session than s is
+// a mistake of the caller.
 func Normalize(s *core.Session, r core.Record) (core.Result, error) {
 	if r.Source != s.Source() || r.Session != s.ID() {
 		return core.Result{}, fmt.Errorf("record of another session than %s of %s", s.ID(), s.Source())

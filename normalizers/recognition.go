@@ -7,23 +7,22 @@ import (
 	"tributary/normalizers/core"
 )
 
-// Recognition is by what the agent of a file is known. The zero value is that of a file that has
-// shown nothing of its agent.
+// Recognition is what identified the agent of a file. The zero value is for a file that has not shown its agent.
 type Recognition struct {
-	Source envelopes.Source // empty while the agent is not known, or where it has no normalizer
-	Agent  string           // its name, also where it has no normalizer
-	Marker string           // names of members and types of the record that decided; empty where the source was given
+	Source envelopes.Source // empty if the agent is unknown or has no normalizer
+	Agent  string           // name of the agent, even without a normalizer
+	Marker string           // names of members and types in the record that decided; empty if the source was given
 	Line   int              // of that record
-	Folder string           // name of the agent in whose folder the file lies, where its content shows another one
+	Folder string           // name of the agent whose folder contains the file, if the content shows another agent
 }
 
-// Err returns why the file is not read, with the cure; nil where it is.
+// Err returns why the file is not read, with the cure; nil if it is read.
 func (r Recognition) Err() error {
 	switch {
 	case r.Source != "":
 		return nil
 	case r.Folder != "":
-		return fmt.Errorf("it is a log of %s (by %s in line %d) in a folder of %s: to read it, name it with --source and one of %v",
+		return fmt.Errorf("it is a log of %s (by %s in line %d) in a folder of %s: to read it, pass --source with one of %v",
 			r.Agent, r.Marker, r.Line, r.Folder, envelopes.Sources)
 	case r.Agent != "":
 		return fmt.Errorf("it is a log of %s (by %s in line %d), which has no normalizer yet: to read it as a log of another agent, pass --source with one of %v",
@@ -33,11 +32,10 @@ func (r Recognition) Err() error {
 	}
 }
 
-// refused reports whether the file is known to be one of an agent without a normalizer, or of another one than its folder.
+// refused reports whether the file belongs to an agent without a normalizer, or to another agent than its folder.
 func (r Recognition) refused() bool { return r.Source == "" && r.Agent != "" }
 
-// recognize returns by what a record is known as one of an agent; the zero Recognition when it may
-// be of anybody.
+// recognize returns what identifies the agent of a record; the zero Recognition if any agent may have written it.
 func recognize(s *core.Shape, data []byte) Recognition {
 	if name, marker := detectUnsupported(s, data); name != "" {
 		return Recognition{Agent: name, Marker: marker}

@@ -6,30 +6,29 @@ import (
 	"tributary/normalizers/core"
 )
 
-// maxEventsPreamble is how many bytes of fields without data may stand in front of the
-// first data of a stream of server-sent events.
+// maxEventsPreamble is how many bytes of fields without data may precede the first data of a stream of server-sent
+// events.
 const maxEventsPreamble = 64 << 10
 
-// serverEvents is what a [Framer] knows of a file that may be a stream of server-sent
-// events (the EventSource standard), as the protocol of ACP sends them: fields on lines,
-// of which only data holds records. An event ends with a blank line, but a record is given
-// out as soon as its JSON is complete: a stream that was copied without its blank lines
-// has the same records.
+// serverEvents is the state of a [Framer] for a possible stream of server-sent events (the EventSource standard), as
+// the protocol of ACP sends them: fields on lines, of which only data has records. An event ends with a blank line,
+// but a record is returned as soon as its JSON is complete, so a stream copied without its blank lines has the same
+// records.
 type serverEvents struct {
-	data  []byte // of the event so far, the lines joined; nil when there is none
+	data  []byte // of the present event, lines joined; nil for none
 	lines []eventLine
 	scan  documentScan
-	end   int64 // offset behind the last line of data
+	end   int64 // offset behind the last data line
 }
 
-// eventLine is where a line of the data of an event stands.
+// eventLine is the position of a line of an event's data.
 type eventLine struct {
 	from   int   // in the data
 	at     int64 // in the file
 	number int
 }
 
-// place is where the byte of the data at index i stands in the file.
+// place returns the position in the file of byte i of the data.
 func (e *serverEvents) place(i int) (at int64, line int) {
 	l := e.lines[0]
 	for _, next := range e.lines[1:] {
@@ -41,8 +40,8 @@ func (e *serverEvents) place(i int) (at int64, line int) {
 	return l.at + int64(i-l.from), l.number
 }
 
-// eventField cuts a line into the field that the standard knows and its value; a comment
-// has the field ":". False for what is no such line.
+// eventField splits a line into a field defined by the standard and its value; a comment has the field ":". It
+// returns false for any other line.
 func eventField(line []byte) (field string, value []byte, ok bool) {
 	name, value, _ := bytes.Cut(line, []byte(":"))
 	switch field = string(name); field {
@@ -55,14 +54,14 @@ func eventField(line []byte) (field string, value []byte, ok bool) {
 	}
 }
 
-// lineOf is a line without its end.
+// lineOf returns a line without its end.
 func lineOf(b []byte) []byte {
 	return bytes.TrimSuffix(bytes.TrimSuffix(b, []byte("\n")), []byte("\r"))
 }
 
-// decideEvents looks at the line that ends at buf[end], the first of the file that decides
-// whether it is a stream of server-sent events: one whose first lines are fields, and
-// whose first data begins JSON. It reports whether that is decided.
+// decideEvents examines the line that ends at buf[end], one of the first in the file. The file is a stream of
+// server-sent events if its first lines are fields and its first data begins with JSON. It reports whether that is
+// decided.
 func (f *Framer) decideEvents(end int) bool {
 	f.form = formJSON
 	if end > maxEventsPreamble {
@@ -90,7 +89,7 @@ func (f *Framer) decideEvents(end int) bool {
 	}
 }
 
-// takeEventLine takes the line buf[:end] of a stream of server-sent events.
+// takeEventLine processes the line buf[:end] of a stream of server-sent events.
 func (f *Framer) takeEventLine(end int) {
 	line := lineOf(f.buf[:end])
 	whole := len(line)
@@ -102,7 +101,7 @@ func (f *Framer) takeEventLine(end int) {
 	switch {
 	case len(bytes.TrimSpace(line)) == 0:
 		f.endEvent()
-	case !ok: // of no field: a record of its own, if only of something unreadable
+	case !ok: // not a field: a record of its own, maybe unreadable
 		f.endEvent()
 		f.cut(end, cutBroken)
 		return
@@ -112,8 +111,7 @@ func (f *Framer) takeEventLine(end int) {
 	f.consume(end)
 }
 
-// takeEventData takes the value of a data field, which begins at buf[at] of the line
-// buf[:end].
+// takeEventData processes the value of a data field, which begins at buf[at] in the line buf[:end].
 func (f *Framer) takeEventData(at int, value []byte, end int) {
 	e := &f.events
 	if e.data != nil {
@@ -126,7 +124,7 @@ func (f *Framer) takeEventData(at int, value []byte, end int) {
 			}
 			return
 		}
-		f.endEvent() // torn: what follows is another record
+		f.endEvent() // torn: another record follows
 	}
 	if len(bytes.TrimSpace(value)) == 0 {
 		return
@@ -139,7 +137,7 @@ func (f *Framer) takeEventData(at int, value []byte, end int) {
 	}
 }
 
-// endEvent gives out the records of an event.
+// endEvent returns the records of an event.
 func (f *Framer) endEvent() {
 	e := f.events
 	f.events.data = nil

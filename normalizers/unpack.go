@@ -10,21 +10,20 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// maxWindow is how much of what it has unpacked a zstd stream may refer back to: what its
-// own program accepts.
+// maxWindow is how far a zstd stream may refer back in its unpacked content: as far as the zstd program accepts.
 const maxWindow = 128 << 20
 
-// What is packed may hold so many times its size, and a part that is free: logs pack to a
-// tenth, the most repetitive ones to a hundredth. What holds more is meant to harm.
+// Packed content may be this many times its size, plus a free allowance. Logs pack to a tenth, the most repetitive
+// ones to a hundredth; larger ratios are attacks.
 const (
 	maxUnpackRatio = 1000
 	freeUnpacked   = 16 << 20
 )
 
-// ErrWindow is that a packed file refers back further than its reader has memory for.
+// ErrWindow means that a packed file refers back further than its reader has memory for.
 var ErrWindow = errors.New("packed file refers back too far")
 
-// ErrUnpack is that a packed file holds too much.
+// ErrUnpack means that a packed file has too much content.
 var ErrUnpack = errors.New("packed file holds more than 1,000 times its size: unpack it yourself if you trust it")
 
 // packings are the extensions of files that are packed, and how to unpack them.
@@ -39,14 +38,13 @@ var packings = map[string]func(r io.Reader, window uint64) (io.ReadCloser, error
 	".gz": func(r io.Reader, _ uint64) (io.ReadCloser, error) {
 		d, err := gzip.NewReader(r)
 		if errors.Is(err, io.EOF) {
-			return io.NopCloser(r), nil // nothing is in it yet
+			return io.NopCloser(r), nil // empty so far
 		}
 		return d, err
 	},
 }
 
-// Unpacked is the name of what a file of this name holds: without the extension of what
-// packed it. It is the same name when the file is not packed.
+// Unpacked returns the name of a file's content: without the extension of packing, if it has one.
 func Unpacked(name string) string {
 	for ext := range packings {
 		if unpacked, ok := strings.CutSuffix(name, ext); ok {
@@ -56,14 +54,14 @@ func Unpacked(name string) string {
 	return name
 }
 
-// Unpack reads what is packed in r, a file of this name, in bounded memory, up to
-// [ErrUnpack]; what is not packed it reads as it is. To close it leaves r open.
+// Unpack unpacks r, a file of this name, in bounded memory, with an error at [ErrUnpack]; a file that is not packed
+// is read unchanged. Close does not close r.
 func Unpack(name string, r io.Reader) (io.ReadCloser, error) {
 	return UnpackWithin(name, r, maxWindow)
 }
 
-// UnpackWithin is [Unpack] for a reader that has memory for so many bytes to refer back to: the error of a file that
-// needs more is [ErrWindow].
+// UnpackWithin is [Unpack] with memory for window bytes of back references: a file that needs more returns
+// [ErrWindow].
 func UnpackWithin(name string, r io.Reader, window int) (io.ReadCloser, error) {
 	unpack, ok := packings[strings.TrimPrefix(name, Unpacked(name))]
 	if !ok {
@@ -77,7 +75,7 @@ func UnpackWithin(name string, r io.Reader, window int) (io.ReadCloser, error) {
 	return &bounded{ReadCloser: unpacked, packed: packed}, nil
 }
 
-// unpackError says of what is cut off that it is.
+// unpackError names a truncated file as such.
 func unpackError(err error) error {
 	switch {
 	case err == nil || err == io.EOF: //nolint:errorlint // a reader ends with io.EOF itself
@@ -85,13 +83,13 @@ func unpackError(err error) error {
 	case errors.Is(err, zstd.ErrWindowSizeExceeded), errors.Is(err, zstd.ErrDecoderSizeExceeded):
 		return fmt.Errorf("%w: %w", ErrWindow, err)
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("unpack: the file is cut off: %w", err)
+		return fmt.Errorf("unpack: the file is truncated: %w", err)
 	default:
 		return fmt.Errorf("unpack: %w", err)
 	}
 }
 
-// counted counts what is read.
+// counted counts the bytes read.
 type counted struct {
 	io.Reader
 	n int64
@@ -103,7 +101,7 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// bounded ends with an error when more comes out than can be meant.
+// bounded returns an error if the content exceeds its limit.
 type bounded struct {
 	io.ReadCloser
 	packed *counted

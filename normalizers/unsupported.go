@@ -7,16 +7,16 @@ import (
 	"tributary/normalizers/core"
 )
 
-// unsupportedAgent is an agent whose logs are known and that has no normalizer. Without its row a
-// log that resembles one of another agent would be taken for that.
+// unsupportedAgent is an agent with known logs but no normalizer. Without its row, a log that resembles another
+// agent's would be taken for that.
 type unsupportedAgent struct {
 	name string
-	// marker returns by what a record is known as one of the agent, as the Recognize of a vendor does.
+	// marker returns what identifies a record of the agent, like the Recognize of a vendor.
 	marker func(*core.Shape) string
 }
 
-// unsupported are the agents without a normalizer. They are asked before the vendors, so a marker is
-// what no vendor writes. Agents that keep their logs in one format have one row.
+// unsupported are the agents without a normalizer. They are asked before the vendors, so a marker must be something
+// that no vendor writes. Agents with a common log format share a row.
 var unsupported = []unsupportedAgent{
 	{"Qwen Code", qwen},
 	{"OpenClaw", openClaw},
@@ -34,11 +34,11 @@ var unsupported = []unsupportedAgent{
 	{"Goose", goose},
 }
 
-// aiderTitle is the first line of a log of Aider, which is no JSON.
+// aiderTitle begins a log of Aider, which is not JSON.
 var aiderTitle = []byte("# aider chat started at ")
 
-// detectUnsupported returns the agent without a normalizer that writes such records, and by what it
-// is known; empty when none does.
+// detectUnsupported returns the agent without a normalizer that writes such records, and what identified it; empty
+// for none.
 func detectUnsupported(s *core.Shape, data []byte) (name, marker string) {
 	if !s.Readable {
 		if bytes.HasPrefix(bytes.TrimLeft(data, "\xef\xbb\xbf \t\r\n"), aiderTitle) {
@@ -57,8 +57,7 @@ func detectUnsupported(s *core.Shape, data []byte) (name, marker string) {
 	return "", ""
 }
 
-// first returns the first of the members at these paths, written with dots, that a record has and
-// that is not null.
+// first returns the first of the dotted paths that has a non-null member in the record.
 func first(s *core.Shape, paths ...string) string {
 	for _, path := range paths {
 		if k := s.Kind(strings.Split(path, ".")...); k != 0 && k != 'n' {
@@ -68,7 +67,7 @@ func first(s *core.Shape, paths ...string) string {
 	return ""
 }
 
-// has reports whether a record has all of the members at these paths, not null.
+// has reports whether a record has non-null members at all paths.
 func has(s *core.Shape, paths ...string) bool {
 	for _, path := range paths {
 		if first(s, path) == "" {
@@ -78,7 +77,7 @@ func has(s *core.Shape, paths ...string) bool {
 	return true
 }
 
-// typed returns "type" and the type of a record where it is one of these.
+// typed returns "type" and the type of a record if it is one of types.
 func typed(s *core.Shape, types ...string) string {
 	kind := s.Text("type")
 	for _, t := range types {
@@ -89,7 +88,7 @@ func typed(s *core.Shape, types ...string) string {
 	return ""
 }
 
-// qwen recognizes a line of a session, and the first line of what a run prints.
+// qwen recognizes a line of a session, and the first line that a run prints.
 func qwen(s *core.Shape) string {
 	switch {
 	case has(s, "qwen_code_version"):
@@ -113,8 +112,7 @@ func openClaw(s *core.Shape) string {
 	}
 }
 
-// pi recognizes the first line of a session, and any entry of its tree but a message that may be
-// Droid's.
+// pi recognizes the first line of a session, and any entry of its tree, except a message that may be Droid's.
 func pi(s *core.Shape) string {
 	switch {
 	case s.Text("type") == "session" && has(s, "id", "timestamp") && has(s, "cwd") && !has(s, "data"):
@@ -134,7 +132,7 @@ func pi(s *core.Shape) string {
 // isTreeEntry reports whether a record is an entry of a tree of messages.
 func isTreeEntry(s *core.Shape) bool { return has(s, "id", "timestamp") && s.Kind("parentId") != 0 }
 
-// treeOfMessages recognizes a message in a tree that more than one agent keeps.
+// treeOfMessages recognizes a message in a tree, a format that several agents share.
 func treeOfMessages(s *core.Shape) string {
 	if isTreeEntry(s) && s.Text("type") == "message" && s.Text("message", "role") != "" {
 		return "type message, parentId, message.role"
@@ -142,7 +140,7 @@ func treeOfMessages(s *core.Shape) string {
 	return ""
 }
 
-// droid recognizes a line of a session, and one of what a run prints.
+// droid recognizes a line of a session, and a line that a run prints.
 func droid(s *core.Shape) string {
 	inSession := has(s, "session_id") || has(s, "sessionId")
 	switch {
@@ -198,7 +196,7 @@ func grok(s *core.Shape) string {
 	return ""
 }
 
-// kimi recognizes a line of a session, of its older versions too.
+// kimi recognizes a line of a session, also in older versions.
 func kimi(s *core.Shape) string {
 	kind := s.Text("type")
 	switch {
@@ -272,7 +270,7 @@ func antigravity(s *core.Shape) string {
 	return ""
 }
 
-// amp recognizes a thread and what a run prints: the ids of its threads begin with T-.
+// amp recognizes a thread, whose id begins with T-, and what a run prints.
 func amp(s *core.Shape) string {
 	switch {
 	case strings.HasPrefix(s.Text("session_id"), "T-"):
@@ -284,8 +282,7 @@ func amp(s *core.Shape) string {
 	}
 }
 
-// cline recognizes the first of the messages that a task is kept as: what was shown, and what was
-// sent to the model.
+// cline recognizes the first message in the files of a task: messages shown, and messages sent to the model.
 func cline(s *core.Shape) string {
 	switch {
 	case typed(s, "say", "ask") != "" && s.Kind("ts") == '0':

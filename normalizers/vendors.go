@@ -14,8 +14,8 @@ import (
 	"tributary/normalizers/opencode"
 )
 
-// vendors is the table of vendors, one row each. Records are recognized in this order: a
-// vendor stands before those whose looser rules would take its records too.
+// vendors is the table of vendors. Records are recognized in this order, so vendors with looser rules come after
+// those whose records they would match.
 var vendors = []*core.Vendor{
 	&opencode.Vendor,
 	&gemini.Vendor,
@@ -26,8 +26,7 @@ var vendors = []*core.Vendor{
 	&cursor.Vendor,
 }
 
-// Vendors returns the rows of the table in the order of [envelopes.Sources]. The caller does
-// not change them.
+// Vendors returns the rows of the table in the order of [envelopes.Sources]. The caller must not change them.
 func Vendors() []*core.Vendor {
 	rows := slices.Clone(vendors)
 	slices.SortFunc(rows, func(a, b *core.Vendor) int {
@@ -36,8 +35,7 @@ func Vendors() []*core.Vendor {
 	return rows
 }
 
-// VendorOf returns the row of a source; nil when the table has none. The caller does not change
-// it.
+// VendorOf returns the row of a source; nil if there is none. The caller must not change it.
 func VendorOf(source envelopes.Source) *core.Vendor {
 	for _, v := range vendors {
 		if v.Source == source {
@@ -47,8 +45,7 @@ func VendorOf(source envelopes.Source) *core.Vendor {
 	return nil
 }
 
-// isWholeRecord reports whether a shape is that of a whole record of a vendor, and of no
-// part of one.
+// isWholeRecord reports whether a shape belongs to a whole record of a vendor, and not to a part of one.
 func isWholeRecord(s *core.Shape) bool {
 	for _, v := range vendors {
 		if v.Framing.IsWhole != nil && v.Framing.IsWhole(s) {

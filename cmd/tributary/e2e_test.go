@@ -227,7 +227,7 @@ func TestPackedLogYieldsTheEventsOfTheLog(t *testing.T) {
 	whole := packed(t, hello+again)
 	write(t, log+".cut.gz", whole[:len(whole)/2])
 	p := start(t, t.TempDir(), "", "normalize", log+".cut.gz")
-	if code := p.wait(); code != exitFailure || !strings.Contains(p.stderr.String(), "the file is cut off") {
+	if code := p.wait(); code != exitFailure || !strings.Contains(p.stderr.String(), "the file is truncated") {
 		t.Errorf("cut off: exit code %d\n%s", code, &p.stderr)
 	}
 }

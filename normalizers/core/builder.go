@@ -11,33 +11,33 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// Builder turns one record into events. A vendor's normalizer fills in a [Draft] for each
-// event and emits it; the Builder gives the event its identity, order, parent, role and
-// size, by the rules that all vendors share (README.md of package normalizers).
+// Builder turns one record into events. The normalizer of a vendor fills in a [Draft] for each event and emits it.
+// The Builder adds identity, order, parent, role and size by the rules common to all vendors (README.md of package
+// normalizers).
 type Builder struct {
 	Session   *Session
 	Record    Record
-	TS        string         // time of the record, in the form of an event
-	Raw       jsontext.Value // what the first event carries; the record unless the vendor sets a part of it
+	TS        string         // time of the record in the form of an event
+	Raw       jsontext.Value // raw of the first event: the record, unless the vendor sets a part of it
 	Events    []Emitted
-	First     int  // index of the record's own first event, -1 before there is one
-	Duplicate bool // an event was not emitted because the session has emitted it before
+	First     int  // index of the first event of the record itself; -1 if there is none yet
+	Duplicate bool // an event was not emitted because the session had emitted it before
 
-	unnamed int // events of the record without an id of their own so far
+	unnamed int // events of the record without an id of their own, so far
 	err     error
-	revised map[string]*revisions // by id; a record may have many
+	revised map[string]*revisions // by id
 	unknown []Unknown
 }
 
-// revisions are the events of one id that the session has emitted.
+// revisions describes the events of one id that the session has emitted.
 type revisions struct {
 	last     int // number of the last one that superseded another
 	contents map[Fingerprint]bool
 }
 
-// Begin returns the Builder of a record whose own time is ts, empty when it states none.
-// Then the record has the time of the session's last event, else the one that its producer
-// stated, else the one at which the broker stored it (README.md, Time).
+// Begin returns the Builder of a record whose own time is ts, empty if it states none. The record then has the time
+// of the session's last event, else the time stated by its producer, else the time at which the broker stored it
+// (README.md, Time).
 func (s *Session) Begin(r Record, ts string) *Builder {
 	if ts == "" {
 		ts = s.TS
@@ -52,21 +52,19 @@ func (s *Session) Begin(r Record, ts string) *Builder {
 	return &Builder{Session: s, Record: r, TS: ts, Raw: r.Data, First: -1}
 }
 
-// Draft is an event as far as the vendor states it, with what decides about its place in
-// the session.
+// Draft is an event as stated by the vendor, with what decides its place in the session.
 type Draft struct {
 	envelopes.AgentEventV1
 	Thread    Fingerprint       // zero for the main conversation
 	InRole    envelopes.Role    // empty for the first role that the event type allows
 	OnChannel envelopes.Channel // empty for none
-	Strict    bool              // ToolMetadata is strict and compact, because it was made of texts
-	Identity  string            // further content by which events of the same id differ
-	From      *Pending          // the record that the event comes from; nil for the Builder's own
-	Unknown   bool              // of a record of an unknown type: its time is not that of later records
+	Strict    bool              // ToolMetadata is strict and compact, because it was made from texts
+	Identity  string            // further content that distinguishes events of the same id
+	From      *Pending          // record of the event; nil for the Builder's own
+	Unknown   bool              // from a record of an unknown type: its time does not apply to later records
 }
 
-// Pending is a record whose events are emitted with a later record, as the session
-// remembers it.
+// Pending is a record whose events are emitted with a later record, as kept in the session.
 type Pending struct {
 	Record      uint64          `json:"n"` // number of the record in the session
 	TS          string          `json:"ts"`
@@ -74,15 +72,15 @@ type Pending struct {
 	Traceparent string          `json:"tp,omitzero"`
 	Tracestate  string          `json:"tst,omitzero"`
 	Edge        *envelopes.Edge `json:"edge,omitzero"`
-	Raw         jsontext.Value  `json:"raw,omitzero"` // nil when it is too long to remember
+	Raw         jsontext.Value  `json:"raw,omitzero"` // nil if it is too long to keep
 }
 
-// Size returns about how many bytes the texts of p take; JSON takes at most six times as many.
+// Size returns the approximate bytes of the texts of p; JSON takes at most six times as many.
 func (p *Pending) Size() int {
 	return len(p.TS) + len(p.Traceparent) + len(p.Tracestate) + len(p.Raw) + edgeSize(p.Edge)
 }
 
-// edgeSize returns about how many bytes the texts of a sender take.
+// edgeSize returns the approximate bytes of the texts of a sender.
 func edgeSize(e *envelopes.Edge) int {
 	if e == nil {
 		return 0
@@ -94,7 +92,7 @@ func edgeSize(e *envelopes.Edge) int {
 	return n
 }
 
-// PendingRecord returns the Builder's record as one whose events are emitted later.
+// PendingRecord returns the Builder's record for events that are emitted later.
 func (b *Builder) PendingRecord() Pending {
 	h := b.ownRecord()
 	if raw, _ := b.eventRaw(b.Raw); len(raw) <= MaxPendingRaw {
@@ -103,8 +101,8 @@ func (b *Builder) PendingRecord() Pending {
 	return h
 }
 
-// eventRaw is [eventRaw] for the record, a part of it, or the quoted text of a record that is a line of text. What
-// is strict JSON has strict parts.
+// eventRaw is [eventRaw] for the record, a part of it, or a line of text, which is quoted. Parts of strict JSON are
+// strict.
 func (b *Builder) eventRaw(raw jsontext.Value) (_ jsontext.Value, checked bool) {
 	if raw == nil {
 		return nil, false
@@ -116,9 +114,8 @@ func (b *Builder) eventRaw(raw jsontext.Value) (_ jsontext.Value, checked bool) 
 	return eventRaw(raw, form)
 }
 
-// OrdinalID returns the id of an event whose record has none: the number of the record in
-// the session, and from the second event on the number of the event. A pending record has one
-// event.
+// OrdinalID returns the id of an event without a vendor's id: the number of the record in the session and, from the
+// second event on, the number of the event. A pending record has one event.
 func (b *Builder) OrdinalID(from *Pending) string {
 	id := "@" + strconv.FormatUint(from.Record, 10)
 	if from.Record != b.Session.Records {
@@ -131,8 +128,8 @@ func (b *Builder) OrdinalID(from *Pending) string {
 	return id
 }
 
-// Emit gives d its place in the session. It reports false, and changes nothing but
-// Duplicate, when the session has emitted this event before.
+// Emit gives d its place in the session. If the session has emitted this event before, it returns false and only sets
+// Duplicate.
 func (b *Builder) Emit(d Draft) bool {
 	if b.err != nil {
 		return false
@@ -193,7 +190,7 @@ func (b *Builder) ownRecord() Pending {
 	}
 }
 
-// describe fills in what the session knows of an event, and counts it.
+// describe fills in what the session knows about an event, and counts the event.
 func (b *Builder) describe(e *envelopes.AgentEventV1, from *Pending) {
 	s := b.Session
 	e.SchemaVersion = envelopes.SchemaVersion
@@ -217,15 +214,14 @@ func (d *Draft) setRole() {
 	if d.InRole == "" {
 		d.InRole = envelopes.RolesOf(d.EventType)[0]
 	}
-	d.Role = new(d.InRole) // a pointer into the draft would keep all of it
+	d.Role = new(d.InRole) // a pointer into the draft would keep all of it in memory
 	if d.OnChannel != "" {
 		d.Channel = new(d.OnChannel)
 	}
 }
 
-// identify remembers the id of an event. It reports false for an event that the session has
-// emitted before; an event of the same id with other content gets an id of its own and
-// supersedes the one before it (README.md, Identity).
+// identify remembers the id of an event. It returns false if the session has emitted the event before. An event with
+// a known id but other content gets an id of its own and supersedes the previous one (README.md, Identity).
 func (b *Builder) identify(e *envelopes.AgentEventV1, identity string) bool {
 	content := contentOf(e, identity)
 	base := e.EventID
@@ -253,8 +249,8 @@ func (b *Builder) identify(e *envelopes.AgentEventV1, identity string) bool {
 	return true
 }
 
-// revisions finds the events of an id that the session has emitted; first is the content of
-// the first of them. It looks once for each id of a record.
+// revisions finds the events of an id that the session has emitted; first is the content of the first one. It
+// searches once for each id of a record.
 func (b *Builder) revisions(base string, first Fingerprint) *revisions {
 	r := &revisions{contents: map[Fingerprint]bool{first: true}}
 	for {
@@ -272,7 +268,7 @@ func (b *Builder) revisions(base string, first Fingerprint) *revisions {
 	return r
 }
 
-// revisionID returns the id of the n-th event that supersedes another of its id.
+// revisionID returns the id of the n-th superseding event of an id.
 func revisionID(base string, n int) string {
 	if n == 0 {
 		return base
@@ -280,7 +276,7 @@ func revisionID(base string, n int) string {
 	return base + "#r" + strconv.Itoa(n)
 }
 
-// contentOf hashes what makes two events of the same id the same event.
+// contentOf hashes what makes two events with the same id equal.
 func contentOf(e *envelopes.AgentEventV1, identity string) Fingerprint {
 	str := func(p *string) string {
 		if p == nil {
@@ -305,7 +301,7 @@ func contentOf(e *envelopes.AgentEventV1, identity string) Fingerprint {
 		num(e.ToolLatencyMS), num(e.ToolExitCode), str(e.FilePath), op, identity)
 }
 
-// BoundID returns an id as it is, or its digest where the id is too long for a header.
+// BoundID returns an id unchanged, or its digest if it is too long for a header.
 func BoundID(id string) string {
 	if len(id) <= MaxIdentity {
 		return id
@@ -313,8 +309,8 @@ func BoundID(id string) string {
 	return "~~" + HexHash(id)
 }
 
-// AddUsage puts the tokens of the record on its first event; set writes the vendor's own
-// figures. It does nothing where the record has no event.
+// AddUsage puts the tokens of the record on its first event; set writes the vendor's own numbers. Without an event it
+// does nothing.
 func (b *Builder) AddUsage(u *envelopes.Usage, set func(*envelopes.AgentEventV1)) {
 	if b.First >= 0 {
 		b.AddUsageAt(b.First, u, set)
@@ -329,8 +325,8 @@ func (b *Builder) AddUsageAt(i int, u *envelopes.Usage, set func(*envelopes.Agen
 	set(e)
 }
 
-// CarryRaw makes the i-th event carry its record, or the element of a document that it is
-// made of; or refer to the record, where the session does that.
+// CarryRaw makes the i-th event carry its record, or its element of a document; or refer to the record, if the
+// session does that.
 func (b *Builder) CarryRaw(i int, raw jsontext.Value) {
 	if b.Session.refer {
 		b.Events[i].Referenced = raw != nil
@@ -339,12 +335,11 @@ func (b *Builder) CarryRaw(i int, raw jsontext.Value) {
 	b.Events[i].Event.Raw, b.Events[i].Checked.Raw = b.eventRaw(raw)
 }
 
-// NextElement begins the next of several records that the vendor wrote as one document.
+// NextElement begins the next of several records in one document of the vendor.
 func (b *Builder) NextElement() { b.First, b.unnamed, b.Duplicate = -1, 0, false }
 
-// Finish returns the result of the record: its events, or skip when it has none of its own.
-// The first event carries the raw record; every event is brought under [MaxEventBytes] and
-// validated.
+// Finish returns the result of the record: its events, or skip if it has none of its own. The first event carries the
+// raw record. Every event is reduced to [MaxEventBytes] and validated.
 func (b *Builder) Finish(skip SkipReason) (Result, error) {
 	if b.err != nil {
 		return Result{}, b.err

@@ -6,15 +6,14 @@ import (
 	"tributary/envelopes"
 )
 
-// Outcome is what an end record said about a call before its result came, or what its
-// result said already.
+// Outcome is what an end record stated about a call before its result came, or what its result stated already.
 type Outcome struct {
 	Exit    *int64           `json:"x,omitzero"`
 	Latency *int64           `json:"l,omitzero"`
 	Failed  bool             `json:"f,omitzero"`
 	Files   []envelopes.File `json:"files,omitzero"`
-	Emitted bool             `json:"t,omitzero"` // the result is emitted
-	Alone   bool             `json:"a,omitzero"` // no result follows: the end is it
+	Emitted bool             `json:"t,omitzero"` // the result was emitted
+	Alone   bool             `json:"a,omitzero"` // no result follows the end record
 }
 
 // Call is a tool call that may still get a result.
@@ -26,15 +25,15 @@ type Call struct {
 	Path    string            `json:"p,omitzero"`
 	Outcome Outcome           `json:"r,omitzero"`
 
-	// What the result of a shell needs, until it is emitted: the description of the command,
-	// else the command, and whether it was described by the empty string.
+	// Needed by the result of a shell until it is emitted: the description of the command, or else the command, and
+	// whether the description was the empty string.
 	About       string `json:"a,omitzero"`
 	Undescribed bool   `json:"u,omitzero"`
 }
 
-// calls are the calls that a session remembers.
+// calls are the calls in the memory of a session.
 type calls struct {
-	Calls Window[*Call] `json:"calls,omitzero"` // none of them is changed in place
+	Calls Window[*Call] `json:"calls,omitzero"` // none is changed in place
 }
 
 func (s *calls) size() (n int) {
@@ -58,7 +57,7 @@ func (s *calls) RememberCall(id string, c Call) {
 	}
 	c.About = Cut(c.About, maxAbout)
 	calls := s.Calls.Without(func(o *Call) bool { return o.ID == c.ID })
-	// A session has always more calls than are remembered: to let the oldest go is no loss.
+	// A session always has more calls than it can keep, so losing the oldest is expected.
 	s.Calls = calls.Push(&c, maxCalls, nil)
 	room := maxAbouts
 	for i, o := range slices.Backward(s.Calls) {
@@ -70,7 +69,7 @@ func (s *calls) RememberCall(id string, c Call) {
 	}
 }
 
-// RecallCall finds the call of a result.
+// RecallCall returns the call of a result.
 func (s *calls) RecallCall(id string) (Call, bool) {
 	key := FingerprintOf(id)
 	for _, c := range s.Calls {
@@ -81,7 +80,7 @@ func (s *calls) RecallCall(id string) (Call, bool) {
 	return Call{}, false
 }
 
-// SetOutcome notes what is known of the outcome of a call that is remembered.
+// SetOutcome records the known outcome of a kept call.
 func (s *calls) SetOutcome(id string, o Outcome) {
 	key := FingerprintOf(id)
 	for i, c := range s.Calls {
@@ -93,8 +92,8 @@ func (s *calls) SetOutcome(id string, o Outcome) {
 	}
 }
 
-// ReleaseCall drops of a call what only its result needs, once that is emitted: of many
-// calls it would be more than all the rest.
+// ReleaseCall drops from a call what only its result needs, once that is emitted. For many calls this would exceed
+// all the rest.
 func (s *calls) ReleaseCall(id string) {
 	key := FingerprintOf(id)
 	for i, c := range s.Calls {

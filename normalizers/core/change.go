@@ -10,11 +10,11 @@ import (
 	"tributary/envelopes"
 )
 
-// maxRecorded is how many entries of a [Memory] a change holds at most. Beyond that it would
-// hardly be shorter than the whole session.
+// maxRecorded is the maximum number of entries of a [Memory] in a change. With more, it would hardly be shorter than
+// the whole session.
 const maxRecorded = 512
 
-// Mark makes the session, as it is now, the one that [Session.EncodeChange] compares with.
+// Mark makes the present session the reference for [Session.EncodeChange].
 func (s *Session) Mark() {
 	s.marked = true
 	s.markedCalls = s.Calls
@@ -22,13 +22,12 @@ func (s *Session) Mark() {
 	s.APICalls.record()
 }
 
-// EncodeChange writes how the session differs from itself at the last [Session.Mark], as
-// [DecodeChanged] reads it. It is nil when there was no mark, or when too much is different.
+// EncodeChange encodes the difference from the session at the last [Session.Mark], for [DecodeChanged]. It returns
+// nil if there was no mark, or if too much differs.
 //
-// A change has four parts, each after its length as a uvarint: the state as JSON without its
-// calls; the calls, each as 1 + its index among the calls at the mark, or 0 and its JSON; the
-// event ids and the API calls that were put since, in their order. These three lists are most of
-// a long session, and a record changes little of them.
+// A change has four parts, each preceded by its length as a uvarint: the state as JSON without its calls; the calls,
+// each as 1 + its index among the calls at the mark, or 0 and its JSON; the event ids and the API calls added since,
+// in order. These three lists are most of a long session, and a record changes little of them.
 func (s *Session) EncodeChange() []byte {
 	if !s.marked || !s.IDs.recording || !s.APICalls.recording {
 		return nil
@@ -49,8 +48,8 @@ func (s *Session) EncodeChange() []byte {
 	return appendPart(out, part)
 }
 
-// appendCalls writes the calls for [Session.EncodeChange]. Calls are never changed in place, so
-// the same pointer is the same call; those that stayed are in the order that they had.
+// appendCalls encodes the calls for [Session.EncodeChange]. Calls are never changed in place, so equal pointers mean
+// equal calls; remaining calls keep their order.
 func appendCalls(out []byte, calls, marked Window[*Call]) []byte {
 	at := 0
 	for _, c := range calls {
@@ -68,8 +67,8 @@ func appendCalls(out []byte, calls, marked Window[*Call]) []byte {
 	return out
 }
 
-// DecodeChanged decodes a session from what [Session.Encode] wrote at a mark and what
-// [Session.EncodeChange] wrote later. The session has the same mark. An error is [ErrSession].
+// DecodeChanged decodes a session from the results of [Session.Encode] at a mark and of a later
+// [Session.EncodeChange]. The session has the same mark. The error is [ErrSession].
 func DecodeChanged(whole, change []byte, newState func(envelopes.Source) State) (*Session, error) {
 	s, err := DecodeSession(whole, newState)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// ParseTime reads a vendor's RFC 3339 time into the form of an event: UTC with Z, in the
-// precision of the vendor up to the nanosecond. It reports false for anything else.
+// ParseTime converts a vendor's RFC 3339 time to the form of an event: UTC with Z, in the vendor's precision up to
+// the nanosecond. It returns false for anything else.
 func ParseTime(v string) (string, bool) {
 	t, ok := momentOf(v)
 	if !ok {
@@ -25,7 +25,7 @@ func ParseTime(v string) (string, bool) {
 	return t.Format(layout + "Z"), true
 }
 
-// momentOf is the time of [ParseTime], in UTC.
+// momentOf is [ParseTime] with a time as its result, in UTC.
 func momentOf(v string) (time.Time, bool) {
 	if len(v) < len("2006-01-02T15:04:05Z") || len(v) > 64 {
 		return time.Time{}, false
@@ -38,17 +38,17 @@ func momentOf(v string) (time.Time, bool) {
 	return t, t.Year() >= 0 && t.Year() <= 9999
 }
 
-// isEventTime reports whether a time that can be parsed has the form of an event already.
+// isEventTime reports whether a valid time is already in the form of an event.
 func isEventTime(v string) bool {
 	const seconds = len("2006-01-02T15:04:05")
 	fraction, isUTC := strings.CutSuffix(v[seconds:], "Z")
 	return isUTC && (fraction == "" || fraction[0] == '.' && len(fraction) <= len(".000000000"))
 }
 
-// formatTime writes a time of our own making in the form of an event.
+// formatTime formats a time in the form of an event.
 func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// TimeOfMillis is the form of an event for milliseconds since 1970.
+// TimeOfMillis formats milliseconds since 1970 in the form of an event.
 func TimeOfMillis(n lenient.Number) (string, bool) {
 	t, ok := MomentOfMillis(n)
 	if !ok {
@@ -57,7 +57,7 @@ func TimeOfMillis(n lenient.Number) (string, bool) {
 	return t.Format("2006-01-02T15:04:05.000Z"), true
 }
 
-// MomentOfMillis is the time of [TimeOfMillis]; the zero time where that is none.
+// MomentOfMillis is [TimeOfMillis] with a time as its result; zero for an invalid number.
 func MomentOfMillis(n lenient.Number) (time.Time, bool) {
 	const year10000 = 253_402_300_800_000
 	if !n.OK || n.Value <= 0 || n.Value >= year10000 {

@@ -8,33 +8,32 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// Consumption is what one API call has used so far, in the vendor's own figures. A
-// vendor that repeats or grows the figures over several records gets the difference on
-// each event (README.md, Tokens), so that sums are right at any moment.
+// Consumption is what one API call has used so far, in the vendor's own numbers. If a vendor repeats or raises these
+// over several records, each event gets the difference (README.md, Tokens), so that sums are right at any moment.
 type Consumption struct {
 	Input      int64 // without cache
 	CacheRead  int64
 	CacheWrite int64
 	Output     int64 // with reasoning
 	Reasoning  int64 // part of Output
-	Tool       int64 // of tools, where the vendor counts them beside the input
-	// Reported is the part of Reasoning that events have carried: no event can carry more
-	// reasoning than output. Where the cache is a part of the input it is that of CacheRead.
+	Tool       int64 // of tools, if the vendor counts them beside the input
+	// Reported is the part of Reasoning already on events, because no event can have more reasoning than output. If
+	// the cache is a part of the input, it is that of CacheRead.
 	Reported int64
-	// Run is the run of the agent that the call belongs to, 0 for none.
+	// Run is the agent run of the call; 0 for none.
 	Run int64
-	// Request is the number of the request that the call states beside its id, 0 for none.
+	// Request is the request number that the call states beside its id; 0 for none.
 	Request int64
 
 	CacheWrite1h int64 // part of CacheWrite
 	WebSearches  int64
-	Cost         int64 // that the vendor states, in picodollars
+	Cost         int64 // stated by the vendor, in picodollars
 }
 
-// Prompt returns the size of the prompt, where the figures are those of one API call.
+// Prompt returns the size of the prompt, if the numbers are those of one API call.
 func (a Consumption) Prompt() int64 { return a.Input + a.CacheRead + a.CacheWrite }
 
-// Raise returns the highest figure of each field of a and b.
+// Raise returns the higher number of a and b for each field.
 func (a Consumption) Raise(b Consumption) Consumption {
 	return Consumption{
 		Input:      max(a.Input, b.Input),
@@ -53,7 +52,7 @@ func (a Consumption) Raise(b Consumption) Consumption {
 	}
 }
 
-// Plus adds b to a, as far as sums are exact.
+// Plus adds b to a, up to the limit of exact sums.
 func (a Consumption) Plus(b Consumption) Consumption {
 	add := func(x, y int64) int64 { return min(x+y, lenient.MaxExact) }
 	a.Input = add(a.Input, b.Input)
@@ -67,7 +66,7 @@ func (a Consumption) Plus(b Consumption) Consumption {
 	return a
 }
 
-// Minus is what a has above b, of no part below zero.
+// Minus returns what a has above b, at least zero for each part.
 func (a Consumption) Minus(b Consumption) Consumption {
 	return Consumption{
 		Input:      max(0, a.Input-b.Input),
@@ -82,7 +81,7 @@ func (a Consumption) Minus(b Consumption) Consumption {
 	}
 }
 
-// Add counts what an event carries.
+// Add adds what an event carries.
 func (a *Consumption) Add(u *envelopes.Usage) {
 	*a = a.Plus(Consumption{
 		Input: u.Input, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, Output: u.Output + u.Reasoning, Reasoning: u.Reasoning,
@@ -90,8 +89,8 @@ func (a *Consumption) Add(u *envelopes.Usage) {
 	})
 }
 
-// UsageSince is the increment from before to now as the usage of an event, nil when
-// there is none. It moves Reported.
+// UsageSince returns the increment from before to now as the usage of an event; nil if there is none. It updates
+// Reported.
 func (a *Consumption) UsageSince(before Consumption, key string) *envelopes.Usage {
 	output := a.Output - before.Output
 	reasoning := min(a.Reasoning-before.Reported, output)
@@ -114,12 +113,12 @@ func (a *Consumption) UsageSince(before Consumption, key string) *envelopes.Usag
 	return u
 }
 
-// IsEmpty reports whether a usage bills nothing.
+// IsEmpty reports whether a usage has nothing to bill.
 func IsEmpty(u *envelopes.Usage) bool {
 	return u.Total() == 0 && u.WebSearchRequests == 0 && u.CostUSD == 0
 }
 
-// CostOf returns a cost that a vendor states, in picodollars; 0 for what is no cost of an API call.
+// CostOf returns a cost stated by a vendor, in picodollars; 0 for an invalid cost of an API call.
 func CostOf(usd lenient.Number) int64 {
 	if !usd.OK || usd.Value < 0 || usd.Value > envelopes.MaxCostUSD {
 		return 0
@@ -130,8 +129,8 @@ func CostOf(usd lenient.Number) int64 {
 func picodollars(usd float64) int64     { return int64(math.Round(usd * 1e12)) }
 func dollars(picodollars int64) float64 { return min(float64(picodollars)/1e12, envelopes.MaxCostUSD) }
 
-// parts are the figures in the order in which they are written. Those from rare on are 0 in most calls, and
-// written where one of them is not.
+// parts returns the numbers in encoding order. Those from rare on are 0 in most calls, and written only if one of
+// them is not.
 func (a *Consumption) parts() [12]*int64 {
 	return [...]*int64{
 		&a.Input, &a.CacheRead, &a.CacheWrite, &a.Output, &a.Reasoning, &a.Reported, &a.Tool, &a.Run, &a.Request,
@@ -139,11 +138,11 @@ func (a *Consumption) parts() [12]*int64 {
 	}
 }
 
-// rare is the index of the first of the parts that are written only where one of them is not 0.
+// rare is the index of the first rare part, see [Consumption.parts].
 const rare = 9
 
-// written returns the numbers that append writes. The lowest bit of the first one says whether the rare
-// parts are among them.
+// written returns the numbers that append writes. The lowest bit of the first one tells whether the rare parts
+// follow.
 func (a *Consumption) written() (numbers [12]uint64, n int) {
 	n = rare
 	for i, v := range a.parts() {
@@ -167,7 +166,7 @@ func (a Consumption) append(dst []byte) []byte {
 	return dst
 }
 
-// encodedSize is how many bytes append adds.
+// encodedSize returns how many bytes append adds.
 func (a Consumption) encodedSize() int {
 	size := 0
 	numbers, n := a.written()
@@ -177,7 +176,7 @@ func (a Consumption) encodedSize() int {
 	return size
 }
 
-// readConsumption is the inverse of append; it returns the bytes read, 0 when damaged.
+// readConsumption is the inverse of append; it returns the number of bytes read, 0 for damaged data.
 func readConsumption(b []byte) (a Consumption, n int) {
 	numbers := rare
 	for i, v := range a.parts() {

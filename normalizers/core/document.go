@@ -11,16 +11,15 @@ import (
 // DocumentTail is how many messages at the end of a document may still change.
 const DocumentTail = 8
 
-// DocumentHead identifies the messages that a document began with when it was last read,
-// where the vendor rewrites the document in place. As long as the document still begins
-// with them they are not looked at again, however many they are.
+// DocumentHead identifies the leading messages of a document at its last read, for vendors that rewrite documents in
+// place. While the document still begins with them they are not looked at again, however many they are.
 type DocumentHead struct {
 	Messages int         `json:"n,omitzero"`
 	Digest   Fingerprint `json:"d,omitzero"`
 }
 
-// Unchanged returns how many messages the document still begins with, of those that it began with
-// when it was last read; 0 where one of them is another.
+// Unchanged returns how many messages the document still begins with, of those at its last read; 0 if any of them
+// changed.
 func (h DocumentHead) Unchanged(messages []jsontext.Value) int {
 	if h.Messages > len(messages) || DigestOf(messages[:h.Messages]) != h.Digest {
 		return 0
@@ -28,21 +27,21 @@ func (h DocumentHead) Unchanged(messages []jsontext.Value) int {
 	return h.Messages
 }
 
-// Read notes that the document was read: all but the last messages cannot change any more.
+// Read notes that the document was read: only its last messages can still change.
 func (h *DocumentHead) Read(messages []jsontext.Value) {
 	if n := len(messages) - DocumentTail; n > 0 {
 		*h = DocumentHead{Messages: n, Digest: DigestOf(messages[:n])}
 	}
 }
 
-// DigestOf hashes the messages that a document begins with.
+// DigestOf hashes leading messages of a document.
 func DigestOf(messages []jsontext.Value) Fingerprint { return DigestOfAll(slices.Values(messages)) }
 
-// DigestOfAll is [DigestOf] for messages of which each is hashed before the next one is made.
+// DigestOfAll is [DigestOf] for messages that are made one by one.
 func DigestOfAll(messages iter.Seq[jsontext.Value]) Fingerprint {
 	h := sha256.New()
 	for m := range messages {
-		_, _ = h.Write(m) // never fails by contract
+		_, _ = h.Write(m) // never fails
 		_, _ = h.Write([]byte{0xff})
 	}
 	return Fingerprint(h.Sum(nil)[:6])

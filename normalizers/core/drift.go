@@ -6,43 +6,42 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// UnknownKind says what of a record its normalizer did not know. The set is bounded: it is a
+// UnknownKind is the kind of thing in a record that its normalizer did not know. The set is bounded, because it is a
 // label of metrics.
 type UnknownKind string
 
-// The kinds of what a normalizer does not know.
+// The kinds of unknown things.
 const (
-	UnknownRecord UnknownKind = "record_type" // the type of a record, or of what a record is of: a notice, an item, an event
-	UnknownBlock  UnknownKind = "block_type"  // the type of a part of a message
-	UnknownOutput UnknownKind = "tool_output" // the form of what a tool returned, or of a part of it
-	UnknownUsage  UnknownKind = "usage_field" // a member beside figures of tokens
+	UnknownRecord UnknownKind = "record_type" // type of a record, or of something that makes up a record: a notice, an item, an event
+	UnknownBlock  UnknownKind = "block_type"  // type of a part of a message
+	UnknownOutput UnknownKind = "tool_output" // form of a tool's output, or of a part of it
+	UnknownUsage  UnknownKind = "usage_field" // member beside token counts
 )
 
-// UnknownKinds lists the kinds of what a normalizer does not know.
+// UnknownKinds lists all kinds.
 var UnknownKinds = []UnknownKind{UnknownRecord, UnknownBlock, UnknownOutput, UnknownUsage}
 
-// Names of an [Unknown] that no log states.
+// Names of an [Unknown] that do not come from a log.
 const (
-	nameNone  = "none"  // the log states no name where one stands
+	nameNone  = "none"  // the log has no name in this place
 	NameOther = "other" // the name is no identifier, or one too many
 )
 
 const (
-	maxUnknown     = 16 // names of one record
+	maxUnknown     = 16 // names per record
 	maxUnknownName = 64 // bytes of a name
 )
 
-// Unknown is something in a record that its normalizer does not know, and passes over or keeps
-// without a meaning. It changes no event: it is counted, so that a new version of an agent is
-// seen before somebody misses an event.
+// Unknown is something in a record that its normalizer does not know, and skips or keeps without a meaning. It
+// changes no event. It is counted, so that a new version of an agent is noticed before someone misses an event.
 type Unknown struct {
 	Kind  UnknownKind
-	Name  string // as the log states it: an identifier of at most 64 bytes, nameNone or [NameOther]
+	Name  string // as in the log: an identifier of at most 64 bytes, nameNone or [NameOther]
 	Count int    // in the record
 }
 
-// Unknown notes that the record has something of an unknown type. The path names it, from the
-// outermost type that it stands in; the parts are joined by slashes.
+// Unknown notes that the record has something of an unknown type. path is its name, beginning with the outermost type
+// that contains it; the parts are joined by slashes.
 func (b *Builder) Unknown(kind UnknownKind, path ...lenient.Text) {
 	is := Unknown{Kind: kind, Name: unknownName(path), Count: 1}
 	for range 2 {
@@ -55,21 +54,21 @@ func (b *Builder) Unknown(kind UnknownKind, path ...lenient.Text) {
 		if len(b.unknown) < maxUnknown {
 			break
 		}
-		is.Name = NameOther // the kinds are few
+		is.Name = NameOther // there are few kinds
 	}
 	b.unknown = append(b.unknown, is)
 }
 
-// UnknownMembers notes the members that a wire struct does not know. They are the value of its
-// fallback, a jsontext.Value with the option embed; it is nil where there are none.
+// UnknownMembers notes the members that a wire struct does not know. They are the value of its jsontext.Value with
+// the option embed; nil for none.
 func (b *Builder) UnknownMembers(kind UnknownKind, members jsontext.Value) {
 	for _, m := range lenient.ObjectMembers(members) {
 		b.Unknown(kind, lenient.Text(m.Name))
 	}
 }
 
-// unknownName joins the parts of a name. Only what looks like an identifier is one: a log could
-// state anything in its place.
+// unknownName joins the parts of a name. Only what looks like an identifier counts as one, because a log may have
+// anything in its place.
 func unknownName(path []lenient.Text) string {
 	name := ""
 	for i, part := range path {
@@ -95,10 +94,10 @@ func unknownName(path []lenient.Text) string {
 	return name
 }
 
-// OutputForm names the form of a value that a tool returned, by its kind alone.
+// OutputForm names the form of a tool's output by its JSON kind alone.
 func OutputForm(v jsontext.Value) lenient.Text { return FormOf(v.Kind()) }
 
-// FormOf is [OutputForm] for a kind of values.
+// FormOf is [OutputForm] for a kind.
 func FormOf(k jsontext.Kind) lenient.Text {
 	switch k {
 	case '"':

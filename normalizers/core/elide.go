@@ -20,21 +20,20 @@ import (
 
 // Limits of parts of an event.
 const (
-	maxBlob      = 4 << 10 // a base64 string longer than this is elided from raw, and is no content.data
+	maxBlob      = 4 << 10 // longer base64 strings are elided from raw, and are not kept as content.data
 	maxFileList  = 1000    // entries of files
 	MaxFieldText = 4 << 10 // bytes of a field that is a name or a path
 )
 
-// EventRaw is a raw record as an event carries it (README.md, Size): compact,
-// strict JSON, with large base64 blobs replaced by what they were. It shares no memory
-// with data. The result is nil when data is not JSON.
+// EventRaw returns a raw record as an event carries it (README.md, Size): compact, strict JSON, with large base64
+// blobs replaced by a description. It shares no memory with data. It returns nil if data is not JSON.
 func EventRaw(data jsontext.Value) jsontext.Value {
 	raw, _ := eventRaw(slices.Clone(data), jsonscan.Check(data, MaxDepth))
 	return raw
 }
 
-// eventRaw is [EventRaw] for a value of a known form, whose memory the result may share. It also returns
-// whether the result is known to be strict, compact and no deeper than the value.
+// eventRaw is [EventRaw] for a value of a known form, whose memory the result may share. It also returns whether the
+// result is known to be strict, compact and no deeper than the value.
 func eventRaw(data jsontext.Value, form jsonscan.Form) (raw jsontext.Value, checked bool) {
 	raw = data
 	switch {
@@ -52,14 +51,14 @@ func eventRaw(data jsontext.Value, form jsonscan.Form) (raw jsontext.Value, chec
 	return elide(raw), false
 }
 
-// strictRaw returns a copy of a value that is strict and compact; nil where the value is not JSON.
+// strictRaw returns a strict and compact copy of a value; nil if the value is not JSON.
 func strictRaw(data jsontext.Value) jsontext.Value {
 	v := slices.Clone(data)
 	if v.Compact(jsontext.AllowDuplicateNames(false), jsontext.AllowInvalidUTF8(false)) == nil {
 		return v
 	}
-	// Duplicate names or invalid UTF-8: what the vendor's readers would see is the
-	// last of the names, and the replacement character.
+	// Duplicate names or invalid UTF-8: a vendor's reader would see the last of the names, and the replacement
+	// character.
 	v = slices.Clone(data)
 	if v.Compact(lenient.Options) != nil {
 		return nil
@@ -67,8 +66,8 @@ func strictRaw(data jsontext.Value) jsontext.Value {
 	return lenient.Strict(v)
 }
 
-// hasBlob reports whether v may hold a blob to elide: a run of characters of base64 that
-// is longer than maxBlob covers a multiple of maxBlob, so that few bytes must be looked at.
+// hasBlob reports whether v may have a blob to elide. A run of base64 characters longer than maxBlob covers a
+// multiple of maxBlob, so few bytes must be looked at.
 func hasBlob(v jsontext.Value) bool {
 	for i := 0; i < len(v); i += maxBlob {
 		from, to := i, i
@@ -87,7 +86,7 @@ func hasBlob(v jsontext.Value) bool {
 
 func isBase64(c byte) bool { return base64Bytes[c] }
 
-// base64Bytes are the characters of base64, of both alphabets.
+// base64Bytes are the base64 characters of both alphabets.
 var base64Bytes = func() (set [256]bool) {
 	for _, c := range []byte("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_=") {
 		set[c] = true
@@ -98,9 +97,9 @@ var base64Bytes = func() (set [256]bool) {
 // elide replaces the base64 blobs in a compact JSON value.
 func elide(v jsontext.Value) jsontext.Value { return replaceLong(v, maxBlob, elideBlob) }
 
-// replaceLong replaces the strings of a JSON value that are longer than limit, but for
-// names. mediaType is what the objects around the string say that it is, up to an array.
-// It reads the value once, however deep it is, for a part of it may be as long as all.
+// replaceLong replaces the strings of a JSON value that are longer than limit, except names. mediaType is stated by
+// the objects around the string, up to an array. It reads the value once, however deep it is, because a part may be
+// as long as the whole.
 func replaceLong(v jsontext.Value, limit int, by func(s jsontext.Value, mediaType string) jsontext.Value) jsontext.Value {
 	found := longStrings(v, limit)
 	if len(found) == 0 {
@@ -115,17 +114,17 @@ func replaceLong(v jsontext.Value, limit int, by func(s jsontext.Value, mediaTyp
 	return append(out, v[at:]...)
 }
 
-// longString is where a long string stands in a JSON value.
+// longString is the position of a long string in a JSON value.
 type longString struct {
 	from, to  int
 	mediaType string
-	settled   bool // no object further out says what it is
+	settled   bool // outer objects no longer decide its media type
 }
 
-// longStrings finds the strings that [replaceLong] replaces, in their order.
+// longStrings finds the strings that [replaceLong] replaces, in order.
 func longStrings(v jsontext.Value, limit int) []longString {
 	type container struct {
-		first     int // of found within
+		first     int // index in found of its first string
 		mediaType string
 	}
 	var found []longString
@@ -171,11 +170,11 @@ func longStrings(v jsontext.Value, limit int) []longString {
 	}
 }
 
-// mediaTypeNames are the names under which vendors state what a blob is.
+// mediaTypeNames are the names under which vendors state the type of a blob.
 var mediaTypeNames = []string{"media_type", "mimeType", "mime_type", "type"}
 
-// shortText is a string of at most 128 bytes in JSON: longer than any name and any media
-// type that matters. Empty for a longer one.
+// shortText returns a string of at most 128 bytes in JSON, longer than any relevant name or media type; empty for a
+// longer one.
 func shortText(v jsontext.Value) string {
 	if len(v) > 128 {
 		return ""
@@ -183,7 +182,7 @@ func shortText(v jsontext.Value) string {
 	return lenient.Unquote(v)
 }
 
-// elided stands for a blob that was taken out of raw.
+// elided replaces a blob in raw.
 type elided struct {
 	Elided struct {
 		Bytes     int     `json:"bytes"` // of the blob itself, not of its base64
@@ -192,7 +191,7 @@ type elided struct {
 	} `json:"$elided"`
 }
 
-// elideBlob replaces a JSON string that is one base64 blob; any other stays.
+// elideBlob replaces a JSON string that is a base64 blob and returns any other unchanged.
 func elideBlob(v jsontext.Value, mediaType string) jsontext.Value {
 	s := lenient.Unquote(v)
 	if head, data, ok := strings.Cut(s, ";base64,"); ok && len(head) < 128 && strings.HasPrefix(head, "data:") {
@@ -223,9 +222,8 @@ func elideBlob(v jsontext.Value, mediaType string) jsontext.Value {
 	return out
 }
 
-// fit brings an event under [MaxEventBytes] (README.md, Size): first raw goes, then the
-// output in parts, then the longest strings of its input and its metadata, then the end of
-// its text.
+// fit reduces an event to [MaxEventBytes] (README.md, Size): it drops raw first, then parts of the output, then the
+// longest strings of its input and metadata, then the end of its text.
 func fit(e *envelopes.AgentEventV1) {
 	e.Files = boundFiles(e.Files)
 	e.Content = boundContent(e.Content)
@@ -235,7 +233,7 @@ func fit(e *envelopes.AgentEventV1) {
 		}
 	}
 	if e.ToolCallID != nil && len(*e.ToolCallID) > MaxFieldText {
-		e.ToolCallID = new("~~" + HexHash(*e.ToolCallID)) // the same on the call and its result
+		e.ToolCallID = new("~~" + HexHash(*e.ToolCallID)) // the same for the call and its result
 	}
 	if boundOf(e) <= MaxEventBytes || sizeOf(e) <= MaxEventBytes {
 		return
@@ -259,7 +257,7 @@ func fit(e *envelopes.AgentEventV1) {
 	}
 }
 
-// boundFiles ends a list of files where it is too long, and cuts what can be no path.
+// boundFiles cuts a list of files that is too long, and values that cannot be paths.
 func boundFiles(files []envelopes.File) []envelopes.File {
 	size := 0
 	for i, f := range files {
@@ -274,8 +272,8 @@ func boundFiles(files []envelopes.File) []envelopes.File {
 	return files
 }
 
-// boundContent drops from a content what is too long: data, which is in the raw record, and a
-// URL, which would be another one if it were cut.
+// boundContent drops parts of a content that are too long: data, which is in the raw record, and a URL, which would
+// be another one if cut.
 func boundContent(c *envelopes.FileContent) *envelopes.FileContent {
 	if c == nil {
 		return nil
@@ -290,8 +288,7 @@ func boundContent(c *envelopes.FileContent) *envelopes.FileContent {
 	return &bounded
 }
 
-// boundOf is a size in JSON that the event cannot exceed: a byte of a string takes at
-// most six.
+// boundOf returns an upper bound of the event's size in JSON: a byte of a string takes at most six.
 func boundOf(e *envelopes.AgentEventV1) int {
 	n := 8*MaxFieldText + 2*MaxPath + len(e.SessionID) + 4*MaxIdentity
 	if e.Text != nil {
@@ -320,12 +317,12 @@ func boundOf(e *envelopes.AgentEventV1) int {
 	return n
 }
 
-// sizeOf is the size of the event in JSON.
+// sizeOf returns the size of the event in JSON.
 func sizeOf(e *envelopes.AgentEventV1) int {
 	buffer := measured.Get().(*[]byte)
 	out, err := e.AppendJSON((*buffer)[:0])
 	if err != nil {
-		return 0 // not valid, which is found and said by Validate
+		return 0 // invalid, as Validate will report
 	}
 	if *buffer = out; cap(out) <= 2*MaxEventBytes {
 		measured.Put(buffer)
@@ -333,7 +330,7 @@ func sizeOf(e *envelopes.AgentEventV1) int {
 	return len(out)
 }
 
-// measured are pooled: large events are written there to measure them.
+// measured pools buffers in which large events are measured.
 var measured = sync.Pool{New: func() any { return new([]byte) }}
 
 // Shorten cuts the strings of a JSON value that are longer than limit.
@@ -346,7 +343,7 @@ func Shorten(v jsontext.Value, limit int) jsontext.Value {
 	})
 }
 
-// Cut ends s after at most n bytes, on a rune boundary.
+// Cut returns at most n bytes of s, cut at a rune boundary.
 func Cut(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -357,7 +354,7 @@ func Cut(s string, n int) string {
 	return s[:n]
 }
 
-// cutQuoted ends s so that it takes at most n bytes in JSON, without the quotes.
+// cutQuoted cuts s so that it takes at most n bytes in JSON, without the quotes.
 func cutQuoted(s string, n int) string {
 	for i, r := range s {
 		switch {

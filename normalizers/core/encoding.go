@@ -18,9 +18,8 @@ type encodedState struct {
 	Vendor any              `json:"vendor,omitzero"` // a [State]; decoded as its JSON
 }
 
-// Encode writes the session: a version byte, then four parts, each after its length as
-// a uvarint: the id, the state as JSON, the event ids and the API calls, oldest first. Equal
-// sessions give equal bytes. At most 128 KiB.
+// Encode encodes the session: a version byte, then four parts, each preceded by its length as a uvarint: the id, the
+// state as JSON, the event ids and the API calls, oldest first. Equal sessions give equal bytes, at most 128 KiB.
 func (s *Session) Encode() []byte {
 	body := s.encodeState()
 	out := make([]byte, 0, len(body)+12*len(s.IDs.ring)+24*len(s.APICalls.ring)+len(s.id)+16)
@@ -39,20 +38,20 @@ func (s *Session) Encode() []byte {
 	return appendPart(out, part)
 }
 
-// encodeState writes the part that is JSON.
+// encodeState encodes the JSON part.
 func (s *Session) encodeState() []byte { return encodeJSON(encodedState{s.source, s.state, s.State}) }
 
 func encodeJSON(v any) []byte {
 	body, err := json.Marshal(v, json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
 	if err != nil {
-		// Every part of the state is made by this package from valid values.
+		// All parts of the state are made by this package from valid values.
 		panic(fmt.Sprintf("encode session state: %v", err))
 	}
 	return body
 }
 
-// encodedSize is the length of what Encode writes. A long session is measured after each
-// record, and most of it need not be written for that.
+// encodedSize returns the length of the result of Encode. A long session is measured after each record, and most of
+// it need not be encoded for that.
 func (s *Session) encodedSize() int {
 	calls := 0
 	for _, v := range s.APICalls.all() {
@@ -69,12 +68,11 @@ func appendPart(dst, part []byte) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(part))), part...)
 }
 
-// uvarintSize is how many bytes v takes as a uvarint.
+// uvarintSize returns how many bytes v takes as a uvarint.
 func uvarintSize(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }
 
-// DecodeSession is the inverse of [Session.Encode]. It does not retain data. An error
-// is [ErrSession].
-// newState makes the empty state of the vendor of a source, nil where it has none.
+// DecodeSession is the inverse of [Session.Encode]. It does not retain data. The error is [ErrSession]. newState
+// returns the empty state for a source; nil if its vendor has none.
 func DecodeSession(data []byte, newState func(envelopes.Source) State) (*Session, error) {
 	switch {
 	case len(data) == 0 || data[0] == 0 || data[0] > mostVersion:
@@ -93,7 +91,7 @@ func DecodeSession(data []byte, newState func(envelopes.Source) State) (*Session
 	return s, s.decodeMemories(parts[2], parts[3])
 }
 
-// cutParts cuts what is encoded into its four parts.
+// cutParts splits an encoded session into its four parts.
 func cutParts(data []byte) (parts [4][]byte, err error) {
 	for i := range parts {
 		if parts[i], data, err = cutPart(data); err != nil {
@@ -101,7 +99,7 @@ func cutParts(data []byte) (parts [4][]byte, err error) {
 		}
 	}
 	if len(data) != 0 {
-		return parts, fmt.Errorf("%w: %d bytes too many", ErrSession, len(data))
+		return parts, fmt.Errorf("%w: %d extra bytes", ErrSession, len(data))
 	}
 	return parts, nil
 }
@@ -110,12 +108,12 @@ func cutParts(data []byte) (parts [4][]byte, err error) {
 func cutPart(data []byte) (part, rest []byte, err error) {
 	n, w := binary.Uvarint(data)
 	if w <= 0 || n > uint64(len(data)-w) {
-		return nil, nil, fmt.Errorf("%w: it is cut off", ErrSession)
+		return nil, nil, fmt.Errorf("%w: truncated", ErrSession)
 	}
 	return data[w : w+int(n)], data[w+int(n):], nil
 }
 
-// decodeState replaces the source and the state of s by those that are encoded as JSON.
+// decodeState sets the source and state of s from the JSON part.
 func (s *Session) decodeState(data []byte, newState func(envelopes.Source) State) error {
 	var vendor jsontext.Value
 	e := encodedState{Vendor: &vendor}
@@ -132,18 +130,18 @@ func (s *Session) decodeState(data []byte, newState func(envelopes.Source) State
 	return nil
 }
 
-// decodeMemories puts the event ids and API calls that are encoded.
+// decodeMemories sets the event ids and API calls of s from their parts.
 func (s *Session) decodeMemories(ids, calls []byte) error {
 	for ; len(ids) > 0; ids = ids[12:] {
 		if len(ids) < 12 {
-			return fmt.Errorf("%w: its ids are cut off", ErrSession)
+			return fmt.Errorf("%w: its ids are truncated", ErrSession)
 		}
 		s.IDs.Put(Fingerprint(ids[:6]), Fingerprint(ids[6:12]))
 		s.IDs.commit()
 	}
 	for len(calls) > 0 {
 		if len(calls) < 6 {
-			return fmt.Errorf("%w: its API calls are cut off", ErrSession)
+			return fmt.Errorf("%w: its API calls are truncated", ErrSession)
 		}
 		v, n := readConsumption(calls[6:])
 		if n <= 0 {

@@ -7,10 +7,10 @@ import (
 	"tributary/envelopes"
 )
 
-// The permanent errors of [Normalize]: with the same record they come again, so the
-// record becomes a dead letter. Their texts hold no part of the record.
+// The permanent errors of [Normalize]: the same record fails again, so it becomes a dead letter. Their texts contain
+// nothing of the record.
 var (
-	// ErrMalformed: the record is not JSON, or its JSON is not what its place demands.
+	// ErrMalformed: the record is not JSON, or its JSON does not fit its place.
 	ErrMalformed = errors.New("malformed record")
 	// ErrTooLarge: the record is longer than [MaxRecordBytes].
 	ErrTooLarge = errors.New("record too large")
@@ -28,8 +28,8 @@ var (
 
 // PanicError is the panic of a normalizer, caught at the record that caused it.
 type PanicError struct {
-	Value any    // may hold parts of the record: for a debugger, never for a log
-	Stack []byte // of the panicking goroutine, without arguments' contents
+	Value any    // may contain parts of the record: for a debugger, never for a log
+	Stack []byte // of the panicking goroutine, without the values of arguments
 }
 
 // Error names the kind of the panic value, never the value.
@@ -38,7 +38,7 @@ func (e *PanicError) Error() string { return fmt.Sprintf("%v: %T", errPanic, e.V
 // Unwrap returns [errPanic].
 func (e *PanicError) Unwrap() error { return errPanic }
 
-// reasons are the names of the permanent errors; the first that fits counts.
+// reasons are the names of the permanent errors; the first match counts.
 var reasons = []struct {
 	err  error
 	name string

@@ -7,39 +7,38 @@ import (
 	"slices"
 )
 
-// maxFailures is how many spans of records that could not be read a session remembers.
+// maxFailures is how many spans of unreadable records a session remembers.
 const maxFailures = 4096
 
-// Standing says what has become of a record that could not be read when it came.
+// Standing is the state of a record that was unreadable when it came.
 type Standing string
 
-// The standings of a record that could not be read.
+// The standings of an unreadable record.
 const (
-	StandingOpen      Standing = "open"      // it has not been read: the record may be given again
-	StandingSettled   Standing = "settled"   // it was given again, and that record stands for it now
-	StandingForgotten Standing = "forgotten" // the session does not know any more, so it is not taken again
+	StandingOpen      Standing = "open"      // not read yet: the record may be given again
+	StandingSettled   Standing = "settled"   // given again, and replaced by that record
+	StandingForgotten Standing = "forgotten" // the session no longer knows, so it is not accepted again
 )
 
-// failures are the records of a session that could not be read, by their sequences in the
-// raw stream: those are in a span. It is what makes a record that is given again
-// ([Origin.Requeued]) yield its events once: it is taken only while the one that it
-// repeats is open, and from then on stands for it. Nothing else depends on it.
+// failures are the spans of unreadable records of a session, by raw sequence. They make a record that is given again
+// ([Origin.Requeued]) yield its events once: it is accepted only while the record that it repeats is open, and
+// replaces that from then on. Nothing else depends on failures.
 //
-// A span holds all records of the session between its ends, and says nothing of those of
-// other sessions, which no record of this one repeats. So one span is enough for a
-// session of which nothing can be read, and for the rest of it while it is given again.
+// A span has all records of the session between its ends. It does not concern records of other sessions, which no
+// record of this session repeats. So a single span suffices for a session that is unreadable throughout, and for the
+// rest of it while it is given again.
 type failures struct {
 	Spans  spans  `json:"s,omitzero"`
-	Closed bool   `json:"c,omitzero"` // the last span cannot grow: a record behind it is none of it
-	Before uint64 `json:"b,omitzero"` // up to here spans may be forgotten
+	Closed bool   `json:"c,omitzero"` // the last span cannot grow: a later record is not in it
+	Before uint64 `json:"b,omitzero"` // spans up to here may have been forgotten
 }
 
-// spans is a list of spans, the oldest first.
+// spans is a list of spans, oldest first.
 type spans Window[span]
 
 type span struct{ First, Last uint64 }
 
-// standing returns what is known of a record.
+// standing returns the standing of a record.
 func (f failures) standing(sequence uint64) Standing {
 	for _, s := range f.Spans {
 		if s.First <= sequence && sequence <= s.Last {
@@ -52,7 +51,7 @@ func (f failures) standing(sequence uint64) Standing {
 	return StandingSettled
 }
 
-// add returns f with a record that could not be read, the newest of the session.
+// add returns f with the newest record of the session, which was unreadable.
 func (f failures) add(sequence uint64) failures {
 	list := Window[span](f.Spans)
 	if last := len(list) - 1; last >= 0 && !f.Closed {
@@ -79,7 +78,7 @@ func (f failures) settle(sequence uint64) failures {
 		if sequence < s.Last {
 			list = append(list, span{sequence + 1, s.Last})
 		} else if i == len(f.Spans)-1 {
-			f.Closed = true // to grow would take the record in again
+			f.Closed = true // growing would include the record again
 		}
 		f.Spans = append(list, f.Spans[i+1:]...)
 		return f.normal()
@@ -87,8 +86,7 @@ func (f failures) settle(sequence uint64) failures {
 	return f
 }
 
-// read returns f after a record that was read; requeued is the one that it repeats, 0
-// for none.
+// read returns f after a record was read; requeued is the record that it repeats, 0 for none.
 func (f failures) read(requeued uint64) failures {
 	if len(f.Spans) == 0 {
 		return f
@@ -104,7 +102,7 @@ func (f failures) forget(n int) failures {
 	return f.normal()
 }
 
-// normal returns f as it is decoded.
+// normal returns f in its decoded form.
 func (f failures) normal() failures {
 	if len(f.Spans) == 0 {
 		f.Spans, f.Closed = nil, false
@@ -112,7 +110,7 @@ func (f failures) normal() failures {
 	return f
 }
 
-// MarshalText writes the spans as differences, in base64: most take 3 characters.
+// MarshalText encodes the spans as differences in base64; most take 3 characters.
 func (s spans) MarshalText() ([]byte, error) {
 	var b []byte
 	at := uint64(0)
@@ -145,14 +143,12 @@ func (s *spans) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Reject notes that r, a record of the session, could not be read: [Normalize] failed with
-// it, or whoever reads the raw stream could not give it to Normalize. The result has no
-// events. It reports false for a duplicate, of which there is nothing to keep: a record that
-// repeats one that is settled, or an earlier one at its place in its file.
+// Reject notes that r, a record of the session, is unreadable: [Normalize] failed, or the reader of the raw stream
+// could not pass it to Normalize. The result has no events. Reject returns false for a duplicate, of which nothing is
+// kept: a record that repeats a settled one, or an earlier one at its place in its file.
 //
-// What the session notes is that the record is open, so that it is taken when it is given
-// again, and that its place in its file is passed, so that it is not taken twice when the
-// file is.
+// The session notes that the record is open, so that it is accepted when it is given again, and that its place in its
+// file was passed, so that it is not accepted twice when the file is read again.
 func (s *Session) Reject(r Record) (res Result, ok bool) {
 	switch requeued := r.Origin.Requeued; {
 	case requeued != 0:
@@ -171,6 +167,5 @@ func (s *Session) Reject(r Record) (res Result, ok bool) {
 	return res, true
 }
 
-// Standing returns what has become of a record of the session that could not be read,
-// named by its sequence in the raw stream.
+// Standing returns the standing of an unreadable record of the session, by its raw sequence.
 func (s *Session) Standing(sequence uint64) Standing { return s.Failed.standing(sequence) }

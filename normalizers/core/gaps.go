@@ -2,15 +2,14 @@ package core
 
 import "slices"
 
-// maxGaps is how many gaps a session remembers. A record of one that it has forgotten is a
-// duplicate.
+// maxGaps is how many gaps a session remembers. A record in a forgotten gap counts as a duplicate.
 const maxGaps = 64
 
-// Gap is a part of a file of which the session has no record, although the record behind it
-// states that there are some: their offsets are above After, and Last is that of the last.
+// Gap is a part of a file of which the session has no record, although a later record states that there are some.
+// Their offsets are above After, up to Last.
 type Gap struct {
 	File     Fingerprint `json:"f"`          // of [Origin.File]
-	After    int64       `json:"a,omitzero"` // offset of the record before the gap, -1 when there is none
+	After    int64       `json:"a,omitzero"` // offset of the record before the gap; -1 for none
 	Last     int64       `json:"l,omitzero"`
 	Sequence uint64      `json:"s,omitzero"` // of the record that showed the gap, in the raw stream
 }
@@ -18,27 +17,27 @@ type Gap struct {
 // In reports whether the gap is in a file.
 func (g Gap) In(file string) bool { return g.File == FingerprintOf(file) }
 
-// files is how far the files of a session have been read.
+// files is how far the files of a session were read.
 type files struct {
-	First   uint64               `json:"first,omitzero"` // raw sequence of the first record that came from a file
+	First   uint64               `json:"first,omitzero"` // raw sequence of the first record from a file
 	Files   Window[filePosition] `json:"files,omitzero"`
 	Missing Window[Gap]          `json:"gaps,omitzero"`
 }
 
 func (f *files) size() int { return 32*len(f.Files) + 32*len(f.Missing) }
 
-// filePosition is how far a file has been read.
+// filePosition is how far a file was read.
 type filePosition struct {
 	File     Fingerprint `json:"f"`
-	Position int64       `json:"p,omitzero"` // the highest of all records
-	Digest   Fingerprint `json:"d,omitzero"` // of a document that is rewritten in place
+	Position int64       `json:"p,omitzero"` // highest position of all records
+	Digest   Fingerprint `json:"d,omitzero"` // of a document rewritten in place
 
-	Rewritten uint32 `json:"w,omitzero"` // records at passed places that were others
+	Rewritten uint32 `json:"w,omitzero"` // records at passed places that differed
 	Undecided uint32 `json:"u,omitzero"` // records at passed places before Expired
-	Expired   int64  `json:"x,omitzero"` // the raw stream once lacked records before this place
+	Expired   int64  `json:"x,omitzero"` // the raw stream once lacked records before this position
 }
 
-// positionOf returns the place of a record.
+// positionOf returns the position of a record.
 func positionOf(o Origin) filePosition {
 	is := filePosition{File: FingerprintOf(o.File), Position: o.Position}
 	if o.Digest != "" {
@@ -47,40 +46,38 @@ func positionOf(o Origin) filePosition {
 	return is
 }
 
-// newerVersionOf reports whether a record is a document at the place of another version of it.
+// newerVersionOf reports whether a record is another version of a document at the same place.
 func (f filePosition) newerVersionOf(was filePosition) bool {
 	return f.Position == was.Position && f.Digest != was.Digest
 }
 
-// place is where a record stands in its file, against the records that the session has
-// of it.
+// place is the relation of a record to the session's other records of its file.
 type place int
 
 const (
 	placeNext      place = iota // behind all of them
-	placeBehindGap              // behind all of them, and records in between are missing
-	placeInGap                  // where one is missing
-	placeRepeated               // where the session has been, and so has this record
-	placeUndecided              // where the session has been, and nobody knows whether this record has
-	placeRewritten              // where the session has been with another record
-	placeVersion                // the same, in a document that is rewritten in place
+	placeBehindGap              // behind all of them, with missing records in between
+	placeInGap                  // in a gap
+	placeRepeated               // at a passed place, as a repetition
+	placeUndecided              // at a passed place, unknown whether it is a repetition
+	placeRewritten              // at a passed place, but another record
+	placeVersion                // the same in a document that is rewritten in place
 )
 
-// describe notes in the result of a record where that is.
+// describe sets the fields of the result that depend on the place.
 func (p place) describe(res *Result) {
 	res.Gap, res.Late = p == placeBehindGap, p == placeInGap
 	res.Rewritten, res.Undecided = p == placeRewritten, p == placeUndecided
 }
 
-// Rewrite is what a session noted of records of a file at places that it had passed.
+// Rewrite counts the records of a file at places that the session had passed.
 type Rewrite struct {
 	File      Fingerprint // of [Origin.File]
-	Rewritten int         // records that were others than those before them at their places: they are events
-	Undecided int         // records before which the raw stream had lost what it had: taken for duplicates
+	Rewritten int         // records that differ from earlier ones at their places; they have events
+	Undecided int         // records whose earlier records the raw stream has lost; taken for duplicates
 }
 
-// Rewrites returns the files of the session with records at places that it had passed and that
-// were not known to repeat earlier ones.
+// Rewrites returns the files of the session with records at passed places that were not known to repeat earlier ones.
 func (f *files) Rewrites() (all []Rewrite) {
 	for _, p := range f.Files {
 		if p.Rewritten+p.Undecided > 0 {
@@ -90,13 +87,13 @@ func (f *files) Rewrites() (all []Rewrite) {
 	return all
 }
 
-// Gaps returns the gaps in the files of the session, in the order in which they were found.
-// The caller does not change the list.
+// Gaps returns the gaps in the files of the session, in the order in which they were found. The caller must not
+// change the list.
 func (f *files) Gaps() []Gap { return f.Missing }
 
-// Passed reports whether the session has been at the place of a record. Then the record repeats
-// an earlier one or the file was rewritten, and only the raw stream knows which: [Record.Earlier]
-// is to be set before the record is given to [Apply] or [Session.Reject].
+// Passed reports whether the session has passed the place of a record. The record then repeats an earlier one, or the
+// file was rewritten, which only the raw stream can tell: set [Record.Earlier] before the record is passed to [Apply]
+// or [Session.Reject].
 func (f *files) Passed(r Record) bool {
 	o := r.Origin
 	if o.File == "" || o.End || o.Requeued != 0 {
@@ -111,8 +108,8 @@ func (f *files) Passed(r Record) bool {
 	return is.Position <= was.Position && !is.newerVersionOf(was) && f.gap(is) < 0
 }
 
-// advance notes the position of a record in its file, and returns where that is. A record
-// without a file is always the next one. What the limits make it forget is added to lost.
+// advance notes the position of a record in its file, and returns its place. A record without a file is always the
+// next one. It adds to lost what it forgets because of limits.
 func (f *files) advance(r Record, lost *uint64) place {
 	o := r.Origin
 	if o.File == "" {
@@ -147,8 +144,8 @@ func (f *files) advance(r Record, lost *uint64) place {
 	return placeBehindGap
 }
 
-// compare returns where a record is whose place the session may have passed, by what is known of
-// earlier records.
+// compare returns the place of a record whose position may have been passed, using what is known about earlier
+// records.
 func (f *files) compare(is filePosition, e Earlier) place {
 	i := f.file(is.File)
 	switch {
@@ -172,12 +169,12 @@ func (f *files) compare(is filePosition, e Earlier) place {
 	return at
 }
 
-// file returns the index of a file in f.Files, -1 when the session does not know it.
+// file returns the index of a file in f.Files; -1 if the session does not know it.
 func (f *files) file(file Fingerprint) int {
 	return slices.IndexFunc(f.Files, func(f filePosition) bool { return f.File == file })
 }
 
-// note makes a file the one that was noted last.
+// note makes a file the most recent one.
 func (f *files) note(is filePosition) {
 	others := f.Files.Without(func(f filePosition) bool { return f.File == is.File })
 	f.Files = others.Push(is, maxFiles, nil) // [files.advance] has made room
@@ -191,14 +188,13 @@ func (f *files) forgetFile(lost *uint64) {
 	*lost++
 }
 
-// gap returns the index of the gap that a place lies in, -1 when it lies in none.
+// gap returns the index of the gap that contains a position; -1 for none.
 func (f *files) gap(is filePosition) int {
 	return slices.IndexFunc(f.Missing, func(g Gap) bool { return g.File == is.File && g.After < is.Position && is.Position <= g.Last })
 }
 
-// fill takes the place of a record out of the gap that it lies in; false when it lies in
-// none. What is left of the gap are up to two gaps: one before the record, unless the record
-// follows the one before the gap, and one behind it.
+// fill removes the place of a record from its gap; false if it is in none. Up to two gaps remain: one before the
+// record, unless the record follows the one before the gap, and one behind it.
 func (f *files) fill(file Fingerprint, o Origin, lost *uint64) bool {
 	i := f.gap(filePosition{File: file, Position: o.Position})
 	if i < 0 {
@@ -219,7 +215,7 @@ func (f *files) fill(file Fingerprint, o Origin, lost *uint64) bool {
 	}
 	f.Missing = gaps
 	if len(gaps) == 0 {
-		f.Missing = nil // as it is decoded
+		f.Missing = nil // as decoded
 	}
 	return true
 }

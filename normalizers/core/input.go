@@ -4,7 +4,7 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// FileInput are the members of the input of a tool that name a file, or describe a command.
+// FileInput has the members of a tool's input that name a file, or describe a command.
 type FileInput struct {
 	FilePath     lenient.Text     `json:"file_path"`
 	NotebookPath lenient.Text     `json:"notebook_path"`
@@ -13,7 +13,7 @@ type FileInput struct {
 	Description  lenient.NullText `json:"description"`
 }
 
-// File returns the file that the input names; empty when it names none.
+// File returns the file named in the input; empty for none.
 func (i *FileInput) File() string {
 	for _, p := range []lenient.Text{i.FilePath, i.NotebookPath, i.Path} {
 		if p != "" {

@@ -9,8 +9,7 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// usualLanguages are the languages of extensions that several share, of which one is
-// what agents nearly always edit.
+// usualLanguages are the languages of ambiguous extensions for which agents nearly always edit one language.
 var usualLanguages = map[string]string{
 	".asm":        "assembly",
 	".bas":        "visual basic 6.0",
@@ -72,15 +71,14 @@ var usualLanguages = map[string]string{
 	".yml":        "yaml",
 }
 
-// linguist has the languages of file names and extensions that GitHub's Linguist knows, a line
-// each: "name<TAB>language", where the name of an extension begins with '.', and the language
-// is empty where several share the extension. A file name that begins with '.' has "file:"
-// before it. TestLanguagesAreThoseOfLinguist generates it.
+// linguist has the languages of file names and extensions known to GitHub's Linguist, one per line:
+// "name<TAB>language". The name of an extension begins with '.'; the language is empty if several share the
+// extension. A file name that begins with '.' has the prefix "file:". TestLanguagesAreThoseOfLinguist generates it.
 //
 //go:embed languages.tsv
 var linguist string
 
-// languageByName reads linguist when it is first needed.
+// languageByName parses linguist on first use.
 var languageByName = sync.OnceValue(func() map[string]string {
 	languages := make(map[string]string, strings.Count(linguist, "\n"))
 	for line := range strings.Lines(linguist) {
@@ -90,8 +88,7 @@ var languageByName = sync.OnceValue(func() map[string]string {
 	return languages
 })
 
-// languageOf is the language of a file by its name, in lower case; nil when the name
-// does not decide.
+// languageOf returns the language of a file by its name, in lower case; nil if the name does not decide.
 func languageOf(file string) *string {
 	name := path.Base(strings.ReplaceAll(file, `\`, "/"))
 	if language, ok := usualLanguages[strings.ToLower(path.Ext(name))]; ok {
@@ -113,7 +110,7 @@ func languageOf(file string) *string {
 	return nil
 }
 
-// fileKey is the name of a whole file in linguist, distinct from that of an extension.
+// fileKey returns the key of a whole file name in linguist, distinct from that of an extension.
 func fileKey(name string) string {
 	if strings.HasPrefix(name, ".") {
 		return "file:" + name

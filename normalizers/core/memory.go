@@ -9,11 +9,11 @@ import (
 	"sync"
 )
 
-// Fingerprint stands for a string in what a session remembers: the first 6 bytes of its
-// sha256. Two of 4,096 ids have the same one in 3 of 100 million sessions.
+// Fingerprint stands for a string in the memory of a session: the first 6 bytes of its sha256. In 3 of 100 million
+// sessions two of 4,096 ids have the same one.
 type Fingerprint [6]byte
 
-// FingerprintOf hashes parts; other parts with the same concatenation hash differently.
+// FingerprintOf hashes parts; different parts with the same concatenation hash differently.
 func FingerprintOf(parts ...string) Fingerprint {
 	buffer := hashed.Get().(*[]byte)
 	b := (*buffer)[:0]
@@ -30,10 +30,10 @@ func FingerprintOf(parts ...string) Fingerprint {
 	return Fingerprint(sum[:6])
 }
 
-// hashed are pooled: the parts are joined there.
+// hashed pools buffers in which parts are joined.
 var hashed = sync.Pool{New: func() any { return new([]byte) }}
 
-// maxHashed is the size of the largest buffer that is pooled.
+// maxHashed is the size of the largest pooled buffer.
 const maxHashed = 64 << 10
 
 // MarshalText writes the fingerprint as 8 characters of base64url.
@@ -55,12 +55,10 @@ func (f *Fingerprint) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Window is a short list of what is remembered, oldest first. It is never changed in
-// place, so that a copy of it stays what it was.
+// Window is a short list of remembered things, oldest first. It is never changed in place, so a copy stays as it was.
 type Window[T any] []T
 
-// Push appends v and drops the oldest beyond limit; each one dropped is added to lost,
-// where it is not nil.
+// Push appends v and drops the oldest elements beyond limit, adding their number to lost unless that is nil.
 func (w Window[T]) Push(v T, limit int, lost *uint64) Window[T] {
 	if over := len(w) + 1 - limit; over > 0 {
 		w = w[over:]
@@ -74,7 +72,7 @@ func (w Window[T]) Push(v T, limit int, lost *uint64) Window[T] {
 	return out
 }
 
-// Without returns the window less the elements that match.
+// Without returns the window without the elements that match.
 func (w Window[T]) Without(match func(T) bool) Window[T] {
 	for i, v := range w {
 		if !match(v) {
@@ -88,32 +86,31 @@ func (w Window[T]) Without(match func(T) bool) Window[T] {
 			}
 		}
 		if len(out) == 0 {
-			return nil // as it is decoded
+			return nil // as decoded
 		}
 		return out
 	}
 	return w
 }
 
-// With returns the window with v at i.
+// With returns the window with v at index i.
 func (w Window[T]) With(i int, v T) Window[T] {
 	out := slices.Clone(w)
 	out[i] = v
 	return out
 }
 
-// Memory is a long table of what is remembered: beyond its limit the oldest entry goes.
-// It is changed in place, for it is too long to be copied with every record; the changes
-// since the last commit can be rolled back.
+// Memory is a long table of remembered things that drops the oldest entry beyond its limit. It is changed in place,
+// because it is too long to be copied for every record. Changes since the last commit can be rolled back.
 type Memory[V any] struct {
 	limit int
-	ring  []entry[V]          // grows to limit, then is written round
+	ring  []entry[V]          // grows to limit, then is overwritten in a circle
 	next  int                 // slot of the next new entry
 	index map[Fingerprint]int // slot of a key
 	undo  []undo[V]
 
-	recording bool       // recorded has every entry that was put and committed since record was called
-	recorded  []entry[V] // in the order in which they were put
+	recording bool       // recorded has every entry put and committed since record was called
+	recorded  []entry[V] // in order of Put
 }
 
 type entry[V any] struct {
@@ -121,19 +118,19 @@ type entry[V any] struct {
 	value V
 }
 
-// undo says how a slot looked before.
+// undo is the previous content of a slot.
 type undo[V any] struct {
 	slot    int
 	was     entry[V]
-	existed bool // was was there: overwritten, not new
-	updated bool // the same key, another value
+	existed bool // was was overwritten, not new
+	updated bool // same key with another value
 }
 
 func newMemory[V any](limit int) Memory[V] {
 	return Memory[V]{limit: limit, index: make(map[Fingerprint]int)}
 }
 
-// Get returns what is remembered of k.
+// Get returns the value of k.
 func (m *Memory[V]) Get(k Fingerprint) (V, bool) {
 	slot, ok := m.index[k]
 	if !ok {
@@ -143,7 +140,7 @@ func (m *Memory[V]) Get(k Fingerprint) (V, bool) {
 	return m.ring[slot].value, true
 }
 
-// Put remembers v of k, in the place of what was remembered of it.
+// Put sets the value of k.
 func (m *Memory[V]) Put(k Fingerprint, v V) {
 	if slot, ok := m.index[k]; ok {
 		m.undo = append(m.undo, undo[V]{slot: slot, was: m.ring[slot], existed: true, updated: true})
@@ -163,7 +160,7 @@ func (m *Memory[V]) Put(k Fingerprint, v V) {
 	m.next = (m.next + 1) % m.limit
 }
 
-// record begins to record what is put.
+// record begins to record entries that are put.
 func (m *Memory[V]) record() { m.recording, m.recorded = true, m.recorded[:0] }
 
 func (m *Memory[V]) commit() {
@@ -196,7 +193,7 @@ func (m *Memory[V]) rollback() {
 	m.undo = m.undo[:0]
 }
 
-// drop drops the n oldest entries, for good, and returns how many there were.
+// drop drops the n oldest entries for good, and returns the number dropped.
 func (m *Memory[V]) drop(n int) int {
 	n = min(n, len(m.ring))
 	kept := newMemory[V](m.limit)

@@ -12,13 +12,13 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// metadata is what a session states of itself in the metadata of its events.
+// metadata is what a session states about itself in the metadata of its events.
 type metadata struct {
 	ResumeID   string                    `json:"resume,omitzero"`
 	Model      string                    `json:"model,omitzero"`
 	Extensions map[string]jsontext.Value `json:"ext,omitzero"`
 
-	made *envelopes.Metadata // of these values, shared by events; nil when it must be made again
+	made *envelopes.Metadata // made from these values and shared by events; nil when it must be made again
 }
 
 func (m *metadata) size() int {
@@ -29,21 +29,21 @@ func (m *metadata) size() int {
 	return n
 }
 
-// SetResumeID notes the id that resumes the session.
+// SetResumeID sets the id that resumes the session.
 func (m *metadata) SetResumeID(id string) {
 	if id != "" && id != m.ResumeID && len(id) <= MaxPath {
 		m.ResumeID, m.made = id, nil
 	}
 }
 
-// SetModel notes the model that the session uses from now on.
+// SetModel sets the model of later events.
 func (m *metadata) SetModel(model string) {
 	if model != "" && model != m.Model && len(model) <= MaxName {
 		m.Model, m.made = model, nil
 	}
 }
 
-// SetExtension notes a vendor's value of the standardized metadata.
+// SetExtension sets a vendor's extension of the metadata.
 func (m *metadata) SetExtension(name string, v jsontext.Value) {
 	if old, ok := m.Extensions[name]; ok && string(old) == string(v) ||
 		len(v) > MaxExtension || !ok && len(m.Extensions) >= maxExtensions {
@@ -57,7 +57,7 @@ func (m *metadata) SetExtension(name string, v jsontext.Value) {
 	m.Extensions, m.made = ext, nil
 }
 
-// SetTextExtension is [Session.SetExtension] for a string; an empty one says nothing.
+// SetTextExtension is [Session.SetExtension] for a string; it ignores an empty one.
 func (m *metadata) SetTextExtension(name string, v lenient.Text) {
 	if v == "" {
 		return
@@ -67,9 +67,8 @@ func (m *metadata) SetTextExtension(name string, v lenient.Text) {
 	}
 }
 
-// standardMetadata is the metadata for an event that happens now; nil while no id is
-// known: neither the session, nor the model, nor the thread of a vendor without sessions
-// to resume. Events share it.
+// standardMetadata returns the metadata of the present event; nil while no id is known: neither the session, nor the
+// model, nor the thread of a vendor without sessions to resume. Events share it.
 func (m *metadata) standardMetadata() *envelopes.Metadata {
 	if m.made == nil && (m.ResumeID != "" || m.Model != "" || m.Extensions["threadId"] != nil) {
 		m.made = &envelopes.Metadata{
@@ -81,8 +80,8 @@ func (m *metadata) standardMetadata() *envelopes.Metadata {
 	return m.made
 }
 
-// MetadataWith is the metadata of the session with what holds for one event alone; values
-// that are not there, null or too long are left out. Nil while no id is known.
+// MetadataWith returns the metadata of the session with additions for one event. It ignores absent, null or too long
+// values. Nil while no id is known.
 func (m *metadata) MetadataWith(more map[string]jsontext.Value) *envelopes.Metadata {
 	standard := m.standardMetadata()
 	if standard == nil {
@@ -104,25 +103,25 @@ func (m *metadata) MetadataWith(more map[string]jsontext.Value) *envelopes.Metad
 	return &out
 }
 
-// Problem is an error that the vendor reports, as the metadata of an event has it.
+// Problem is an error reported by the vendor, in the form of event metadata.
 type Problem struct {
 	Code    *string `json:"code"`
 	Message *string `json:"message"`
 }
 
-// ProblemOf returns an error with what is stated of it.
+// ProblemOf returns a Problem; empty arguments are left out.
 func ProblemOf(code, message string) Problem {
 	return Problem{lenient.Text(Cut(code, MaxName)).Ptr(), lenient.Text(Cut(message, MaxFieldText)).Ptr()}
 }
 
-// MetadataWithError is the metadata of the session with an error that the vendor reports,
-// also while no id is known.
+// MetadataWithError returns the metadata of the session with an error reported by the vendor, even while no id is
+// known.
 func (m *metadata) MetadataWithError(code, message string) *envelopes.Metadata {
 	return m.MetadataWithFacts(map[string]any{"error": ProblemOf(code, message)})
 }
 
-// MetadataWithFacts is the metadata of the session with what a record states of itself, also while
-// no id is known. The facts are the members of metadata that the schema of the event has types for.
+// MetadataWithFacts returns the metadata of the session with facts stated by a record, even while no id is known.
+// Facts are the members of metadata that have types in the schema of the event.
 func (m *metadata) MetadataWithFacts(facts map[string]any) *envelopes.Metadata {
 	out := envelopes.Metadata{SessionID: lenient.Text(m.ResumeID).Ptr(), Model: lenient.Text(m.Model).Ptr()}
 	out.Extensions = maps.Clone(m.Extensions)
@@ -139,10 +138,10 @@ func (m *metadata) MetadataWithFacts(facts map[string]any) *envelopes.Metadata {
 	return &out
 }
 
-// NameOf returns a text that is a name, of bounded length, for a fact; nil where there is none.
+// NameOf returns a name, cut to a bounded length, for a fact; nil for an empty text.
 func NameOf(t lenient.Text) *string { return lenient.Text(Cut(string(t), MaxName)).Ptr() }
 
-// CountOf returns a count for a fact; nil where there is none.
+// CountOf returns a count for a fact; nil if it is not a number.
 func CountOf(n lenient.Number) *int64 {
 	if !n.OK || n.Value < 0 {
 		return nil

@@ -8,19 +8,17 @@ import (
 	"tributary/envelopes/jsonscan"
 )
 
-// A Normalizer maps a record of one vendor to events. It has no state of its own: what
-// it must remember until the next record lives in the Session. Its events may share the memory of r.Data, the Session does not,
-// and it is called through [Apply], which keeps the rules that all vendors share.
+// A Normalizer maps a record of one vendor to events. It has no state of its own: what it must remember until the
+// next record is in the Session. Its events may share the memory of r.Data; the Session must not. It is called
+// through [Apply], which keeps the rules common to all vendors.
 //
-// An error is permanent (see [Reason]): the record can never be read, and s is put back
-// to what it was. A well-formed record of an unknown type is no error: it yields a meta
-// event that keeps the record.
+// An error is permanent (see [Reason]): the record can never be read, and s is restored. A well-formed record of an
+// unknown type is no error: it yields a meta event that keeps the record.
 type Normalizer func(s *Session, r Record) (Result, error)
 
-// Apply normalizes one record with the normalizer of its vendor. It keeps the rules that
-// all vendors share: a record that repeats an earlier one at its place in its file is a
-// duplicate, and so is a record that repeats one which is not open; a record that fails
-// leaves s as it was, also when the normalizer panics.
+// Apply normalizes one record with the normalizer of its vendor. It keeps the rules common to all vendors: a record
+// that repeats an earlier one at its place in its file is a duplicate, and so is a requeued record whose original is
+// not open. A record that fails leaves s unchanged, even if the normalizer panics.
 func Apply(normalize Normalizer, s *Session, r Record) (res Result, err error) {
 	before := s.state
 	if s.State != nil {
@@ -62,7 +60,7 @@ func Apply(normalize Normalizer, s *Session, r Record) (res Result, err error) {
 	return res, err
 }
 
-// scan notes the form of a record, and refuses one that no normalizer is given.
+// scan finds the form of a record, and refuses a record that no normalizer may get.
 func (r *Record) scan() error {
 	if len(r.Data) > MaxRecordBytes {
 		return fmt.Errorf("%w: %d bytes, the limit is %d", ErrTooLarge, len(r.Data), MaxRecordBytes)
@@ -76,11 +74,10 @@ func (r *Record) scan() error {
 	return checkValues(r.Data)
 }
 
-// isSame reports whether two slices are the same memory.
+// isSame reports whether two slices share the same memory.
 func isSame(a, b []byte) bool { return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] }
 
-// Depth is the number of levels of a JSON value, or a number up to [MaxDepth] when it
-// has no more than that.
+// Depth returns the number of levels of a JSON value, or, if it is not above [MaxDepth], some number up to that.
 func Depth(data []byte) int {
 	if n := bytes.Count(data, []byte{'{'}) + bytes.Count(data, []byte{'['}); n <= MaxDepth {
 		return n

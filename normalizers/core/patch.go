@@ -6,7 +6,7 @@ import (
 	"tributary/envelopes"
 )
 
-// patchHeaders are the headers of the apply_patch format, each with what it does.
+// patchHeaders are the headers of the apply_patch format and their operations.
 var patchHeaders = []struct {
 	prefix string
 	op     envelopes.FileOp
@@ -17,8 +17,7 @@ var patchHeaders = []struct {
 	{"*** Move to: ", envelopes.OpMove},
 }
 
-// PatchFiles are the files of an apply_patch envelope, in the order of their headers; nil
-// when there is none in s.
+// PatchFiles returns the files of an apply_patch envelope in the order of their headers; nil if s has none.
 func PatchFiles(s string) []envelopes.File {
 	_, body, ok := strings.Cut(s, "*** Begin Patch")
 	if !ok {

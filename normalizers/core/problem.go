@@ -6,8 +6,8 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// VendorError is the code and the message of an error that a vendor wraps: a word, or an
-// object with more of them inside. The innermost one that says something counts.
+// VendorError returns the code and message of a vendor's error, which is a string or an object, maybe with further
+// errors inside. The innermost informative one counts.
 func VendorError(v jsontext.Value) (code, message string) {
 	if v.Kind() == '"' {
 		return lenient.Unquote(v), ""

@@ -15,23 +15,23 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// Limits that no record gets around.
+// Limits that hold for every record.
 const (
-	MaxRecordBytes = 64 << 20  // a longer record is a dead letter
-	MaxEventBytes  = 512 << 10 // an event in JSON stays at or under it
+	MaxRecordBytes = 64 << 20  // longer records become dead letters
+	MaxEventBytes  = 512 << 10 // maximum size of an event in JSON
 	MaxDepth       = 128       // levels of JSON in a record
 	MaxEvents      = 100_000   // events from one record
 	MaxValues      = 1_000_000 // strings, objects, arrays and commas in the JSON of a record
 )
 
-// Record is one raw record and where it was found.
+// Record is one raw record and its origin.
 type Record struct {
 	Source   envelopes.Source
 	Session  string    // the key: session_id of every event made of it
-	Sequence uint64    // sequence in the raw stream, or line number for a file
-	Stored   time.Time // when the broker stored it: the time of a record that has no other
+	Sequence uint64    // sequence in the raw stream, or line number in a file
+	Stored   time.Time // when the broker stored it: the time of a record without any other
 	Origin   Origin
-	Data     []byte // events may share its memory, a Session does not; empty when Origin.End
+	Data     []byte // events may share its memory, a Session must not; empty if Origin.End
 	Earlier  Earlier
 
 	form    jsonscan.Form // of checked
@@ -40,94 +40,89 @@ type Record struct {
 
 // Origin is what the producer states about a record. The zero value states nothing.
 type Origin struct {
-	File     string // identity of the file; empty when there is none
+	File     string // identity of the file; empty for none
 	Position int64  // offset of the record in File
-	// Digest is the hex sha256 of Data where File is one document that is rewritten in
-	// place, and the record the whole of it or one of its elements, and of a line of plain text
-	// without its end that is the whole of File. Empty otherwise.
+	// Digest is the hex sha256 of Data if File is one document that is rewritten in place and the record is the whole
+	// of it or an element; also for a line of plain text without a line end that is the whole File. Otherwise it is
+	// empty.
 	Digest   string
-	Previous int64     // offset of the previous record of the same session in File; -1 when it is the first
-	Time     time.Time // the time of the record if neither it nor its session has one
-	End      bool      // the input ends here: no record, but pending events are emitted
-	// Requeued is the sequence in the raw stream of the record that this one repeats,
-	// because it could not be read; 0 when it repeats none. It is taken only while that
-	// one is open ([Session.Standing]), wherever it stood in its file.
+	Previous int64     // offset of the previous record of the same session in File; -1 for the first
+	Time     time.Time // the time of the record if neither it nor its session states one
+	End      bool      // end of input: not a record, but pending events are emitted
+	// Requeued is the raw sequence of the unreadable record that this one repeats; 0 for none. The record is accepted
+	// only while that one is open ([Session.Standing]), wherever it was in its file.
 	Requeued uint64
-	// Edge is who sent the record; nil when nobody states that. It is that of the events of the record alone.
+	// Edge is the sender of the record; nil if unknown. It applies only to events of the record.
 	Edge *envelopes.Edge
 
-	Traceparent, Tracestate string // W3C trace context of the creation of the record
+	Traceparent, Tracestate string // W3C trace context in which the record was created
 }
 
-// Earlier is what the raw stream says about the earlier records of the session at the place of a
-// record. It is asked where [Session.Passed]; the zero value says nothing, and then a record at a
-// passed place is a duplicate.
+// Earlier is what the raw stream says about the session's earlier records at the place of a record. It is needed if
+// [Session.Passed]. The zero value says nothing; a record at a passed place is then a duplicate.
 type Earlier struct {
 	Known bool // the raw stream was asked
 	Same  bool // an earlier record of the session has the same file, position and bytes
-	// From is the position in the file from which on the raw stream has every record of the
-	// session: those before it have expired. 0 when none has, [math.MaxInt64] when all have.
+	// From is the position in the file from which on the raw stream has every record of the session, because earlier
+	// ones have expired. 0 means that none has, [math.MaxInt64] that all have.
 	From int64
 }
 
-// Result is what a record yields.
+// Result is the result of a record.
 type Result struct {
-	// Events are in the order of the session. Not all need come from this record: a pending
-	// event comes with the record that releases it.
+	// Events are in session order. Some may come from earlier records: a pending event comes with the record that
+	// releases it.
 	Events []Emitted
-	// Skip is why the record has no event of its own (yet: see [SkipHeld]). Empty when it
-	// has one, and for the end of input.
+	// Skip is why the record has no event of its own (yet: see [SkipHeld]). It is empty if the record has one, and
+	// for the end of input.
 	Skip SkipReason
-	// Gap is set when the record does not follow the last one of its file that the
-	// session has seen: records between the two were never stored. The session remembers
-	// where ([Session.Gaps]).
+	// Gap is set if the record does not follow the last record of its file in the session, because the records
+	// between the two were never stored. The session remembers the gap ([Session.Gaps]).
 	Gap bool
-	// Late is set when the record lay in a gap, and is there now.
+	// Late is set if the record filled a gap.
 	Late bool
-	// Rewritten is set when the session has passed the place of the record with another one: the file
-	// was rewritten, or goes on differently on two machines.
+	// Rewritten is set if the session had passed the place of the record with another record: the file was rewritten,
+	// or continued differently on two machines.
 	Rewritten bool
-	// Undecided is set when the session has passed the place of the record, and what it read there
-	// has expired: the record is taken for a duplicate.
+	// Undecided is set if the session had passed the place of the record, but the record there has expired: this one
+	// is taken for a duplicate.
 	Undecided bool
-	// Unknown is what the normalizer does not know of the record; it depends on the record and
-	// the session alone, as the events do. Nil for nothing.
+	// Unknown is what the normalizer does not know in the record. Like the events, it depends only on the record and
+	// the session. Nil for nothing.
 	Unknown []Unknown
 }
 
-// Emitted is one event together with the record that it comes from, which is not the given
-// record where the event was pending.
+// Emitted is one event and its record, which is an earlier one if the event was pending.
 type Emitted struct {
 	Event                   envelopes.AgentEventV1
 	Sequence                uint64
 	Traceparent, Tracestate string
 	Referenced              bool              // the event refers to the record instead of carrying it in raw
-	Checked                 envelopes.Checked // what is known of the native JSON of the event
+	Checked                 envelopes.Checked // what is known about the native JSON of the event
 }
 
-// SkipReason names why a record yields no event. The set is bounded: it is a label of
-// metrics.
+// SkipReason is why a record yields no event. The set is bounded, because it is a label of metrics.
 type SkipReason string
 
-// The reasons for which a record yields no event.
+// The reasons why a record yields no event.
 const (
 	SkipMirror    SkipReason = "mirror"    // repeats what another record states
 	SkipProgress  SkipReason = "progress"  // a partial state; a later record states the whole
-	SkipHeartbeat SkipReason = "heartbeat" // says only that something is alive
-	SkipDuplicate SkipReason = "duplicate" // the same record or the same event again
+	SkipHeartbeat SkipReason = "heartbeat" // only shows that something is alive
+	SkipDuplicate SkipReason = "duplicate" // repeats an earlier record or event
 	SkipQueued    SkipReason = "queued"    // changes a queue; the item is emitted when it is taken
 	SkipEmpty     SkipReason = "empty"     // has no content
-	SkipHeld      SkipReason = "held"      // pending: a later record releases its events, or repeats it
+	SkipHeld      SkipReason = "held"      // pending: a later record releases or repeats its events
 	SkipControl   SkipReason = "control"   // a message of the control protocol
 )
 
-// SkipReasons lists every reason for which a record yields no event.
+// SkipReasons lists all reasons why a record yields no event.
 var SkipReasons = []SkipReason{
 	SkipMirror, SkipProgress, SkipHeartbeat, SkipDuplicate, SkipQueued, SkipEmpty, SkipHeld, SkipControl,
 }
 
-// Read reads the record into a wire struct of the vendor. Any JSON is a record: one that is no
-// object leaves the struct empty, and is kept as unknown. What is not JSON is [ErrMalformed].
+// Read decodes the record into a wire struct of the vendor. Any JSON is a record: if it is not an object, the struct
+// stays empty, and the record is kept as unknown. It returns [ErrMalformed] if the record is not JSON.
 func (r *Record) Read(into any) error {
 	if err := r.Check(); err != nil {
 		return err
@@ -136,8 +131,8 @@ func (r *Record) Read(into any) error {
 	return nil
 }
 
-// Check returns [ErrMalformed] for a record that is not JSON; the error names the place, never
-// the content. It is quick where [Apply] has found strict JSON.
+// Check returns [ErrMalformed] if the record is not JSON; the error names the place, never the content. It is fast if
+// [Apply] has found strict JSON.
 func (r *Record) Check() error {
 	if r.form.Strict {
 		return nil
@@ -161,18 +156,19 @@ func (r *Record) Check() error {
 	return fmt.Errorf("%w: not JSON at byte %d of %d", ErrMalformed, at, len(r.Data))
 }
 
-// IsPlainText reports whether a line is text that was never meant to be JSON. Such text may begin with a word in brackets.
+// IsPlainText reports whether a line is text that was never meant to be JSON. Such text may begin with a word in
+// brackets.
 func IsPlainText(line []byte) bool {
 	line = bytes.TrimSpace(line)
 	return len(line) > 0 && line[0] != '{' && (line[0] != '[' || bytes.IndexByte(line, ']') > 0) && bytes.IndexByte(line, 0) < 0 &&
 		!jsontext.Value(line).IsValid(lenient.Options)
 }
 
-// IsFrontText is [IsPlainText] of a line before the first record of a file: one that ends as a record does may be a record
-// of which the beginning is cut off.
+// IsFrontText is [IsPlainText] for a line before the first record of a file: if it ends like a record, its beginning
+// may have been cut off.
 func IsFrontText(line []byte) bool {
 	return IsPlainText(line) && !bytes.HasSuffix(bytes.TrimSpace(line), []byte("}"))
 }
 
-// PlainText is a line of text as an event can carry it.
+// PlainText returns a line of text in the form of an event.
 func PlainText(line []byte) string { return strings.ToValidUTF8(string(line), "\ufffd") }

@@ -7,8 +7,8 @@ import (
 	"tributary/envelopes"
 )
 
-// What a session remembers, in count and in bytes. All at their limits together are more
-// than maxEncoded: then the oldest are dropped until it fits.
+// Limits of a session's memory, in number and in bytes. Together they exceed maxEncoded; then the oldest entries are
+// dropped until the session fits.
 const (
 	maxEncoded     = 128 << 10
 	maxIDs         = 4096    // event ids, 12 bytes each
@@ -18,43 +18,42 @@ const (
 	maxCalls       = 96      // tool calls
 	MaxIdentity    = 256     // bytes of an event id
 	MaxName        = 256     // bytes of a remembered name: tool, model
-	MaxPendingRaw  = 4 << 10 // bytes of the raw record that a pending event keeps
+	MaxPendingRaw  = 4 << 10 // bytes of a pending event's raw record
 	MaxPath        = 4096    // bytes of a remembered path
-	maxAbout       = 1 << 10 // bytes of what a command is said to be for
-	maxAbouts      = 8 << 10 // bytes of that of all open calls
+	maxAbout       = 1 << 10 // bytes of a command's description
+	maxAbouts      = 8 << 10 // bytes of the descriptions of all open calls
 	MaxExtension   = 2 << 10 // bytes of a metadata extension
 	maxExtensions  = 16      // metadata extensions
 	sessionVersion = 4       // first byte of an encoded session
-	mostVersion    = 31      // of any program; another first byte is that of something damaged
+	mostVersion    = 31      // highest version of any program; a higher first byte means damaged data
 )
 
-// ErrSessionVersion is the error of an encoded session that a program of another revision wrote. It comes with [ErrSession].
-var ErrSessionVersion = errors.New("it is of another revision")
+// ErrSessionVersion means that a program of another revision encoded the session. It comes with [ErrSession].
+var ErrSessionVersion = errors.New("it has another revision")
 
-// ErrSession is the reason of an encoded session that cannot be decoded.
+// ErrSession means that an encoded session cannot be decoded.
 var ErrSession = errors.New("session state cannot be read")
 
-// Session is all that is remembered between two records of a session. It is a value in
-// spirit: it can be encoded, compared by its encoding, decoded and carried on, and two
-// sessions that were given the same records are equal. It is not safe for concurrent use.
+// Session is everything remembered between two records of a session. It can be encoded, compared by its encoding,
+// decoded and continued; two sessions that got the same records are equal. It is not safe for concurrent use.
 type Session struct {
 	source  envelopes.Source
 	id      string
-	profile Profile // not part of the state: set again after decoding
-	refer   bool    // nor this
+	profile Profile // not part of the state: set it again after decoding
+	refer   bool    // likewise
 	state
 
-	IDs      Memory[Fingerprint] // event ids, each with what the event said
-	APICalls Memory[Consumption] // API calls, each with the highest figures seen
+	IDs      Memory[Fingerprint] // event ids with a hash of the event's content
+	APICalls Memory[Consumption] // API calls with the highest numbers seen
 
-	hash, hashOf string // the hash of a root, made when it is first needed
+	hash, hashOf string // hash of a root, computed when first needed
 
 	marked      bool          // see [Session.Mark]
-	markedCalls Window[*Call] // the calls at the mark
+	markedCalls Window[*Call] // calls at the mark
 }
 
-// state is the part of a Session that is put back by assignment when a record fails:
-// nothing that it refers to is ever changed in place.
+// state is the part of a Session that is restored by assignment when a record fails: nothing that it refers to is
+// ever changed in place.
 type state struct {
 	Records uint64 `json:"n,omitzero"`  // readable records so far
 	Events  uint64 `json:"e,omitzero"`  // events so far
@@ -66,14 +65,14 @@ type state struct {
 	Failed  failures `json:"failed,omitzero"`
 	Threads threads  `json:"threads,omitzero"`
 	calls
-	Lost        uint64 `json:"forgotten,omitzero"` // what the limits made us forget
-	ProjectHash string `json:"hash,omitzero"`      // as the vendor states it; else it is made of Root
+	Lost        uint64 `json:"forgotten,omitzero"` // number of things forgotten because of limits
+	ProjectHash string `json:"hash,omitzero"`      // as stated by the vendor; otherwise computed from Root
 
-	State State `json:"-"` // of the vendor; nil when it remembers nothing
+	State State `json:"-"` // of the vendor; nil if it has none
 }
 
-// NewSession returns the state of a session before its first record.
-// State is the empty state of its vendor, nil where the vendor has none.
+// NewSession returns the state of a session before its first record. vendor is the empty state of its vendor; nil if
+// that has none.
 func NewSession(source envelopes.Source, id string, vendor State) *Session {
 	return &Session{
 		source:   source,
@@ -84,34 +83,33 @@ func NewSession(source envelopes.Source, id string, vendor State) *Session {
 	}
 }
 
-// Source returns the vendor of the session.
+// Source returns the source of the session.
 func (s *Session) Source() envelopes.Source { return s.source }
 
 // ID returns the session id, the key of its records.
 func (s *Session) ID() string { return s.id }
 
-// Profile returns the profile that was chosen last.
+// Profile returns the chosen profile.
 func (s *Session) Profile() Profile { return s.profile }
 
-// UseProfile chooses the shapes of the tool_metadata of events to come. It is no part of
-// the encoded session: set it again after decoding.
+// UseProfile chooses the shapes of tool_metadata for later events. It is not part of the encoded session: set it
+// again after decoding.
 func (s *Session) UseProfile(p Profile) { s.profile = p }
 
-// ReferToRaw makes events to come refer to their record ([Emitted]) instead of carrying it in
-// raw. Like the profile it is no part of the encoded session.
+// ReferToRaw makes later events refer to their record ([Emitted]) instead of carrying it in raw. Like the profile, it
+// is not part of the encoded session.
 func (s *Session) ReferToRaw(refer bool) { s.refer = refer }
 
-// Forgotten returns how many remembered things were dropped because of a limit. Where it
-// grows, an event that comes again much later may be emitted twice.
+// Forgotten returns how many remembered things were dropped because of limits. If it grows, an event that repeats
+// much later may be emitted twice.
 func (s *Session) Forgotten() uint64 { return s.Lost }
 
-// Size returns about how many bytes of memory the session takes.
+// Size returns the approximate memory of the session in bytes.
 func (s *Session) Size() int {
 	return 2<<10 + 64*len(s.IDs.ring) + 96*len(s.APICalls.ring) + s.size()
 }
 
-// size is about how many bytes the state takes in memory; JSON takes at most six times
-// as many.
+// size returns the approximate memory of the state in bytes; JSON takes at most six times as many.
 func (s *state) size() int {
 	n := len(s.TS) + len(s.Root) + 5*len(s.Failed.Spans)
 	if s.State != nil {
@@ -120,8 +118,8 @@ func (s *state) size() int {
 	return n + s.metadata.size() + vcsSize(s.VCS) + s.files.size() + s.Threads.size() + s.calls.size()
 }
 
-// trim drops the oldest of what is remembered until the session fits maxEncoded: most of
-// what could not be read first, then ids, then what waits for a later record.
+// trim drops the oldest entries until the session fits maxEncoded: most spans of unreadable records first, then ids,
+// then what waits for a later record.
 func (s *Session) trim() {
 	if 12*len(s.IDs.ring)+40*len(s.APICalls.ring)+6*s.size() <= maxEncoded {
 		return
@@ -150,28 +148,28 @@ func (s *Session) trim() {
 	}
 }
 
-// commit keeps what the last record changed.
+// commit keeps the changes of the last record.
 func (s *Session) commit() {
 	s.IDs.commit()
 	s.APICalls.commit()
 }
 
-// rollback undoes what the last record changed; before is the state in front of it.
+// rollback undoes the changes of the last record; before is the state before it.
 func (s *Session) rollback(before state) {
 	s.state = before
 	s.IDs.rollback()
 	s.APICalls.rollback()
 }
 
-// SetRoot notes the project root; the first one of a session stays.
+// SetRoot sets the project root; the first one of a session stays.
 func (s *Session) SetRoot(path string) {
 	if s.Root == "" && len(path) <= MaxPath {
 		s.Root = path
 	}
 }
 
-// projectHash is the identity of the project (README.md, Identity): of the session
-// itself while the root is unknown, never one constant shared by many.
+// projectHash returns the identity of the project (README.md, Identity). While the root is unknown it is that of the
+// session, never a constant shared by many.
 func (s *Session) projectHash() string {
 	if s.ProjectHash != "" {
 		return s.ProjectHash
@@ -182,7 +180,7 @@ func (s *Session) projectHash() string {
 	return s.hash
 }
 
-// HasEvent reports whether the session has emitted an event of this id.
+// HasEvent reports whether the session has emitted an event with this id.
 func (s *Session) HasEvent(id string) bool {
 	_, ok := s.IDs.Get(FingerprintOf(BoundID(id)))
 	return ok && id != ""

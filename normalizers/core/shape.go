@@ -12,26 +12,24 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// errTrailing is the error of a line that begins with a JSON value that is no object and
-// no array, and goes on behind it.
+// errTrailing is the error of a line with text behind a JSON value that is neither an object nor an array.
 var errTrailing = errors.New("text behind a JSON value")
 
-// Shape is what a record looks like from outside: the names of its members, and their
-// values as far as they are asked for. A vendor is recognized by it, and it states the
-// session and the time of a record before any normalizer reads the record. The zero Shape
-// is that of something unreadable.
+// Shape is the outer form of a record: the names of its members, and the values that are asked for. It identifies the
+// vendor, and gives the session and time of a record before a normalizer reads the record. The zero Shape is that of
+// an unreadable record.
 //
 // A Shape shares the memory of the bytes that it was read from.
 type Shape struct {
 	Readable bool   // JSON
 	Array    bool   // then Readable too
-	First    *Shape // of an array: its first element, where that is an object
+	First    *Shape // first element of an array, if that is an object
 
 	form    jsonscan.Form     // with at most MaxDepth levels
-	members []jsonscan.Member // of an object, in its order
+	members []jsonscan.Member // of an object, in order
 }
 
-// ShapeReader reads the shapes of records, one after the other.
+// ShapeReader reads the shapes of records one by one.
 type ShapeReader struct {
 	dec     *jsontext.Decoder
 	members []jsonscan.Member // of the last shape
@@ -42,19 +40,18 @@ func NewShapeReader() *ShapeReader {
 	return &ShapeReader{jsontext.NewDecoder(bytes.NewReader(nil), lenient.Options), make([]jsonscan.Member, 0, 32)}
 }
 
-// Read reads the first value of b; n is the length of the value with the white space in front of
-// it. What follows an object or an array is not looked at; behind any other value only white
-// space may follow, for such a value is a record only where it has a line of its own. The shape
-// is valid until the next one is read.
+// Read reads the first value of b; n is the length of the value with leading white space. It does not look at what
+// follows an object or array. Any other value may only be followed by white space, because such a value is a record
+// only on a line of its own. The shape is valid until the next Read.
 func (r *ShapeReader) Read(b []byte) (s Shape, n int, err error) {
 	line := bytes.TrimRight(b, " \t\r\n")
-	if s.form, r.members = jsonscan.CheckMembers(r.members[:0], line, MaxDepth); s.form.Strict { // a line of a log nearly always is one value
+	if s.form, r.members = jsonscan.CheckMembers(r.members[:0], line, MaxDepth); s.form.Strict { // nearly every line of a log is one value
 		switch s.Readable = true; jsontext.Value(line).Kind() {
 		case '{':
 			s.members = r.members
 		case '[':
 			s.Array, s.First = true, firstShape(line)
-		default: // has no members
+		default: // no members
 		}
 		return s, len(line), nil
 	}
@@ -81,10 +78,10 @@ func (r *ShapeReader) Read(b []byte) (s Shape, n int, err error) {
 // Deep reports whether the record of the shape has more than [MaxDepth] levels.
 func (s *Shape) Deep(record []byte) bool { return !s.form.Strict && Depth(record) > MaxDepth }
 
-// Describe notes on a record what is known of its data, of which s is the shape: they need not be checked again.
+// Describe sets on a record what its shape s shows, so that it need not be checked again.
 func (s *Shape) Describe(r *Record) { r.form, r.checked = s.form, r.Data }
 
-// firstShape is the shape of the first element of a valid array; nil when it is no object.
+// firstShape returns the shape of the first element of a valid array; nil if that is not an object.
 func firstShape(array jsontext.Value) *Shape {
 	c := jsonscan.NewScanner(array)
 	c.Kind()
@@ -100,10 +97,10 @@ func firstShape(array jsontext.Value) *Shape {
 	return s
 }
 
-// maxMembers is how many members of an object are looked at: each takes more memory than its bytes.
+// maxMembers is how many members of an object are looked at, because a member takes more memory than its bytes.
 const maxMembers = 1 << 16
 
-// readMembers reads the object that dec is at, in b.
+// readMembers reads the object in b where dec is.
 func (s *Shape) readMembers(dec *jsontext.Decoder, b []byte) error {
 	if _, err := dec.ReadToken(); err != nil {
 		return err
@@ -134,8 +131,8 @@ func (s *Shape) readMembers(dec *jsontext.Decoder, b []byte) error {
 	return err
 }
 
-// Value returns the member at a path of names; nil where there is none. Of several members
-// of one name the last one counts.
+// Value returns the member at a path of names; nil if there is none. Of several members with the same name the last
+// one counts.
 func (s *Shape) Value(path ...string) jsontext.Value {
 	for _, m := range slices.Backward(s.members) {
 		switch {
@@ -149,7 +146,7 @@ func (s *Shape) Value(path ...string) jsontext.Value {
 	return nil
 }
 
-// memberOf is [Shape.Value] for a value in the record, of which the names may be known to be unique.
+// memberOf is [Shape.Value] for a value in the record; unique means that its names are known to be unique.
 func memberOf(v jsontext.Value, path []string, unique bool) jsontext.Value {
 	c := jsonscan.NewScanner(v)
 	if c.Kind() != '{' {
@@ -172,7 +169,7 @@ func memberOf(v jsontext.Value, path []string, unique bool) jsontext.Value {
 	return memberOf(last, path[1:], unique)
 }
 
-// Kind returns the kind of the member at a path; 0 where there is none.
+// Kind returns the kind of the member at a path; 0 if there is none.
 func (s *Shape) Kind(path ...string) jsontext.Kind {
 	if v := s.Value(path...); v != nil {
 		return v.Kind()
@@ -180,13 +177,13 @@ func (s *Shape) Kind(path ...string) jsontext.Kind {
 	return 0
 }
 
-// Has reports whether the record has a member of this name that is not null.
+// Has reports whether the record has a non-null member of this name.
 func (s *Shape) Has(name string) bool {
 	k := s.Kind(name)
 	return k != 0 && k != 'n'
 }
 
-// Text returns the member at a path where it is a string; else the empty string.
+// Text returns the string at a path; empty for anything else.
 func (s *Shape) Text(path ...string) string {
 	if v := s.Value(path...); v != nil && v.Kind() == '"' {
 		return lenient.Unquote(v)
@@ -194,7 +191,7 @@ func (s *Shape) Text(path ...string) string {
 	return ""
 }
 
-// Number returns the member of this name where it is a number.
+// Number returns the number in the member of this name.
 func (s *Shape) Number(name string) lenient.Number {
 	var n lenient.Number
 	if v := s.Value(name); v != nil {
@@ -211,8 +208,7 @@ func (s *Shape) Session() string {
 	return s.Text("session_id")
 }
 
-// Time returns the first of the members at these paths that is a time in RFC 3339; the
-// zero time where none is.
+// Time returns the first of the members at paths that is a time in RFC 3339; zero for none.
 func (s *Shape) Time(paths ...[]string) time.Time {
 	for _, path := range paths {
 		if t, ok := momentOf(s.Text(path...)); ok {
@@ -222,7 +218,7 @@ func (s *Shape) Time(paths ...[]string) time.Time {
 	return time.Time{}
 }
 
-// TextShape returns the shape of a line of plain text, with the session that it states.
+// TextShape returns the shape of a line of plain text that states session.
 func TextShape(session string) Shape {
 	s := Shape{Readable: true}
 	if session != "" {

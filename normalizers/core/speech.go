@@ -6,7 +6,7 @@ import (
 	"tributary/envelopes"
 )
 
-// Speech is who a text comes from, whatever record it stands in (README.md, Speech).
+// Speech is the author of a text, whatever record contains it (README.md, Speech).
 type Speech int
 
 // The kinds of text.
@@ -16,11 +16,11 @@ const (
 	SpeechInjected                  // put into the conversation by a machine
 	SpeechTerminal                  // a command that the human ran beside the agent, or its output
 	SpeechInterrupted               // the notice that a human stopped the agent
-	SpeechAgent                     // a message of another agent
-	SpeechSummary                   // the summary that a compacted conversation goes on with
+	SpeechAgent                     // the notice that a human stopped the agent
+	SpeechSummary                   // the summary with which a compacted conversation continues
 )
 
-// TagContent is the content of the first <tag> element; empty when there is none.
+// TagContent returns the content of the first <tag> element; empty if there is none.
 func TagContent(s, tag string) string {
 	_, after, ok := strings.Cut(s, "<"+tag+">")
 	if !ok {
@@ -33,7 +33,7 @@ func TagContent(s, tag string) string {
 	return content
 }
 
-// DraftOf is the event that a text becomes by its speech.
+// DraftOf returns the draft for a text by its speech.
 func DraftOf(kind Speech, text string) Draft {
 	d := Draft{AgentEventV1: envelopes.AgentEventV1{Text: &text}, OnChannel: envelopes.ChannelChat}
 	switch kind {

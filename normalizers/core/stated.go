@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// maxStated is how many types of records that state a value a session remembers.
+// maxStated is how many types of stating records a session remembers.
 const maxStated = 16
 
-// Stated are the last values of the types of record that only state one: a record that states
-// the same value again yields no event.
+// Stated has the last values of record types that only state a value: a record that states the same value again
+// yields no event.
 type Stated Window[statedValue]
 
 type statedValue struct {
@@ -17,8 +17,8 @@ type statedValue struct {
 	Value Fingerprint `json:"v"`
 }
 
-// IsNew reports whether a value differs from the last one of its type, and remembers it. What the
-// limit drops is added to lost.
+// IsNew reports whether a value differs from the last one of its type, and remembers it. It adds to lost what the
+// limit drops.
 func (s *Stated) IsNew(name string, value Fingerprint, lost *uint64) bool {
 	is := statedValue{Type: name, Value: value}
 	if slices.Contains(*s, is) {
@@ -29,5 +29,5 @@ func (s *Stated) IsNew(name string, value Fingerprint, lost *uint64) bool {
 	return true
 }
 
-// PromptKey returns what makes two prompts equal: their text without white space around it.
+// PromptKey returns the identity of a prompt: its text without surrounding white space.
 func PromptKey(text string) Fingerprint { return FingerprintOf(strings.TrimSpace(text)) }

@@ -6,8 +6,8 @@ import (
 	"tributary/envelopes"
 )
 
-// Patch puts the files of a patch into an event: the first is its file, and all of them
-// are listed where there are several or where one does more than modify.
+// Patch sets the files of a patch in an event: the first is its file, and all are listed if there are several or one
+// does more than modify.
 func (d *Draft) Patch(files []envelopes.File) {
 	if len(files) == 0 {
 		return
@@ -18,14 +18,13 @@ func (d *Draft) Patch(files []envelopes.File) {
 	}
 }
 
-// Tool says where a tool works and what it does to the file that it is given
-// (README.md, Tools).
+// Tool is where a tool works and what it does to its file (README.md, Tools).
 type Tool struct {
 	Channel envelopes.Channel
 	Op      envelopes.FileOp
 }
 
-// What tools do.
+// Common tools.
 var (
 	ToolShell  = Tool{envelopes.ChannelTerminal, ""}
 	ToolSearch = Tool{envelopes.ChannelFilesystem, envelopes.OpRead}
@@ -35,8 +34,7 @@ var (
 	toolRemove = Tool{envelopes.ChannelEditor, envelopes.OpDelete}
 )
 
-// tools are the tools of all vendors by their lower-case names; those that are not here
-// are of channel other.
+// tools are the tools of all vendors by lower-case name. Others have the channel other.
 var tools = map[string]Tool{
 	"bash":                ToolShell,
 	"bashoutput":          ToolShell,
@@ -94,7 +92,7 @@ var tools = map[string]Tool{
 	"writeshellstdin":     ToolShell,
 }
 
-// ToolOf looks a tool up by the vendor's name.
+// ToolOf returns the tool with a vendor's name.
 func ToolOf(name string) Tool {
 	if t, ok := tools[strings.ToLower(name)]; ok {
 		return t
@@ -102,7 +100,7 @@ func ToolOf(name string) Tool {
 	return Tool{Channel: envelopes.ChannelOther}
 }
 
-// Touch puts the file that a tool works on, and what it does to it, into an event.
+// Touch sets the file of a tool, and its operation, in an event.
 func (d *Draft) Touch(file string, op envelopes.FileOp) {
 	if op != "" {
 		d.FileOp = &op

@@ -2,9 +2,8 @@ package core
 
 import "fmt"
 
-// checkValues returns [errTooManyValues] for a record of more than [MaxValues] strings, objects, arrays
-// and commas. They are counted before anything is decoded, because a wire struct takes many times the bytes
-// of the element that it is made of.
+// checkValues returns [errTooManyValues] for a record with more than [MaxValues] strings, objects, arrays and commas.
+// It counts them before anything is decoded, because a wire struct takes many times the bytes of its element.
 func checkValues(data []byte) error {
 	if n := countValues(data); n > MaxValues {
 		return fmt.Errorf("%w: %d strings, objects, arrays and commas, the limit is %d", errTooManyValues, n, MaxValues)
@@ -12,13 +11,13 @@ func checkValues(data []byte) error {
 	return nil
 }
 
-// TooManyValues reports whether a record has more than [MaxValues], so that nothing reads it.
+// TooManyValues reports whether a record exceeds [MaxValues], so that it must not be read.
 func TooManyValues(data []byte) bool { return countValues(data) > MaxValues }
 
-// countValues counts what counts for [MaxValues]; 0 where it cannot be more. A number counts by its comma alone: a
-// buffer that was written as an array of bytes is cheap to keep.
+// countValues counts the values limited by [MaxValues]; 0 if they cannot exceed it. A number counts only by its
+// comma, because a buffer written as an array of bytes is cheap to keep.
 func countValues(data []byte) int {
-	if len(data) <= MaxValues { // each that counts has a byte of its own
+	if len(data) <= MaxValues { // each counted value has a byte of its own
 		return 0
 	}
 	n, quoted := 0, false

@@ -8,16 +8,16 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// maxVCS is how many bytes a member of a VCS has at most. A longer one is not known: cut, it would name
+// maxVCS is the maximum length of a member of a VCS. A longer one counts as unknown, because cut it would name
 // something else.
 const maxVCS = 1 << 10
 
 // versionControl is the last known state of version control.
 type versionControl struct {
-	VCS *envelopes.VCS `json:"vcs,omitzero"` // nil when nothing is known; not changed in place
+	VCS *envelopes.VCS `json:"vcs,omitzero"` // nil if nothing is known; not changed in place
 }
 
-// vcsSize returns about how many bytes a state of version control takes.
+// vcsSize returns the approximate bytes of a state of version control.
 func vcsSize(v *envelopes.VCS) int {
 	if v == nil {
 		return 0
@@ -25,7 +25,7 @@ func vcsSize(v *envelopes.VCS) int {
 	return 64 + len(v.Repository) + len(v.Branch) + len(v.Commit) + len(v.PullRequest)
 }
 
-// SetBranch notes the branch from now on; an empty one says nothing.
+// SetBranch sets the branch of later events; it ignores an empty one.
 func (c *versionControl) SetBranch(branch lenient.Text) {
 	if branch == "" || c.VCS != nil && c.VCS.Branch == string(branch) {
 		return
@@ -35,18 +35,18 @@ func (c *versionControl) SetBranch(branch lenient.Text) {
 	c.setVCS(v)
 }
 
-// Checkout is what a record states of a working tree.
+// Checkout is what a record states about a working tree.
 type Checkout struct{ Repository, Branch, Commit lenient.Text }
 
-// SetCheckout notes the working tree from now on: what is not stated is not known any more.
+// SetCheckout sets the working tree of later events; values that are not stated become unknown.
 func (c *versionControl) SetCheckout(stated Checkout) {
 	v := c.lastVCS()
 	v.Repository, v.Branch, v.Commit = repositoryOf(string(stated.Repository)), branchOf(string(stated.Branch)), commitOf(string(stated.Commit))
 	c.setVCS(v)
 }
 
-// SetPullRequest notes the pull request from now on by its URL, and its repository, which is a name on the host
-// of the URL. What is no URL says nothing.
+// SetPullRequest sets the pull request of later events by its URL, and its repository, a name on the host of the URL.
+// It ignores an invalid URL.
 func (c *versionControl) SetPullRequest(url, repository lenient.Text) {
 	r, ok := readRemote(string(url))
 	if !ok || r.scheme != "https" && r.scheme != "http" {
@@ -67,7 +67,7 @@ func (c *versionControl) lastVCS() envelopes.VCS {
 	return *c.VCS
 }
 
-// setVCS makes v that of events to come. Earlier events share the last one, which stays as it is.
+// setVCS makes v the state of later events. Earlier events share the previous one, which stays unchanged.
 func (c *versionControl) setVCS(v envelopes.VCS) {
 	switch {
 	case v.IsZero():
@@ -77,7 +77,7 @@ func (c *versionControl) setVCS(v envelopes.VCS) {
 	}
 }
 
-// branchOf returns a branch; empty for a detached head, which git calls HEAD.
+// branchOf returns a branch name; empty for a detached head, which git calls HEAD.
 func branchOf(name string) string {
 	if name == "HEAD" || len(name) > maxVCS || !isName(name) {
 		return ""
@@ -85,7 +85,7 @@ func branchOf(name string) string {
 	return name
 }
 
-// commitOf returns the id of a commit; empty for anything else.
+// commitOf returns a commit id; empty for anything else.
 func commitOf(id string) string {
 	if len(id) < 7 || len(id) > 64 || strings.Trim(id, "0123456789abcdefABCDEF") != "" {
 		return ""
@@ -93,13 +93,13 @@ func commitOf(id string) string {
 	return strings.ToLower(id)
 }
 
-// isName reports whether s can name something of version control, which has no names with white space.
+// isName reports whether s can be a name in version control, which has no white space.
 func isName(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) })
 }
 
-// repositoryOf returns a remote, or a name such as github.com/acme/shop or acme/shop, in a form in which all remotes
-// of a repository are equal: the host in lower case and the path without the ending .git. It is empty for a folder.
+// repositoryOf returns a remote, or a name such as github.com/acme/shop or acme/shop, in a form equal for all remotes
+// of a repository: the host in lower case and the path without a final .git. It is empty for a folder.
 func repositoryOf(stated string) string {
 	r, ok := readRemote(stated)
 	if !ok {
@@ -108,19 +108,19 @@ func repositoryOf(stated string) string {
 	return r.host + "/" + strings.TrimSuffix(r.path, ".git")
 }
 
-// remote is the address of something on another machine, without credentials.
+// remote is an address on another machine, without credentials.
 type remote struct {
 	scheme string // empty for a remote such as git@github.com:acme/shop, and for a name
-	host   string // in lower case, but in a name without a host the beginning of its path
+	host   string // in lower case, unless it is the beginning of the path in a name without a host
 	port   string // with its colon; empty for none
-	path   string // without slashes around it
+	path   string // without slashes at its ends
 }
 
-// schemes are those of remotes on another machine.
+// schemes are the URL schemes of remotes on another machine.
 var schemes = map[string]bool{"https": true, "http": true, "ssh": true, "git": true, "git+ssh": true, "ssh+git": true}
 
-// readRemote reads a remote. It reports false for what is none, and for one that may have credentials in
-// another place than before its host.
+// readRemote parses a remote. It returns false for an invalid one, and for one that may have credentials elsewhere
+// than before its host.
 func readRemote(stated string) (r remote, ok bool) {
 	stated = strings.TrimSpace(stated)
 	rest := stated
@@ -142,7 +142,7 @@ func readRemote(stated string) (r remote, ok bool) {
 	switch {
 	case hasPort && !isURL && len(host) > 1: // as in git@github.com:acme/shop
 		path = port + "/" + path
-	case hasPort && !isURL: // the letter of a drive
+	case hasPort && !isURL: // a drive letter
 		return r, false
 	case hasPort:
 		r.port = ":" + port

@@ -7,100 +7,94 @@ import (
 	"tributary/envelopes"
 )
 
-// Vendor is a row of the table of vendors: all that the rest of the program knows of the
-// maker of an agent. The table is in package normalizers.
+// Vendor is a row of the table of vendors in package normalizers: all that the rest of the program knows about the
+// maker of an agent.
 type Vendor struct {
 	Source envelopes.Source
 	Name   string // of the agent, as its users write it
-	Reads  string // in Markdown: what is read from a file or a pipe beside the logs of Logs; may be empty
+	Reads  string // in Markdown: what can be read from a file or a pipe besides Logs; may be empty
 
-	// Recognize returns by what a record of this shape is known as one of the vendor: names of
-	// members, and values that the vendor alone decides about, but no content. It is empty where the
-	// record may be of somebody else. The rows are asked in the order of the table, and the first
-	// that recognizes a record of a file decides about the whole file.
+	// Recognize returns what identifies a record of this shape as one of the vendor: names of members, and values
+	// defined by the vendor, but no content. It returns an empty string if the record may be someone else's. Rows are
+	// asked in table order, and the first that recognizes a record of a file decides for the whole file.
 	Recognize func(*Shape) string
-	// Session returns the session that a record of the vendor states itself; empty when it
-	// states none.
+	// Session returns the session stated in a record of the vendor; empty for none.
 	Session func(*Shape) string
-	// Time returns the time that a record of the vendor states itself; zero when it states
-	// none.
+	// Time returns the time stated in a record of the vendor; zero for none.
 	Time func(*Shape) time.Time
 
 	Framing Framing
 
 	Normalize Normalizer
-	// NewState makes the empty [State] of a session; nil when the vendor needs none.
+	// NewState returns the empty [State] of a session; NewState is nil if the vendor needs none.
 	NewState func() State
 
-	// Checked is the newest version of the agent whose logs or source were compared with this
-	// normalizer, as the page of the vendor states it. [Vendor.IsNewer] compares it.
+	// Checked is the newest version of the agent whose logs or source were compared with this normalizer, as on the
+	// vendor's page. [Vendor.IsNewer] compares versions with it.
 	Checked string
-	// Version returns the version of the agent that the session has stated last, as the log
-	// states it; empty where none is known. Nil where no log of the vendor states one.
+	// Version returns the version of the agent that the session stated last, as in the log; empty if unknown. Version
+	// is nil if no log of the vendor states one.
 	Version func(*Session) string
 
 	Logs Logs
-	// Samples are logs to try the program with. They lie in a folder of the name samples, laid
-	// out as in the folder that Logs.Env names.
+	// Samples are logs for trying the program. They are in a folder named samples, laid out like the folder that
+	// Logs.Env names.
 	Samples fs.FS
 }
 
-// Framing is how the files of a vendor are cut into records and sessions, where they
-// depart from lines of JSON of which each states its session. The zero value departs in
-// nothing.
+// Framing is how files of a vendor are cut into records and sessions if they are not lines of JSON that each state
+// their session. The zero value is for such lines.
 type Framing struct {
-	// IsDocument reports whether the record is a whole file, which the vendor rewrites in
-	// place.
+	// IsDocument reports whether the record is a whole file that the vendor rewrites in place.
 	IsDocument func(*Shape) bool
-	// IsList reports whether the elements of an array are records of their own.
+	// IsList reports whether the elements of an array are separate records.
 	IsList func(*Shape) bool
-	// IsWhole reports whether a record is one of the vendor, if only maybe, and cannot be a part of
-	// another record: it is then looked for behind a line that was torn off.
+	// IsWhole reports whether a record may be one of the vendor, and cannot be a part of another record: the framer
+	// then looks for it behind a torn line.
 	IsWhole func(*Shape) bool
-	// IsReadable reports whether a record that is JSON is one of the vendor's protocol.
+	// IsReadable reports whether a record that is JSON belongs to the vendor's protocol.
 	IsReadable func(data []byte) bool
 
-	OneSession   bool // a file is of one session: the first that it states
+	OneSession   bool // a file has one session: the first that it states
 	ServerEvents bool // a file may be a stream of server-sent events
-	PlainLines   bool // a line that is not JSON is a record of its session too
-	// IsPrinted reports whether a record shows that its file is what a run has printed: lines of text in it are records of
-	// the session too, by [IsFrontText] also those before that record.
+	PlainLines   bool // a line that is not JSON is a record of its session, too
+	// IsPrinted reports whether a record shows that its file was printed by a run. Lines of text in the file are then
+	// records of the session, even, by [IsFrontText], those before that record.
 	IsPrinted func(*Shape) bool
-	// PrintedText is set where a file may be plain text, of which each line is a record.
+	// PrintedText is set if a file may be plain text in which each line is a record.
 	PrintedText *PrintedText
-	// FolderNamed is the name, without extension, that all files of the vendor share: the
-	// folder of such a file is named after the session.
+	// FolderNamed is the name, without extension, that all files of the vendor share: the folder of such a file is
+	// named after the session.
 	FolderNamed string
 }
 
-// PrintedText is how the session of plain text is known. The text itself does not state it: a
-// line is added that does, as soon as the session is found.
+// PrintedText is how the session of plain text is recognized. The text does not state it, so a line that does is
+// added once the session is found.
 type PrintedText struct {
-	// Session returns the session that a line states; empty when it states none.
+	// Session returns the session stated in a line; empty for none.
 	Session func(line []byte) string
-	// Line returns the line that states a session, with its line end.
+	// Line returns the line that states a session, including its line end.
 	Line func(session string) string
-	// SessionOfLog returns the session that a log of this name is named after; empty for any
-	// other file. The agent makes such a log while it prints its text.
+	// SessionOfLog returns the session after which a log of this name is named; empty for any other file. The agent
+	// creates such a log while it prints.
 	SessionOfLog func(name string) string
-	Flag         string // of tributary ship, which names the folder of such logs
+	Flag         string // of tributary ship, naming the folder of such logs
 }
 
-// Logs are the folders in which an agent keeps its logs on the machine of its user. The
-// zero value is that of an agent that keeps none.
+// Logs are the folders with an agent's logs on its user's machine. The zero value is for an agent that keeps none.
 type Logs struct {
-	Env     string // variable with folders, separated by commas, that take the place of Home
+	Env     string // variable with comma-separated folders that replace Home
 	Home    string // folder of the agent below the user's home, with '/'; empty for the home itself
-	About   string // what Env names, for the table of settings
+	About   string // description of Env for the table of settings
 	Folders []LogFolder
 }
 
-// LogFolder is one of the folders of Logs.
+// LogFolder is one of the folders in Logs.
 type LogFolder struct {
 	Dir      string   // below the agent's folder, with '/'
-	Suffixes []string // of the names of logs, without that of a packed one; other files are none
-	Within   string   // folder that logs lie in, at any depth below Dir; empty where all do
-	// Moved is set where the agent moves a log to another folder and keeps its name, which no
-	// other log has: then the name alone is the identity of the log.
+	Suffixes []string // suffixes of log names, without that of packing; other files are no logs
+	Within   string   // folder that logs lie in, at any depth below Dir; empty if all folders do
+	// Moved is set if the agent moves a log to another folder under the same unique name: the name alone is then the
+	// identity of the log.
 	Moved bool
 }

@@ -7,8 +7,7 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// TextExtension returns a vendor's value of the standardized metadata where it is a string;
-// else the empty string.
+// TextExtension returns a string extension of the metadata; empty for anything else.
 func (m *metadata) TextExtension(name string) string {
 	if v := m.Extensions[name]; v != nil {
 		return lenient.Unquote(v)
@@ -16,11 +15,11 @@ func (m *metadata) TextExtension(name string) string {
 	return ""
 }
 
-// maxVersion is how many bytes a version has at most.
+// maxVersion is the maximum length of a version.
 const maxVersion = 48
 
-// IsVersion reports whether a text has the form of a version: two to four numbers, dates among
-// them, and maybe a suffix (1.0.95, 0.160.0-alpha.3, 2026.01.28-d35ed9c).
+// IsVersion reports whether a text has the form of a version: two to four numbers, which may be dates, and maybe a
+// suffix (1.0.95, 0.160.0-alpha.3, 2026.01.28-d35ed9c).
 func IsVersion(v string) bool {
 	if len(v) > maxVersion {
 		return false
@@ -39,8 +38,8 @@ func IsVersion(v string) bool {
 	return true
 }
 
-// splitVersion returns the numbers of a version, nil where a part is none, and its suffix: what
-// follows the first hyphen or plus sign.
+// splitVersion returns the numbers of a version, nil if a part is not a number, and its suffix: what follows the
+// first hyphen or plus sign.
 func splitVersion(v string) (numbers []string, suffix string) {
 	if i := strings.IndexAny(v, "-+"); i >= 0 {
 		v, suffix = v[:i], v[i+1:]
@@ -54,9 +53,8 @@ func splitVersion(v string) (numbers []string, suffix string) {
 	return numbers, suffix
 }
 
-// CompareVersions compares two versions number by number; a number that is not there is zero.
-// Suffixes do not count: the alpha of a version is that version. It is 0 where one of them is no
-// version.
+// CompareVersions compares two versions number by number; missing numbers are zero. Suffixes do not count: an alpha
+// equals its version. It returns 0 if one of them is not a version.
 func CompareVersions(a, b string) int {
 	if !IsVersion(a) || !IsVersion(b) {
 		return 0
@@ -84,5 +82,5 @@ func compareNumbers(a, b string) int {
 	return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b))
 }
 
-// IsNewer reports whether a version of an agent is newer than the one that was checked.
+// IsNewer reports whether a version of an agent is newer than Checked.
 func (v *Vendor) IsNewer(version string) bool { return CompareVersions(version, v.Checked) > 0 }

@@ -9,7 +9,7 @@ import (
 	"tributary/envelopes/jsonscan"
 )
 
-// ObjectMembers are the members of a value that is an object, else none.
+// ObjectMembers returns the members of an object; none for any other value.
 func ObjectMembers(v jsontext.Value) []Member {
 	if v.Kind() != '{' {
 		return nil
@@ -17,13 +17,13 @@ func ObjectMembers(v jsontext.Value) []Member {
 	return Members(v)
 }
 
-// Member is a member of an object. The value shares the memory of the object.
+// Member is a member of an object. Its value shares the memory of the object.
 type Member struct {
 	Name  string
 	Value jsontext.Value
 }
 
-// Members cuts a valid JSON object into its members. The values share its memory.
+// Members splits a valid JSON object into its members. The values share its memory.
 func Members(v jsontext.Value) []Member {
 	var out []Member
 	c := jsonscan.NewScanner(v)
@@ -35,7 +35,7 @@ func Members(v jsontext.Value) []Member {
 	return out
 }
 
-// Elements cuts a valid JSON array into its elements. They share its memory.
+// Elements splits a valid JSON array into its elements, which share its memory.
 func Elements(v jsontext.Value) []jsontext.Value {
 	var out []jsontext.Value
 	c := jsonscan.NewScanner(v)
@@ -55,19 +55,19 @@ func Unquote(v jsontext.Value) string {
 	return jsonscan.Unquote(bytes.TrimSpace(v))
 }
 
-// AppendQuote writes a string of valid or invalid UTF-8 as JSON.
+// AppendQuote appends a string, which may be invalid UTF-8, as JSON.
 func AppendQuote(dst []byte, s string) []byte {
 	if out, ok := jsonscan.AppendString(dst, s); ok {
 		return out
 	}
-	dst, _ = jsontext.AppendQuote(dst, s) // the replaced characters are its only error
+	dst, _ = jsontext.AppendQuote(dst, s) // its only error is about replaced characters
 	return dst
 }
 
-// QuotedLen is how many bytes a string takes in JSON, with its quotes.
+// QuotedLen returns the length of a string in JSON, with its quotes.
 func QuotedLen(s string) int { return len(AppendQuote(nil, s)) }
 
-// Scalar is a string or a number as text; empty for any other value.
+// Scalar returns a string or a number as text; empty for any other value.
 func Scalar(v jsontext.Value) Text {
 	switch v.Kind() {
 	case '"':
@@ -82,7 +82,7 @@ func Scalar(v jsontext.Value) Text {
 // maxPlainDepth is the number of levels up to which a value is checked without the decoder.
 const maxPlainDepth = 128
 
-// CompactText is a JSON value as the text of an event.
+// CompactText returns a JSON value as text for an event.
 func CompactText(v jsontext.Value) string {
 	if jsonscan.Check(v, maxPlainDepth).Compact {
 		return string(v)
@@ -94,5 +94,5 @@ func CompactText(v jsontext.Value) string {
 	return strings.ToValidUTF8(string(v), "\ufffd")
 }
 
-// IsValue reports whether a member is there and not null.
+// IsValue reports whether a member is present and not null.
 func IsValue(v jsontext.Value) bool { return len(v) > 0 && v.Kind() != 'n' }

@@ -12,17 +12,15 @@ import (
 	"tributary/envelopes/jsonscan"
 )
 
-// reader is a type of a wire struct. ReadJSON reads the value that is next and passes it,
-// whatever kind it is of; a value of another kind than that of the type leaves it empty.
+// reader is a type in a wire struct. ReadJSON reads the next value and advances past it, whatever its kind; a value
+// of another kind leaves the reader empty.
 type reader interface{ ReadJSON(c *jsonscan.Scanner) }
 
-// ReadObject reads the members of a vendor's JSON value that a wire struct names, or all of them
-// into a map by their names. A value that is no object leaves it as it is, and so do names that
-// it does not have. The value has been checked already.
+// ReadObject reads the members of a vendor's JSON value that a wire struct names, or all members into a map. It
+// ignores other names, and a value that is not an object. The value must be valid.
 //
-// A field of a wire struct is a [reader], a jsontext.Value, which shares the memory of the
-// value, or a wire struct, which may be embedded. A jsontext.Value with the option embed takes the members
-// that have no field, as one object.
+// A field of a wire struct is a [reader], a jsontext.Value, which shares the memory of the value, or a wire struct,
+// which may be embedded. A jsontext.Value with the option embed collects the members without a field, as one object.
 func ReadObject(value jsontext.Value, into any) {
 	c := jsonscan.NewScanner(value)
 	if c.Kind() == '{' {
@@ -30,7 +28,7 @@ func ReadObject(value jsontext.Value, into any) {
 	}
 }
 
-// ReadNext is [ReadObject] for the object that is next, which it passes.
+// ReadNext is [ReadObject] for the next object, and advances past it.
 func ReadNext(c *jsonscan.Scanner, into any) {
 	v := reflect.ValueOf(into).Elem()
 	if v.Kind() == reflect.Map {
@@ -59,7 +57,7 @@ func ReadNext(c *jsonscan.Scanner, into any) {
 	}
 }
 
-// readMap reads the members of the object that is next into a map.
+// readMap reads the members of the next object into a map.
 func readMap(c *jsonscan.Scanner, m reflect.Value) {
 	if m.IsNil() {
 		m.Set(reflect.MakeMap(m.Type()))
@@ -73,13 +71,13 @@ func readMap(c *jsonscan.Scanner, m reflect.Value) {
 	c.Leave()
 }
 
-// plan is how a wire struct is read: its fields by their names in JSON.
+// plan is how to read a wire struct: its fields by JSON name.
 type plan struct {
 	fields map[string]field
-	others []int // the field of the members that have none; nil where there is no such field
+	others []int // index of the field for all other members; nil if there is none
 }
 
-// field is the place of a field in a wire struct, or in one that is embedded.
+// field is the index of a field in a wire struct, possibly in an embedded one.
 type field struct{ index []int }
 
 func (f field) read(c *jsonscan.Scanner, v reflect.Value) {
@@ -89,10 +87,10 @@ func (f field) read(c *jsonscan.Scanner, v reflect.Value) {
 	read(c, v.Addr().Interface())
 }
 
-// read reads the value that is next into a field, an element or a member of a map.
+// read reads the next value into a field, an element or a member of a map.
 func read(c *jsonscan.Scanner, into any) {
 	switch to := into.(type) {
-	case *Text: // most fields are
+	case *Text: // the most frequent type
 		to.ReadJSON(c)
 	case *jsontext.Value:
 		*to = c.Value()
@@ -107,7 +105,7 @@ func read(c *jsonscan.Scanner, into any) {
 	}
 }
 
-// plans are the plans of the types that were read, made when they are first needed.
+// plans caches the plans of types, made on first use.
 var plans sync.Map // of *plan by reflect.Type
 
 func planOf(t reflect.Type) *plan {
@@ -120,8 +118,8 @@ func planOf(t reflect.Type) *plan {
 	return p
 }
 
-// add adds the fields of a struct at index. As everywhere in Go, a field hides those of the same
-// name that are embedded deeper; depths are the depths of the names so far.
+// add adds the fields of a struct at index. As everywhere in Go, a field hides deeper embedded fields of the same
+// name; depths has the depths of the names so far.
 func (p *plan) add(t reflect.Type, index []int, depths map[string]int) {
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -146,7 +144,7 @@ func (p *plan) add(t reflect.Type, index []int, depths map[string]int) {
 	}
 }
 
-// readable reports whether a field of a wire struct may be of a type.
+// readable reports whether a field of a wire struct may have a type.
 func readable(t reflect.Type) bool {
 	return t == reflect.TypeFor[jsontext.Value]() || t.Kind() == reflect.Struct ||
 		reflect.PointerTo(t).Implements(reflect.TypeFor[reader]())

@@ -7,13 +7,12 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Strict rewrites a JSON value without duplicate names, the last one of each is kept,
-// and in valid UTF-8.
+// Strict rewrites a JSON value in valid UTF-8 and without duplicate names, keeping the last of each.
 func Strict(v jsontext.Value) jsontext.Value {
 	return appendStrict(make([]byte, 0, len(v)), jsontext.NewDecoder(bytes.NewBuffer(v), Options))
 }
 
-// appendStrict is [strict] for the next value of dec, which is valid.
+// appendStrict is [Strict] for the next value of dec, which must be valid.
 func appendStrict(dst []byte, dec *jsontext.Decoder) []byte {
 	switch dec.PeekKind() {
 	case '{':
@@ -41,7 +40,7 @@ func appendStrict(dst []byte, dec *jsontext.Decoder) []byte {
 // appendMembers is [appendStrict] for an object.
 func appendMembers(dst []byte, dec *jsontext.Decoder) []byte {
 	type written struct {
-		from     int // of a member, with the comma in front of it
+		from     int // start of a member, with the comma in front of it
 		repeated bool
 	}
 	var members []written
@@ -78,7 +77,7 @@ func appendMembers(dst []byte, dec *jsontext.Decoder) []byte {
 		if len(members) == 0 {
 			return append(dst, "{}"...)
 		}
-		dst[begin] = '{' // in the place of the first comma
+		dst[begin] = '{' // replaces the first comma
 		return append(dst, '}')
 	}
 }
@@ -86,7 +85,7 @@ func appendMembers(dst []byte, dec *jsontext.Decoder) []byte {
 // errTrailing is the error of bytes behind a value.
 var errTrailing = errors.New("more than one JSON value")
 
-// ReadValue checks that v is one JSON value.
+// ReadValue checks that v is exactly one JSON value.
 func ReadValue(v jsontext.Value) error {
 	dec := jsontext.NewDecoder(bytes.NewBuffer(v), Options)
 	if err := dec.SkipValue(); err != nil {

@@ -1,12 +1,11 @@
 // Package lenient reads JSON of vendors, who change the type of a field without notice.
 //
-// Start with [ReadObject], which reads a record into a struct, and with the types for its
-// fields: [Text], [Number], [Flag], [List], [Object]. [Members] and [Elements] iterate over
-// values of any shape, and [Strict] rewrites a value as strict JSON.
+// Start with [ReadObject], which reads a record into a struct, and with the types for its fields: [Text], [Number],
+// [Flag], [List], [Object]. [Members] and [Elements] iterate over values of any shape, and [Strict] rewrites a value
+// as strict JSON.
 //
-// The invariant: each type takes the kind of JSON value that it is for, and any other value leaves
-// it empty. So a field of an unexpected type is unknown, not malformed; only what is not JSON at
-// all is an error.
+// The invariant: each type accepts its own kind of JSON value, and any other value leaves it empty. So a field of an
+// unexpected type is unknown, not malformed; only bytes that are not JSON are an error.
 package lenient
 
 import (
@@ -19,8 +18,7 @@ import (
 	"tributary/envelopes/jsonscan"
 )
 
-// Options are the options under which everything of a vendor is read: what its own
-// tools read, we read.
+// Options are the options for reading everything of a vendor: as tolerant as the vendor's own tools.
 var Options = json.JoinOptions(
 	jsontext.AllowInvalidUTF8(true),
 	jsontext.AllowDuplicateNames(true),
@@ -37,7 +35,7 @@ func (t *Text) ReadJSON(c *jsonscan.Scanner) {
 	}
 }
 
-// Ptr is the value of a nullable field: nil for the empty string.
+// Ptr returns nil for the empty string.
 func (t Text) Ptr() *string {
 	if t == "" {
 		return nil
@@ -45,7 +43,7 @@ func (t Text) Ptr() *string {
 	return new(string(t))
 }
 
-// NullText is a JSON string of which the empty one counts too.
+// NullText is a JSON string that distinguishes the empty string from none.
 type NullText struct {
 	Value string
 	OK    bool
@@ -57,7 +55,7 @@ func (t *NullText) ReadJSON(c *jsonscan.Scanner) {
 	(*Text)(&t.Value).ReadJSON(c)
 }
 
-// Ptr is the value of a nullable field: nil where there is no string.
+// Ptr returns nil if there is no string.
 func (t NullText) Ptr() *string {
 	if !t.OK {
 		return nil
@@ -74,13 +72,13 @@ func (f *Flag) ReadJSON(c *jsonscan.Scanner) {
 	c.Value()
 }
 
-// Number is a JSON number with an exact or roundable value below 2^53.
+// Number is a JSON number whose value is exact, or can be rounded, below 2^53.
 type Number struct {
 	Value float64
 	OK    bool
 }
 
-// MaxExact is the bound below which every whole number is exact in a float64.
+// MaxExact is the bound below which a float64 is exact for every whole number.
 const MaxExact = 1 << 53
 
 // ReadJSON implements [reader].
@@ -88,7 +86,7 @@ func (n *Number) ReadJSON(c *jsonscan.Scanner) { *n = NumberOf(c.Value()) }
 
 // NumberOf returns the value of a JSON number; not OK for any other value.
 func NumberOf(v jsontext.Value) Number {
-	// A million digits are a valid number, but not one that is a count or a time.
+	// A million digits are a valid number, but no count or time.
 	if v.Kind() != '0' || len(v) > 64 {
 		return Number{}
 	}
@@ -99,11 +97,10 @@ func NumberOf(v jsontext.Value) Number {
 	return Number{Value: f, OK: true}
 }
 
-// MaxCount is more than anything that a vendor counts, and so little that sums of the
-// parts of a usage are exact.
+// MaxCount exceeds anything that a vendor counts, and keeps sums of the parts of a usage exact.
 const MaxCount = 1 << 50
 
-// Count is the value as a number of things: never below zero, and zero for what is none.
+// Count returns the value as a count: at least zero, and zero for anything that is not a count.
 func (n Number) Count() int64 {
 	if !n.OK || n.Value < 0 || n.Value > MaxCount {
 		return 0
@@ -111,7 +108,7 @@ func (n Number) Count() int64 {
 	return int64(math.Round(n.Value))
 }
 
-// Integer is the value where it is a whole number.
+// Integer returns the value if it is a whole number; else nil.
 func (n Number) Integer() *int64 {
 	if !n.OK || n.Value != math.Trunc(n.Value) {
 		return nil
@@ -119,7 +116,7 @@ func (n Number) Integer() *int64 {
 	return new(int64(n.Value))
 }
 
-// Object is a JSON object with the members of T that are of interest.
+// Object is a JSON object, read into the members of T.
 type Object[T any] struct {
 	Value T
 	OK    bool
@@ -135,8 +132,7 @@ func (o *Object[T]) ReadJSON(c *jsonscan.Scanner) {
 	c.Value()
 }
 
-// List is a JSON array. T takes the elements of its own kind and is left empty by the
-// others, so that every element keeps its place.
+// List is a JSON array. An element of another kind than T becomes an empty T, so that every element keeps its index.
 type List[T any] []T
 
 // ReadJSON implements [reader].
@@ -154,7 +150,7 @@ func (l *List[T]) ReadJSON(c *jsonscan.Scanner) {
 	c.Leave()
 }
 
-// Present is any JSON value, of which only is known whether it is there and not null.
+// Present reports whether a JSON value is present and not null.
 type Present bool
 
 // ReadJSON implements [reader].
@@ -163,7 +159,7 @@ func (p *Present) ReadJSON(c *jsonscan.Scanner) {
 	c.Value()
 }
 
-// Kind is the kind of a JSON value, of which nothing else is known; 0 where there is none.
+// Kind is the kind of a JSON value; 0 if it is absent.
 type Kind jsontext.Kind
 
 // ReadJSON implements [reader].
