@@ -76,7 +76,7 @@ func (m *mapper) dispatch(r *record) {
 	}
 }
 
-// skipReason returns why a record has no event of its own, for the case that it has none.
+// skipReason returns why a record without an event of its own has none.
 func (m *mapper) skipReason(r *record) core.SkipReason {
 	if m.repeated {
 		return core.SkipMirror
@@ -92,15 +92,14 @@ func (m *mapper) skipReason(r *record) core.SkipReason {
 		}
 		return core.SkipDuplicate
 	default:
-		return core.SkipDuplicate // every other record has an event unless it repeats one
+		return core.SkipDuplicate // any other record has an event unless it repeats one
 	}
 }
 
-// emitMeta emits the event of a record that has no content of the conversation: its raw
-// record says the rest.
+// emitMeta emits the event of a record without content of the conversation, which keeps the raw record.
 func (m *mapper) emitMeta() { m.Emit(core.SystemDraft(envelopes.Meta, "")) }
 
-// emitError emits the error that the member error of a record states.
+// emitError emits the error in the member error of a record.
 func (m *mapper) emitError(record jsontext.Value) {
 	var in struct {
 		Error jsontext.Value `json:"error"`
@@ -112,15 +111,15 @@ func (m *mapper) emitError(record jsontext.Value) {
 	m.Emit(d)
 }
 
-// setTime makes the first of these texts that is a time the time of the record.
+// setTime sets the time of the record to the first of times that is valid.
 func (m *mapper) setTime(times ...*string) {
 	if ts, ok := parseTime(times...); ok {
 		m.TS = ts
 	}
 }
 
-// parseTime returns the first of these texts that is a time, in the form of an event. A
-// time without a zone is UTC, as in the protocol's SDK.
+// parseTime returns the first valid one of times in the form of an event. A time without a zone is UTC, as in the
+// protocol's SDK.
 func parseTime(times ...*string) (string, bool) {
 	for _, t := range times {
 		if t == nil {

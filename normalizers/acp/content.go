@@ -6,9 +6,8 @@ import (
 	"tributary/envelopes"
 )
 
-// contentOf returns the content of an artifact whose event has the given text; nil if the text
-// is all of it. Bytes that are not text are data, unless the part was buffered: then only
-// their digest is known.
+// contentOf returns the content of an artifact whose event has the given text; nil if the text is all of it. Bytes
+// that are not text become data, unless the part was buffered, when only their digest is known.
 func contentOf(p *envelopes.ACPPart, text *string) *envelopes.FileContent {
 	encoded := p.ContentEncoding == envelopes.ACPBase64 && p.Content != nil &&
 		(text == nil || *text != "" && *text == *p.Content)

@@ -8,19 +8,18 @@ import (
 	"tributary/normalizers/core"
 )
 
-// maxHistory is how many messages a session remembers that may come again.
+// maxHistory is how many messages a session remembers in case they come again.
 const maxHistory = 256
 
-// history is what a session remembers of the messages that it has emitted.
+// history is what a session remembers about the messages that it has emitted.
 type history struct {
 	Emitted core.Window[emittedMessage] `json:"said,omitzero"`
 }
 
-// emittedMessage is a message that was emitted, as a session remembers it: a message that
-// comes again has no id to know it by.
+// emittedMessage is a message emitted before. Messages have no id, so a repeated one is recognized by these fields.
 type emittedMessage struct {
 	Content core.Fingerprint `json:"w"`
-	Time    core.Fingerprint `json:"t,omitzero"` // zero when it states none
+	Time    core.Fingerprint `json:"t,omitzero"` // zero if it states none
 	In      place            `json:"b,omitzero"`
 }
 
@@ -30,20 +29,20 @@ type place int
 
 const (
 	inHistory place = iota
-	inRequest       // also the answer to a run
+	inRequest       // also for the answer to a run
 	inRun
 )
 
-// speaker is the participant that a message is of.
+// speaker is the participant who wrote a message.
 type speaker string
 
 const (
-	byRole speaker = "" // the one that the role of the message states
+	byRole speaker = "" // the participant named in the role of the message
 	human  speaker = "human"
 	agent  speaker = "agent"
 )
 
-// of returns the participant that a message is of.
+// of returns the participant who wrote a message.
 func (s speaker) of(m *envelopes.ACPMessage) speaker {
 	if s != byRole {
 		return s
@@ -54,7 +53,7 @@ func (s speaker) of(m *envelopes.ACPMessage) speaker {
 	return human
 }
 
-// remembered returns a message as a session remembers it.
+// remembered returns a message in the form kept by a session.
 func remembered(s speaker, m *envelopes.ACPMessage, in place) emittedMessage {
 	is := emittedMessage{Content: contentHash(s, m), In: in}
 	if ts, ok := parseTime(m.CreatedAt, m.CompletedAt); ok {
@@ -63,11 +62,11 @@ func remembered(s speaker, m *envelopes.ACPMessage, in place) emittedMessage {
 	return is
 }
 
-// contentHash returns what makes two messages the same: the speaker and the parts. Adjacent
-// parts that are nothing but text count as one, for the protocol cuts a text as it comes.
+// contentHash returns the identity of a message: its speaker and parts. Adjacent parts that are only text count as
+// one, because the protocol cuts a text as it comes.
 func contentHash(s speaker, m *envelopes.ACPMessage) core.Fingerprint {
 	content := []string{string(s.of(m))}
-	inText := false // the last of content is a text
+	inText := false // the last content is text
 	for i := range m.Parts {
 		p := &m.Parts[i]
 		text, plain := p.Text()
@@ -83,21 +82,19 @@ func contentHash(s speaker, m *envelopes.ACPMessage) core.Fingerprint {
 	return core.FingerprintOf(content...)
 }
 
-// equals reports whether two messages may be the same one: they have equal content, and no
-// different times.
+// equals reports whether two messages may be the same: their content is equal and their times do not differ.
 func (e emittedMessage) equals(o emittedMessage) bool {
 	return e.Content == o.Content && (e.Time == core.Fingerprint{} || o.Time == core.Fingerprint{} || e.Time == o.Time)
 }
 
-// remember notes that a message was emitted.
+// remember notes an emitted message.
 func (h *history) remember(is emittedMessage) {
-	// A session has always more messages than are remembered: to evict the oldest is no loss.
+	// A session always has more messages than it can keep, so losing the oldest is expected.
 	h.Emitted = h.Emitted.Push(is, maxHistory, nil)
 }
 
-// isRepeat reports whether a message of a run or a history repeats one that was emitted:
-// one from a place that this one may repeat, or, in a history, one of the same time. Each
-// place repeats a message once.
+// isRepeat reports whether a message of a run or a history repeats an emitted one: one from a place that this message
+// may repeat, or, in a history, one with the same time. Each place repeats a message once.
 func (h *history) isRepeat(is emittedMessage) bool {
 	for i, o := range h.Emitted {
 		sameTime := is.In == inHistory && is.Time != core.Fingerprint{} && is.Time == o.Time
@@ -111,8 +108,8 @@ func (h *history) isRepeat(is emittedMessage) bool {
 	return false
 }
 
-// emitOnce emits a message of a run, its question or the answer to it. The prompt in the
-// output of a run is not emitted again when the request has stated it.
+// emitOnce emits a message of a run: its question or the answer. The prompt in the output of a run is not emitted
+// again if the request stated it.
 func (m *mapper) emitOnce(e *emission) {
 	in := inRun
 	if e.speaker == human {

@@ -16,7 +16,7 @@ import (
 
 const (
 	maxMessageMetadata     = 1000      // entries of message_metadata
-	maxMessageMetadataSize = 128 << 10 // bytes of it
+	maxMessageMetadataSize = 128 << 10 // bytes of message_metadata
 )
 
 // emission is a message, or the last parts of one, on its way into events.
@@ -26,20 +26,20 @@ type emission struct {
 	run       string        // id of its run; empty for a message of no run
 	index     int           // of the message in the run
 	firstPart int           // index of message.Parts[0] in the whole message
-	from      *core.Pending // the record that it comes from; nil for the current one
+	from      *core.Pending // its record; nil for the current one
 
-	// What [mapper.emitMessage] finds out.
-	ts       string         // of the events; empty for that of their record
+	// Set by [mapper.emitMessage].
+	ts       string         // of the events; empty for the time of their record
 	agent    lenient.Text   // empty for a human
-	text     *string        // of the message; nil when it has none
-	textPart int            // index of the part that the text begins with, -1 when nothing is said
-	metadata jsontext.Value // message_metadata: on the event of the text, else on the first one
-	events   int            // so far
-	emitted  bool           // one of them was new
+	text     *string        // text of the message; nil for none
+	textPart int            // index of the part where the text begins; -1 for an empty message
+	metadata jsontext.Value // message_metadata of the event with the text, or else of the first event
+	events   int            // number of events so far
+	emitted  bool           // one of the events was new
 }
 
-// emitMessage emits the events of a message, and reports whether one of them was new: for
-// each part its step and its artifact, and the text of the message where it begins.
+// emitMessage emits the events of a message, and reports whether one of them was new: for each part its step and its
+// artifact, and the text of the message where it begins.
 func (m *mapper) emitMessage(e *emission) bool {
 	e.ts, _ = parseTime(e.message.CompletedAt, e.message.CreatedAt)
 	if e.speaker.of(e.message) == agent {
@@ -79,8 +79,8 @@ func (m *mapper) emitPart(e *emission, part int) {
 	}
 }
 
-// emit emits an event of a part with what all events of the message share. It returns the
-// id that the event has been given; a tool call has it as tool_call_id too.
+// emit emits an event of a part with what all events of the message share. It returns the id of the event; a tool
+// call uses it as tool_call_id, too.
 func (m *mapper) emit(e *emission, part int, suffix string, d core.Draft) (id string) {
 	d.EventID = m.partID(e, part, suffix)
 	d.TS, d.AgentID = e.ts, e.agent.Ptr()
@@ -104,13 +104,13 @@ func (m *mapper) emit(e *emission, part int, suffix string, d core.Draft) (id st
 	return d.EventID
 }
 
-// isAtWork reports whether a pending record is the current one. The end of input is none.
+// isAtWork reports whether a pending record is the current one. The end of input is not.
 func (m *mapper) isAtWork(p *core.Pending) bool {
 	return p.Record == m.Session.Records && !m.Record.Origin.End
 }
 
-// partID returns the id of the event of a part: made of the run, the message and the part,
-// or, without a run, of the number of its record (README.md, Identity).
+// partID returns the id of the event of a part, made from the run, the message and the part, or, without a run, from
+// the number of its record (README.md, Identity).
 func (m *mapper) partID(e *emission, part int, suffix string) string {
 	switch {
 	case e.run != "":
@@ -125,8 +125,7 @@ func (m *mapper) partID(e *emission, part int, suffix string) string {
 	return id
 }
 
-// textDraft returns the event of the text of the message. Other metadata makes it another
-// event.
+// textDraft returns the event of the message's text. Different metadata makes it a different event.
 func (e *emission) textDraft() core.Draft {
 	d := core.ChatDraft(envelopes.AssistantMessage, e.text, nil)
 	d.Identity, d.MessageMetadata = string(e.metadata), e.metadata
@@ -150,9 +149,9 @@ func artifactDraft(p *envelopes.ACPPart) core.Draft {
 	return d
 }
 
-// messageText returns the text of a message without its artifacts, and the part that it
-// begins with. White space alone is no text. A message of an image, say, has an event
-// without text at the part of the image; first is -1 for a message of nothing.
+// messageText returns the text of a message without its artifacts, and the part where it begins. White space alone is
+// no text. A message of an image, for example, has an event without text at the part of the image; first is -1 for an
+// empty message.
 func messageText(parts []envelopes.ACPPart) (text *string, first int) {
 	var b strings.Builder
 	first, other := -1, -1
@@ -175,9 +174,8 @@ func messageText(parts []envelopes.ACPPart) (text *string, first int) {
 	return nil, other
 }
 
-// messageMetadata returns the metadata of the parts as an event carries it; nil for none.
-// Beyond its limits the input and output of tools are left out, which have events of their
-// own, then long strings are cut, then the list ends.
+// messageMetadata returns the metadata of the parts in the form of an event; nil for none. Beyond its limits it omits
+// the input and output of tools, which have their own events, then cuts long strings, then cuts the list.
 func messageMetadata(parts []envelopes.ACPPart) jsontext.Value {
 	out := jsontext.Value{'['}
 	n := 0

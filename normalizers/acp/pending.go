@@ -16,19 +16,19 @@ import (
 // are emitted before their message is complete.
 const maxBuffered = 32 << 10
 
-// openMessage is a message of a stream that is not complete.
+// openMessage is an incomplete message of a stream.
 type openMessage struct {
 	Active    bool                        `json:"on,omitzero"`
 	Role      string                      `json:"role,omitzero"`
 	CreatedAt string                      `json:"at,omitzero"`
 	Parts     core.Window[jsontext.Value] `json:"parts,omitzero"`   // buffered, in the form of [bufferedPart]
-	Emitted   int                         `json:"emitted,omitzero"` // parts before them that were emitted
-	Announced int                         `json:"ann,omitzero"`     // parts that message.created stated; the stream repeats them
-	Repeated  int                         `json:"rep,omitzero"`     // announced parts that the stream has repeated
-	From      core.Pending                `json:"from,omitzero"`    // the last record of the message
+	Emitted   int                         `json:"emitted,omitzero"` // number of earlier parts that were emitted
+	Announced int                         `json:"ann,omitzero"`     // number of parts in message.created, which the stream repeats
+	Repeated  int                         `json:"rep,omitzero"`     // number of these that the stream has repeated
+	From      core.Pending                `json:"from,omitzero"`    // last record of the message
 }
 
-// size is how many bytes the buffered parts take.
+// size returns how many bytes the buffered parts take.
 func (o *openMessage) size() int {
 	n := 0
 	for _, p := range o.Parts {
@@ -37,7 +37,7 @@ func (o *openMessage) size() int {
 	return n
 }
 
-// isPrefixOf reports whether the parts of the open message are the first ones of m.
+// isPrefixOf reports whether the parts of the open message are the first parts of m.
 func (o *openMessage) isPrefixOf(m *envelopes.ACPMessage) bool {
 	if !o.Active || len(m.Parts) < o.Emitted+len(o.Parts) {
 		return false
@@ -50,8 +50,8 @@ func (o *openMessage) isPrefixOf(m *envelopes.ACPMessage) bool {
 	return true
 }
 
-// isReplacedBy reports whether the parts of the complete message stand for those of the
-// stream. A message with fewer parts does not when some of the stream were emitted.
+// isReplacedBy reports whether the parts of the complete message replace those of the stream. A message with fewer
+// parts does not if some parts of the stream were emitted.
 func (o *openMessage) isReplacedBy(complete *envelopes.ACPMessage) bool {
 	return len(complete.Parts) >= o.Emitted+len(o.Parts) || o.Emitted == 0 && len(complete.Parts) > 0
 }
@@ -60,18 +60,18 @@ func (o *openMessage) isReplacedBy(complete *envelopes.ACPMessage) bool {
 func (o *openMessage) parts() []envelopes.ACPPart {
 	parts := make([]envelopes.ACPPart, len(o.Parts))
 	for i, v := range o.Parts {
-		if p, err := envelopes.DecodeACPPart(v); err == nil { // bufferedPart wrote it: it cannot fail
+		if p, err := envelopes.DecodeACPPart(v); err == nil { // written by bufferedPart, so this cannot fail
 			parts[i] = p
 		}
 	}
 	return parts
 }
 
-// digest begins what a session remembers of bytes that are no text. No base64 has a colon.
+// digest begins the digest that replaces bytes that are not text. No base64 has a colon.
 const digest = "sha256:"
 
-// bufferedPart returns a part as a session remembers it: bytes that are no text are replaced
-// by their digest. A part that was buffered stays as it is.
+// bufferedPart returns a part in the form kept by a session: bytes that are not text are replaced by their digest. A
+// part that was buffered before stays unchanged.
 func bufferedPart(p *envelopes.ACPPart) jsontext.Value {
 	part := *p
 	if _, ok := part.Text(); !ok && part.Content != nil && part.ContentEncoding == envelopes.ACPBase64 && !strings.HasPrefix(*part.Content, digest) {
@@ -79,13 +79,12 @@ func bufferedPart(p *envelopes.ACPPart) jsontext.Value {
 	}
 	v, err := json.Marshal(part)
 	if err != nil {
-		return jsontext.Value(`{}`) // the part was decoded from JSON: it cannot fail
+		return jsontext.Value(`{}`) // decoded from JSON, so this cannot fail
 	}
 	return v
 }
 
-// begin begins a message of the stream. It may have parts already; then the stream
-// repeats them.
+// begin begins a message of the stream. If it already has parts, the stream repeats them.
 func (o *openMessage) begin(m *mapper, message *envelopes.ACPMessage) {
 	o.flush(m)
 	m.setTime(message.CreatedAt)
@@ -105,8 +104,7 @@ func (o *openMessage) open(m *mapper, message *envelopes.ACPMessage) {
 	o.CreatedAt, _ = parseTime(message.CreatedAt)
 }
 
-// add appends a part of the stream to the open message, unless message.created has
-// announced it.
+// add appends a part of the stream to the open message, unless message.created announced it.
 func (o *openMessage) add(m *mapper, p *envelopes.ACPPart) {
 	if !o.Active {
 		o.open(m, &envelopes.ACPMessage{Role: "agent"})
@@ -118,13 +116,13 @@ func (o *openMessage) add(m *mapper, p *envelopes.ACPPart) {
 			o.Repeated++
 			return
 		}
-		o.Announced = 0 // another part: the stream does not repeat what was announced
+		o.Announced = 0 // a different part: the stream does not repeat the announced ones
 	}
 	o.buffer(m, p)
 }
 
-// buffer buffers a part until its message ends. When the buffer is full, its parts are
-// emitted; a part that is larger than the buffer too.
+// buffer keeps a part until its message ends. If the buffer is full, or a part is too large for it, the parts are
+// emitted.
 func (o *openMessage) buffer(m *mapper, p *envelopes.ACPPart) {
 	v := bufferedPart(p)
 	if o.size()+len(v) > maxBuffered {
@@ -136,7 +134,7 @@ func (o *openMessage) buffer(m *mapper, p *envelopes.ACPPart) {
 	}
 }
 
-// complete emits the open message, of which this is the complete form.
+// complete emits the open message, given its complete form.
 func (o *openMessage) complete(m *mapper, complete *envelopes.ACPMessage) {
 	if !o.Active {
 		o.open(m, complete)
@@ -145,8 +143,7 @@ func (o *openMessage) complete(m *mapper, complete *envelopes.ACPMessage) {
 	o.close(m, o.emit(m, complete, nil))
 }
 
-// flush emits the open message, which the stream does not complete. Its events come from
-// its last record.
+// flush emits the open message, which the stream did not complete. Its events belong to its last record.
 func (o *openMessage) flush(m *mapper) {
 	if !o.Active {
 		return
@@ -155,10 +152,9 @@ func (o *openMessage) flush(m *mapper) {
 	o.close(m, o.emit(m, nil, &from))
 }
 
-// emit emits the parts of the open message that were not emitted yet. complete is the
-// complete message, nil where it is unknown. from is the record that the events come from,
-// nil for the current record. It returns the content hash of the message, zero where its
-// first parts are not known any more.
+// emit emits the parts of the open message that were not emitted yet. complete is the complete message, nil if
+// unknown. from is the record of the events, nil for the current one. It returns the content hash of the message;
+// zero if its first parts are no longer known.
 func (o *openMessage) emit(m *mapper, complete *envelopes.ACPMessage, from *core.Pending) (content core.Fingerprint) {
 	message := envelopes.ACPMessage{Role: o.Role, CreatedAt: lenient.Text(o.CreatedAt).Ptr()}
 	if complete != nil {

@@ -11,7 +11,7 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// recordKind is what a record is.
+// recordKind is the kind of a record.
 type recordKind int
 
 const (
@@ -27,22 +27,22 @@ const (
 	kindArray                              // of records
 )
 
-// record is a record of which every message and part is decoded and validated.
+// record is a record whose messages and parts are decoded and validated.
 type record struct {
 	kind     recordKind
-	stated   lenient.Text           // the type of an unknown kind, as the record states it
-	value    jsontext.Value         // the run of an event run.*; else the record
+	stated   lenient.Text           // type of a record of unknown kind, as stated
+	value    jsontext.Value         // run of an event run.*; otherwise the record
 	run      wireRun                // members of the run, or of the request for one
 	messages []envelopes.ACPMessage // the output of a run, the input of a request, or the one message
-	question *envelopes.ACPMessage  // the message that a run awaits the answer to
+	question *envelopes.ACPMessage  // message whose answer a run awaits
 	part     envelopes.ACPPart
 	elements []record // of an array
 }
 
-// message returns the one message of a kind that has one.
+// message returns the message of a record of a kind with one message.
 func (r *record) message() *envelopes.ACPMessage { return &r.messages[0] }
 
-// wireRecord are the members of records of all kinds.
+// wireRecord has the members of records of all kinds.
 type wireRecord struct {
 	Type        lenient.Text              `json:"type"`
 	Run         jsontext.Value            `json:"run"`
@@ -53,7 +53,7 @@ type wireRecord struct {
 	AwaitResume lenient.Object[wireAwait] `json:"await_resume"`
 }
 
-// wireRun are the members of a run, and of the request for one.
+// wireRun has the members of a run, and of a request for one.
 type wireRun struct {
 	RunID        lenient.Text              `json:"run_id"`
 	AgentName    lenient.Text              `json:"agent_name"`
@@ -69,7 +69,7 @@ type wireAwait struct {
 	Message jsontext.Value `json:"message"`
 }
 
-// kind returns the kind of a record. run are the members of a run in the record itself.
+// kind returns the kind of a record. run has the members of a run in the record itself.
 func (w *wireRecord) kind(run *wireRun) recordKind {
 	switch {
 	case strings.HasPrefix(string(w.Type), "run.") && w.Run.Kind() == '{':
@@ -114,7 +114,7 @@ func read(data jsontext.Value) (record, error) {
 	return r, nil
 }
 
-// readArray decodes an array of records. An element that is no object is unknown.
+// readArray decodes an array of records. An element that is not an object is unknown.
 func readArray(array jsontext.Value) (record, error) {
 	r := record{kind: kindArray}
 	for _, e := range lenient.Elements(array) {
@@ -130,7 +130,7 @@ func readArray(array jsontext.Value) (record, error) {
 	return r, nil
 }
 
-// readContent decodes what a record of its kind holds.
+// readContent decodes the content of a record of its kind.
 func (r *record) readContent(w *wireRecord) (err error) {
 	switch r.kind {
 	case kindRun:

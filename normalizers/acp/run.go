@@ -11,13 +11,13 @@ import (
 
 const (
 	maxRuns     = 8  // runs that a session remembers
-	maxStreamed = 64 // messages of a run's stream that it remembers
+	maxStreamed = 64 // messages of a run's stream that a session remembers
 )
 
 // runs are the runs of a session.
 type runs struct {
-	Run   string           `json:"run,omitzero"`   // the current run: the last one that a record named
-	Agent string           `json:"agent,omitzero"` // that runs
+	Run   string           `json:"run,omitzero"`   // the current run: the last one named by a record
+	Agent string           `json:"agent,omitzero"` // agent of the run
 	Runs  core.Window[run] `json:"runs,omitzero"`
 }
 
@@ -29,19 +29,19 @@ func (rs *runs) size() int {
 	return n
 }
 
-// run is what a session remembers of a run.
+// run is what a session remembers about a run.
 type run struct {
 	Run  core.Fingerprint `json:"r"`
-	From int              `json:"f,omitzero"` // messages From ..
-	Next int              `json:"n,omitzero"` // .. Next-1 came in the stream; the next one there is Next
-	// Streamed are the content hashes of the last of these; zero where one is not known.
+	From int              `json:"f,omitzero"` // the messages From ..
+	Next int              `json:"n,omitzero"` // .. Next-1 came in the stream; Next is the number of the next one
+	// Streamed are the content hashes of the last of these; zero if unknown.
 	Streamed core.Window[core.Fingerprint] `json:"s,omitzero"`
-	Last     core.Fingerprint              `json:"l,omitzero"` // the run, as it was last stated
-	Asked    core.Fingerprint              `json:"a,omitzero"` // the question that it awaits the answer to
+	Last     core.Fingerprint              `json:"l,omitzero"` // hash of the run as last stated
+	Asked    core.Fingerprint              `json:"a,omitzero"` // question whose answer it awaits
 }
 
-// streamed returns the content hash of the message that came in the stream as the i-th of
-// the run, zero where it is not known. ok is false when none came.
+// streamed returns the content hash of message i of the run, which came in the stream; zero if unknown. ok is false
+// if it did not come.
 func (r *run) streamed(i int) (content core.Fingerprint, ok bool) {
 	if i < r.From || i >= r.Next {
 		return core.Fingerprint{}, false
@@ -52,7 +52,7 @@ func (r *run) streamed(i int) (content core.Fingerprint, ok bool) {
 	return core.Fingerprint{}, true
 }
 
-// current returns what is remembered of the current run: nothing where it has no id.
+// current returns what is known about the current run; empty if it has no id.
 func (rs *runs) current() run {
 	key := core.FingerprintOf(rs.Run)
 	for _, r := range rs.Runs {
@@ -72,7 +72,7 @@ func (rs *runs) set(r run, lost *uint64) {
 	rs.Runs = others.Push(r, maxRuns, lost)
 }
 
-// enterRun makes the run of this id the current one. The open message is of the run before.
+// enterRun makes the run with this id the current one. The open message belongs to the previous run.
 func enterRun(m *mapper, id string) {
 	if id != m.st.Run {
 		m.st.Open.flush(m)
@@ -80,7 +80,7 @@ func enterRun(m *mapper, id string) {
 	}
 }
 
-// noteRun notes what a run, or the request for one, states of its session.
+// noteRun notes what a run, or a request for one, states about its session.
 func noteRun(m *mapper, r *wireRun) {
 	m.Session.SetResumeID(string(r.SessionID))
 	m.Session.SetTextExtension("agentName", r.AgentName)
@@ -89,8 +89,8 @@ func noteRun(m *mapper, r *wireRun) {
 	}
 }
 
-// emitRun emits a run: the messages of its output that were not emitted, its state, and its
-// question. A run that is stated once more yields nothing.
+// emitRun emits a run: the messages of its output that were not emitted, its state, and its question. A run stated
+// again yields nothing.
 func emitRun(m *mapper, r *record) {
 	enterRun(m, core.BoundID(string(r.run.RunID)))
 	noteRun(m, &r.run)
@@ -102,14 +102,13 @@ func emitRun(m *mapper, r *record) {
 	endStream(m, r.messages)
 	is := m.st.current()
 	emitOutput(m, &is, r.messages)
-	m.TS = runTime(m, &r.run) // its messages may be later than it was
+	m.TS = runTime(m, &r.run) // its messages may be later
 	emitState(m, r)
 	is.Last, is.Asked = stated, emitQuestion(m, r.question, is.Asked)
 	m.st.runs.set(is, &m.Session.Lost)
 }
 
-// endStream emits the open message: completed by the last message of the output where it
-// begins that one.
+// endStream emits the open message. The last message of the output completes it if it begins with the open one.
 func endStream(m *mapper, output []envelopes.ACPMessage) {
 	if last := len(output) - 1; last >= 0 && m.st.Open.isPrefixOf(&output[last]) {
 		m.st.Open.close(m, m.st.Open.emit(m, &output[last], nil))
@@ -117,8 +116,8 @@ func endStream(m *mapper, output []envelopes.ACPMessage) {
 	m.st.Open.flush(m)
 }
 
-// emitOutput emits the messages of a run's output that did not come in its stream. They are
-// matched by content hash, not by position, because records of the stream may be missing.
+// emitOutput emits the messages of a run's output that did not come in its stream. It matches by content hash, not by
+// position, because records of the stream may be missing.
 func emitOutput(m *mapper, r *run, output []envelopes.ACPMessage) {
 	contents := make([]core.Fingerprint, len(output))
 	for i := range output {
@@ -133,9 +132,9 @@ func emitOutput(m *mapper, r *run, output []envelopes.ACPMessage) {
 			unmatched = slices.Delete(unmatched, at, at+1)
 			continue
 		case ok && streamed == (core.Fingerprint{}):
-			continue // the i-th of the stream, as far as is known
+			continue // message i of the stream, as far as is known
 		case ok && slices.Contains(contents, streamed):
-			e.run = "" // another message of the output has the ids of the i-th: these are ordinal
+			e.run = "" // another message has the ids of message i, so these are ordinal
 		}
 		m.emitOnce(&e)
 	}
@@ -144,7 +143,7 @@ func emitOutput(m *mapper, r *run, output []envelopes.ACPMessage) {
 	}
 }
 
-// emitState emits the state of a run: an error where it failed, else meta.
+// emitState emits the state of a run: an error if it failed, otherwise meta.
 func emitState(m *mapper, r *record) {
 	if r.run.Status == "failed" {
 		m.emitError(r.value)
@@ -153,8 +152,8 @@ func emitState(m *mapper, r *record) {
 	}
 }
 
-// emitQuestion emits the question of a run, unless it has asked it before. It returns the
-// content hash of the question, zero where there is none.
+// emitQuestion emits the question of a run, unless it was asked before. It returns the content hash of the question;
+// zero for none.
 func emitQuestion(m *mapper, question *envelopes.ACPMessage, asked core.Fingerprint) core.Fingerprint {
 	if question == nil {
 		return core.Fingerprint{}
@@ -166,9 +165,8 @@ func emitQuestion(m *mapper, question *envelopes.ACPMessage, asked core.Fingerpr
 	return content
 }
 
-// runTime returns when a run was in the state that it states: the end of one that has
-// ended, the creation of one that was created. Another one is not earlier than the last
-// event of the session.
+// runTime returns the time of the stated state of a run: the end of a finished run, the creation of a created one.
+// Any other state is not earlier than the last event of the session.
 func runTime(m *mapper, r *wireRun) string {
 	created, finished := string(r.CreatedAt), string(r.FinishedAt)
 	ts, ok := parseTime(&finished, &created)
@@ -186,15 +184,15 @@ func runTime(m *mapper, r *wireRun) string {
 	return ts
 }
 
-// emitResume emits the answer of a human to the question of a run.
+// emitResume emits a human's answer to the question of a run.
 func emitResume(m *mapper, r *record) {
 	m.st.Open.flush(m)
 	noteRun(m, &r.run)
 	m.emitOnce(&emission{message: r.message(), speaker: human})
 }
 
-// emitRequest emits the request for a run: the history that it repeats as far as that was
-// not emitted, and the prompt. The output of the run does not repeat it.
+// emitRequest emits the request for a run: the repeated history as far as it was not emitted, and the prompt. The
+// output of the run does not repeat the prompt.
 func emitRequest(m *mapper, r *record) {
 	m.st.Open.flush(m)
 	noteRun(m, &r.run)

@@ -11,7 +11,7 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// emitStep emits a step of an agent: a thought, or the call of a tool and its result.
+// emitStep emits a step of an agent: a thought, or a tool call with its result.
 func emitStep(m *mapper, e *emission, part int, s *envelopes.ACPTrajectory) {
 	if s.ToolName == nil && s.ToolInput == nil && s.ToolOutput == nil {
 		if s.Message != nil && strings.TrimSpace(*s.Message) != "" {
@@ -62,17 +62,17 @@ func resultDraft(s *envelopes.ACPTrajectory, tool core.Tool, file, call string) 
 	return d
 }
 
-// toolInput are the members of the input of a tool that name a file.
+// toolInput has the members of a tool's input that name a file.
 type toolInput struct {
 	Path     lenient.Text `json:"path"`
 	FilePath lenient.Text `json:"file_path"`
 }
 
-// file returns the file that a tool works on; empty when the input names none.
+// file returns the file that a tool works on; empty if the input names none.
 func (i *toolInput) file() string { return string(cmp.Or(i.FilePath, i.Path)) }
 
-// toolOutput are the members of the output of a tool that state an exit code or a failure.
-// The output is an object of the agent's own, so any agent may use other names.
+// toolOutput has the members of a tool's output that state an exit code or a failure. Agents define the output, so
+// any agent may use other names.
 type toolOutput struct {
 	ExitCode      lenient.Number `json:"exit_code"`
 	ExitCodeCamel lenient.Number `json:"exitCode"`
@@ -81,7 +81,7 @@ type toolOutput struct {
 	Error         jsontext.Value `json:"error"`
 }
 
-// exitCode returns the exit code that the output states; nil when it states none.
+// exitCode returns the exit code stated in the output; nil for none.
 func (o *toolOutput) exitCode() *int64 {
 	if code := o.ExitCode.Integer(); code != nil {
 		return code
@@ -89,7 +89,7 @@ func (o *toolOutput) exitCode() *int64 {
 	return o.ExitCodeCamel.Integer()
 }
 
-// status returns error for an output with a sign of failure, else success.
+// status returns error for an output with a sign of failure, otherwise success.
 func (o *toolOutput) status() envelopes.ToolStatus {
 	if code := o.exitCode(); code != nil && *code != 0 {
 		return envelopes.StatusError

@@ -14,7 +14,7 @@ import (
 //go:embed all:samples
 var samples embed.FS
 
-// Vendor is the row of agents that speak ACP in the table of vendors.
+// Vendor is the row for agents that speak ACP.
 var Vendor = core.Vendor{
 	Source: envelopes.ACP,
 	Name:   "ACP",
@@ -37,14 +37,14 @@ var Vendor = core.Vendor{
 	Samples: samples,
 }
 
-// state is what a session of ACP remembers beyond what all vendors do.
+// state is what a session of ACP remembers beyond what all sessions do.
 type state struct {
 	runs
 	Open openMessage `json:"open,omitzero"`
 	history
 }
 
-// stateOf returns what the session remembers of ACP.
+// stateOf returns the state of ACP in a session.
 func stateOf(s *core.Session) *state { return s.State.(*state) }
 
 // Clone implements [core.State].
@@ -59,7 +59,7 @@ func (s *state) Size() int {
 	return n
 }
 
-// Shrink implements [core.State]: all of it goes at once.
+// Shrink implements [core.State]. It drops everything at once.
 func (s *state) Shrink() bool {
 	if s.Size() == 0 {
 		return false
@@ -68,8 +68,7 @@ func (s *state) Shrink() bool {
 	return true
 }
 
-// isReadable reports whether the messages and parts of a record that is JSON keep to the
-// protocol's model.
+// isReadable reports whether the messages and parts of a JSON record match the protocol's model.
 func isReadable(data []byte) bool {
 	_, err := read(data)
 	return err == nil
@@ -112,8 +111,8 @@ func marker(s *core.Shape) string {
 	}
 }
 
-// isMessage recognizes a message. Other protocols have messages of typed parts, which state
-// their content under other names.
+// isMessage recognizes a message. Other protocols also have messages with typed parts, but with other names for their
+// content.
 func isMessage(s *core.Shape) bool {
 	role := s.Text("role")
 	if s.Kind("parts") != '[' || role != "user" && role != "agent" && !strings.HasPrefix(role, "agent/") {
@@ -129,8 +128,8 @@ func isMessage(s *core.Shape) bool {
 	return true
 }
 
-// sessionOf returns the session that a record states. A run that states none is a session
-// of its own; the answer to a question belongs to the session of its file.
+// sessionOf returns the session stated in a record. A run that states none is a session of its own; the answer to a
+// question belongs to the session of its file.
 func sessionOf(s *core.Shape) string {
 	switch {
 	case s.Text("sessionId") != "":
@@ -144,7 +143,7 @@ func sessionOf(s *core.Shape) string {
 	}
 }
 
-// timeOf returns the time that a record states.
+// timeOf returns the time stated in a record.
 func timeOf(s *core.Shape) time.Time {
 	return s.Time([]string{"timestamp"}, []string{"created_at"}, []string{"run", "created_at"})
 }

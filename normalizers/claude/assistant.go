@@ -10,8 +10,7 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// assistant emits the events of an assistant's record. The tokens that the record adds go
-// on its first event.
+// assistant emits the events of an assistant's record. The first event gets the tokens that the record adds.
 func assistant(c *mapper) {
 	matchPartial(c)
 	content := &c.Message.Value.Content
@@ -49,17 +48,16 @@ func assistant(c *mapper) {
 	}
 }
 
-// assistantMessage is a message of the assistant: of a record, or joined from deltas.
+// assistantMessage is a message of the assistant: from a record, or joined from deltas.
 type assistantMessage struct {
 	blocks    []block
-	text      *string                          // of all text blocks; nil to emit none
-	truncated bool                             // the text
+	text      *string                          // text of all text blocks; nil to emit none
+	truncated bool                             // the text is truncated
 	id        func(suffix string) lenient.Text // returns the id of an event whose block has none
 	result    func(*block)                     // emits a tool result; nil for a message joined from deltas, which has none
 }
 
-// emitMessage emits the blocks of a message in their order. All text blocks are one event,
-// in the place of the first.
+// emitMessage emits the blocks of a message in order. All text blocks are one event, at the place of the first.
 func (e *emitter) emitMessage(m assistantMessage) {
 	thoughts := 0
 	for i := range m.blocks {
@@ -89,15 +87,14 @@ func (e *emitter) utter(id lenient.Text, t envelopes.EventType, text *string, tr
 	e.put(id, d)
 }
 
-// emptyMessage emits the meta event of a message whose blocks yield no event.
+// emptyMessage emits the meta event of a message without events.
 func (e *emitter) emptyMessage(id lenient.Text) {
 	d := core.SystemDraft(envelopes.Meta, "")
 	d.Model = e.model.Ptr()
 	e.put(id, d)
 }
 
-// vendorError emits an error that the record reports; text is the text that the record
-// states beside it.
+// vendorError emits the error reported in the record; text is the record's text beside it.
 func vendorError(c *mapper, text string) {
 	code, message := core.VendorError(c.Error)
 	if code == "" {

@@ -26,8 +26,7 @@ type mail struct {
 	Text lenient.Text `json:"text"`
 }
 
-// attached emits the event of an attachment by its type. An unknown type is injected
-// content.
+// attached emits the event of an attachment by its type. An unknown type is injected content.
 func attached(c *mapper) {
 	a := &c.Attachment.Value
 	switch {
@@ -51,8 +50,8 @@ func attached(c *mapper) {
 	}
 }
 
-// queuedCommand emits a prompt that was typed while the agent worked, or a notification of
-// Claude Code that went through the queue of prompts.
+// queuedCommand emits a prompt that was typed while the agent worked, or a notification of Claude Code from the queue
+// of prompts.
 func queuedCommand(c *mapper, a *attachment) {
 	text, hasText := a.Prompt.text()
 	switch {
@@ -73,7 +72,7 @@ func (a *attachment) text() lenient.Text {
 	return lenient.Text(text)
 }
 
-// joinLines joins the texts that are not empty by line ends.
+// joinLines joins the non-empty texts with line ends.
 func joinLines(texts ...lenient.Text) lenient.Text {
 	var parts []string
 	for _, t := range texts {

@@ -35,5 +35,5 @@ func (e *emitter) toolCall(b *block) {
 	e.Session.RememberCall(string(b.ID), call)
 }
 
-// isShell reports whether a tool is the one whose result needs the command of its call.
+// isShell reports whether a tool's result needs the command of its call.
 func isShell(tool string) bool { return strings.EqualFold(tool, "bash") }

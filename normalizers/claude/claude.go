@@ -6,9 +6,9 @@
 // it into a wireRecord, mapper.begin sets its thread and updates the session, mapper.record
 // calls the function of its type, and that function emits events with emitter.put.
 //
-// The invariant: one API message stands in several records, each with one block and with
-// the token figures of the whole message so far. Every block yields one event, and every
-// token is on one event, whatever is repeated and wherever.
+// The invariant: the log has one API message in several records, each with one block and with the token counts of the
+// whole message so far. Every block yields one event, and every token counts on one event, whatever is repeated and
+// wherever.
 package claude
 
 import (
@@ -33,8 +33,7 @@ type mapper struct {
 // mappers are pooled, because one takes 2.5 KB. No event refers to its mapper.
 var mappers = sync.Pool{New: func() any { return new(mapper) }}
 
-// normalize maps a record to events. At the end of input it emits the messages of which
-// only deltas came.
+// normalize maps a record to events. At the end of input it emits messages that only have deltas.
 func normalize(s *core.Session, r core.Record) (core.Result, error) {
 	if r.Origin.End {
 		e := emitter{Builder: s.Begin(r, ""), st: stateOf(s)}
@@ -57,9 +56,9 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 	return c.Finish(c.skipReason())
 }
 
-// normalizeArray maps the messages of a run that are printed as one JSON array
-// (--output-format json --verbose). Each element counts as a record of the session, so that
-// an array yields the events of the same messages printed as lines.
+// normalizeArray maps the messages of a run that are printed as one JSON array (--output-format json --verbose). Each
+// element counts as a record of the session, so that an array yields the same events as the same messages printed as
+// lines.
 func normalizeArray(s *core.Session, r core.Record, elements []jsontext.Value) (core.Result, error) {
 	b := s.Begin(r, "")
 	first := -1
@@ -134,8 +133,8 @@ func (c *mapper) updateSession() {
 // syntheticModel is the model of messages that Claude Code makes up itself, such as errors.
 const syntheticModel = "<synthetic>"
 
-// skipReason returns why the record yields no event: the reason that was set, else that
-// the session has emitted all of its events before.
+// skipReason returns why the record yields no event: c.skip, or that the session has emitted all of its events
+// before.
 func (c *mapper) skipReason() core.SkipReason { return cmp.Or(c.skip, core.SkipDuplicate) }
 
 // record calls the function that emits the events of this type of record.
@@ -203,8 +202,8 @@ func (c *mapper) record() {
 	}
 }
 
-// conversation emits the events of a message, whatever the type of its record is, and of a
-// tool result without one. Any other record becomes a meta event that keeps it whole.
+// conversation emits the events of a message, whatever the type of its record, and of a tool result without a
+// message. Any other record becomes a meta event that keeps it whole.
 func conversation(c *mapper) {
 	role := c.Message.Value.Role
 	if role == "" && c.Message.OK {
@@ -223,8 +222,8 @@ func conversation(c *mapper) {
 	}
 }
 
-// unknown emits the event of a record of an unknown type. It changes no other event: the
-// record does not set the time of later records, nor does it count for the queue.
+// unknown emits the event of a record of an unknown type. Such a record changes no other event: it does not set the
+// time of later records, nor count for the queue.
 func unknown(c *mapper) {
 	ts := c.Session.TS
 	c.putSystem(c.UUID, envelopes.Meta, c.text())

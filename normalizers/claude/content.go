@@ -25,12 +25,12 @@ type block struct {
 	Input     jsontext.Value `json:"input"`
 	ToolUseID lenient.Text   `json:"tool_use_id"`
 	IsError   lenient.Kind   `json:"is_error"`
-	ErrorCode lenient.Text   `json:"error_code"` // of the result of a tool that the server runs
+	ErrorCode lenient.Text   `json:"error_code"` // of the result of a tool run by the server
 	Content   content        `json:"content"`
 
-	// Of a block that was joined from deltas.
+	// Only for a block joined from deltas.
 	emitted   bool // a record has emitted it
-	truncated bool // more deltas came than a session keeps
+	truncated bool // the session did not keep all deltas
 }
 
 // ReadJSON implements [lenient.reader].
@@ -41,7 +41,7 @@ func (c *content) ReadJSON(from *jsonscan.Scanner) {
 		c.readBlock(from)
 	case '[':
 		c.readBlocks(from)
-	case '{': // one block, such as the result of a tool that the server runs
+	case '{': // one block, such as the result of a tool run by the server
 		c.readBlock(from)
 		if c.blocks[0].Type == "" {
 			c.blocks = nil
@@ -54,7 +54,7 @@ func (c *content) ReadJSON(from *jsonscan.Scanner) {
 	}
 }
 
-// readBlocks reads an array of blocks. An element that is no block keeps its place.
+// readBlocks reads an array of blocks. An element that is not a block keeps its index.
 func (c *content) readBlocks(from *jsonscan.Scanner) {
 	c.present = true
 	from.Enter()
@@ -80,7 +80,7 @@ func (c *content) readBlock(from *jsonscan.Scanner) {
 	}
 }
 
-// text returns the text of all blocks, joined by line ends; false where there is none.
+// text returns the texts of all blocks, joined with line ends; false if there are none.
 func (c *content) text() (string, bool) {
 	var parts []string
 	for i := range c.blocks {
@@ -105,12 +105,11 @@ func (c *content) results() int {
 // isThinking reports whether the block is reasoning, which may be redacted.
 func (b *block) isThinking() bool { return b.Type == "thinking" || b.Type == "redacted_thinking" }
 
-// isCall reports whether the block is a call of a tool, whether the client or the server
-// runs it (server_tool_use).
+// isCall reports whether the block is a tool call, run by the client or by the server (server_tool_use).
 func (b *block) isCall() bool { return strings.HasSuffix(string(b.Type), "tool_use") }
 
-// isResult reports whether the block is the result of a tool, whether the client or the
-// server ran it (web_search_tool_result). The SDK leaves out the type of a result.
+// isResult reports whether the block is a tool result, from the client or the server (web_search_tool_result). The
+// SDK omits the type of a result.
 func (b *block) isResult() bool {
 	return strings.HasSuffix(string(b.Type), "tool_result") || b.Type == "" && b.ToolUseID != ""
 }

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of a comparison. Texts beyond them are not compared.
+// Limits of a comparison. Larger texts are not compared.
 const (
 	maxDiffBytes = 8 << 20 // of each text
 	maxDiffLines = 100_000 // of each text
@@ -17,11 +17,10 @@ const (
 	diffContext  = 3       // lines around a change
 )
 
-// unifiedDiff returns the unified diff of a file before and after an edit, byte for byte as difflib.unified_diff
-// of Python writes it with its defaults: the lines a/name and b/name, then hunks with three
-// lines of context. A last line without an end gets one. The diff of equal texts is empty.
-// It returns false where they are too large to be compared in bounded time and memory,
-// which depends on the texts alone.
+// unifiedDiff returns the unified diff of a file before and after an edit, with the same bytes as Python's
+// difflib.unified_diff with its defaults: the lines a/name and b/name, then hunks with three lines of context. A last
+// line without an end gets one. The diff of equal texts is empty. It returns false for texts that are too large to
+// compare in bounded time and memory; this depends only on the texts.
 func unifiedDiff(name string, e fileEdit) (diff string, ok bool) {
 	a, b, ok := e.lines()
 	if !ok {
@@ -73,8 +72,7 @@ func changesBetween(blocks []lineBlock, lenA, lenB int) []lineChange {
 	return changes
 }
 
-// writeHunk writes changes that are close to each other, with lead equal lines before them
-// and tail equal lines after them.
+// writeHunk writes neighboring changes, with lead equal lines before them and tail equal lines after them.
 func writeHunk(out *strings.Builder, a, b []string, changes []lineChange, lead, tail int) {
 	lines := func(prefix byte, lines []string) {
 		for _, l := range lines {
@@ -95,7 +93,7 @@ func writeHunk(out *strings.Builder, a, b []string, changes []lineChange, lead, 
 	lines(' ', a[from:from+tail])
 }
 
-// hunkRange returns a half-open range of lines in the form of the header of a hunk.
+// hunkRange formats a half-open range of lines for the header of a hunk.
 func hunkRange(from, to int) string {
 	switch n := to - from; n {
 	case 0:
@@ -107,8 +105,7 @@ func hunkRange(from, to int) string {
 	}
 }
 
-// lines splits the file before and after the edit into lines. It returns false where they are
-// too large.
+// lines splits the file before and after the edit into lines. It returns false if they are too large.
 func (e *fileEdit) lines() (a, b []string, ok bool) {
 	if len(e.before) > maxDiffBytes || len(e.after) > maxDiffBytes {
 		return nil, nil, false
@@ -122,7 +119,7 @@ func (e *fileEdit) lines() (a, b []string, ok bool) {
 	if a = appendLines(make([]string, 0, min(room, maxDiffLines)), e.before, feedLen); len(a) > maxDiffLines {
 		return nil, nil, false
 	}
-	// The lines that end in the head, and those that begin behind a line of the tail, are the same.
+	// The lines that end in the head, and those that begin after a line of the tail, are equal.
 	from, to := strings.LastIndexByte(e.before[:e.head], '\n')+1, len(e.after)
 	first := strings.Count(e.before[:from], "\n")
 	last := len(a)
@@ -135,7 +132,7 @@ func (e *fileEdit) lines() (a, b []string, ok bool) {
 	return a, b, len(b) <= maxDiffLines
 }
 
-// lineCount is the number of lines that end with a line feed, and of the one behind them.
+// lineCount returns the number of lines that end with a line feed, plus the one after them.
 func lineCount(s string) int {
 	n := strings.Count(s, "\n")
 	if s != "" && !strings.HasSuffix(s, "\n") {
@@ -144,8 +141,8 @@ func lineCount(s string) int {
 	return n
 }
 
-// appendLines appends the lines of a text, cut as str.splitlines of Python does. The lines keep their
-// ends; the last one gets an end where it has none. It stops when there are too many.
+// appendLines appends the lines of a text, split like Python's str.splitlines. The lines keep their ends; the last
+// one gets one if it has none. It stops when there are too many.
 func appendLines(lines []string, s string, length func(string) int) []string {
 	if s == "" {
 		return lines
@@ -161,7 +158,7 @@ func appendLines(lines []string, s string, length func(string) int) []string {
 	return lines
 }
 
-// onlyFeeds reports whether a text has no other end of a line than a line feed.
+// onlyFeeds reports whether line feeds are the only line ends of a text.
 func onlyFeeds(s string) bool {
 	for _, end := range [...]string{"\v", "\f", "\r", "\x1c", "\x1d", "\x1e", "\u0085", "\u2028", "\u2029"} {
 		// Few texts have the first byte of the longer ones, and one byte is found much faster.
@@ -172,7 +169,7 @@ func onlyFeeds(s string) bool {
 	return true
 }
 
-// feedLen is [lineLen] for a text in which only a line feed ends a line.
+// feedLen is [lineLen] for a text whose only line ends are line feeds.
 func feedLen(s string) int {
 	if n := strings.IndexByte(s, '\n'); n >= 0 {
 		return n + 1
@@ -196,36 +193,35 @@ func lineLen(s string) int {
 	return len(s)
 }
 
-// lineBlock is a block of n equal lines: those of the first text from a on, and those of the
-// second from b on.
+// lineBlock is a block of n equal lines, at a in the first text and at b in the second.
 type lineBlock struct{ a, b, n int }
 
-// lineMatcher finds the equal lines of two texts as difflib.SequenceMatcher does: the longest
-// block of equal lines, then, recursively, those on both sides of it. In a text of 200 lines
-// or more, a line that makes up over one percent of it starts no block.
+// lineMatcher finds the equal lines of two texts like difflib.SequenceMatcher: the longest block of equal lines,
+// then, recursively, those on both sides of it. In a text of 200 lines or more, a line that makes up over one percent
+// of it starts no block.
 type lineMatcher struct {
-	a, b    []int32          // lines by number; -1 for a line of a that b does not have
-	numbers map[string]int32 // of the lines of b
-	places  [][]int32        // indices in b of the line of a number, in order; none for a frequent line
-	listed  []int32          // the memory of places
-	steps   int              // left; the search ends below zero
+	a, b    []int32          // lines by number; -1 for a line of a that is not in b
+	numbers map[string]int32 // numbers of the lines of b
+	places  [][]int32        // by number, indices of the line in b, in order; none for a frequent line
+	listed  []int32          // memory of places
+	steps   int              // remaining steps; the search ends below zero
 
-	// Lengths of the blocks that end at a line of a and at each line of b, shifted by one:
-	// for the current line of a, and for the line before it.
+	// Lengths of the blocks that end at a line of a and at each line of b, shifted by one: for the current line of a,
+	// and for the line before.
 	ends, before []lineEnd
-	row          int32 // number of the current line of a, counted through all searches
+	row          int32 // number of the current line of a, counted across all searches
 }
 
-// lineEnd is the length of a block that ends in a row. In any other row it is void.
+// lineEnd is the length of a block that ends in a row. In any other row it is invalid.
 type lineEnd struct{ row, n int32 }
 
-// matchers are pooled: one takes some fifty bytes per line, and most files have hundreds of lines.
+// matchers is a pool: a matcher takes some fifty bytes per line, and most files have hundreds of lines.
 var matchers = sync.Pool{New: func() any { return &lineMatcher{numbers: make(map[string]int32)} }}
 
-// maxPooledLines is the number of lines of the longest text whose matcher is pooled.
+// maxPooledLines is the maximum number of lines of a text whose matcher is pooled.
 const maxPooledLines = 10_000
 
-// free gives the matcher back to the pool, without the texts.
+// free returns the matcher to the pool, without the texts.
 func (m *lineMatcher) free() {
 	if max(cap(m.a), cap(m.b)) <= maxPooledLines {
 		clear(m.numbers)
@@ -233,7 +229,7 @@ func (m *lineMatcher) free() {
 	}
 }
 
-// number numbers the lines of two texts that are compared next.
+// number numbers the lines of two texts.
 func (m *lineMatcher) number(a, b []string) {
 	m.a, m.b = resize(m.a, len(a)), resize(m.b, len(b))
 	m.ends, m.before = resize(m.ends, len(b)+1), resize(m.before, len(b)+1)
@@ -250,7 +246,7 @@ func (m *lineMatcher) number(a, b []string) {
 	}
 	m.place()
 	for i, line := range a {
-		if i < len(b) && line == b[i] { // as most lines of a file before its edit are
+		if i < len(b) && line == b[i] { // true for most lines of a file
 			m.a[i] = m.b[i]
 			continue
 		}
@@ -294,8 +290,7 @@ func (m *lineMatcher) place() {
 	}
 }
 
-// blocks returns the blocks of equal lines, in order; false where the search takes too many
-// steps.
+// blocks returns the blocks of equal lines in order; false if the search takes too many steps.
 func (m *lineMatcher) blocks() ([]lineBlock, bool) {
 	type area struct{ a1, a2, b1, b2 int }
 	var found []lineBlock
@@ -321,11 +316,11 @@ func (m *lineMatcher) blocks() ([]lineBlock, bool) {
 	return found, true
 }
 
-// longest returns the longest block within a[a1:a2] and b[b1:b2]; of several the first one in
-// a, then in b. Without steps left it ends early, with any block.
+// longest returns the longest block within a[a1:a2] and b[b1:b2]; of several the first one in a, then in b. Without
+// remaining steps it ends early, with any block.
 func (m *lineMatcher) longest(a1, a2, b1, b2 int) lineBlock {
 	best := lineBlock{a1, b1, 0}
-	m.row++ // no block of an earlier search continues
+	m.row++ // blocks of earlier searches do not continue
 	for i := a1; i < a2 && m.steps >= 0; i++ {
 		m.row++
 		m.steps--
@@ -350,7 +345,7 @@ func (m *lineMatcher) longest(a1, a2, b1, b2 int) lineBlock {
 		}
 		m.ends, m.before = m.before, m.ends
 	}
-	// Frequent lines start no block, but extend one.
+	// Frequent lines start no block, but may extend one.
 	for best.a > a1 && best.b > b1 && m.a[best.a-1] == m.b[best.b-1] {
 		best.a, best.b, best.n = best.a-1, best.b-1, best.n+1
 	}

@@ -8,24 +8,24 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// emitter emits the events of one record, or of one message of which only deltas came. It
-// holds what all of these events have in common.
+// emitter emits the events of one record, or of one message that only has deltas. It has the fields common to all of
+// these events.
 type emitter struct {
 	*core.Builder
 	st *state
 
 	thread          core.Fingerprint // zero for the main conversation
 	agentID         lenient.Text     // the subagent; empty for the main conversation
-	parentToolUseID lenient.Text     // the call that started the subagent, where the SDK states it
+	parentToolUseID lenient.Text     // the call that started the subagent, if the SDK states it
 	internal        bool             // work of a sidechain or a subagent
 	model           lenient.Text     // of the message
 	copied          bool             // history of another session
 	streamed        bool             // written by the SDK, not in a transcript
-	pending         *core.Pending    // the record that the events come from; nil for the current one
+	pending         *core.Pending    // record of the events; nil for the current one
 }
 
-// put emits an event. An empty id stands for the number of the record. It reports false
-// where the session has emitted the event before.
+// put emits an event. An empty id stands for the number of the record. It returns false if the session has emitted
+// the event before.
 func (e *emitter) put(id lenient.Text, d core.Draft) bool {
 	d.EventID = string(id)
 	d.Thread = e.thread
@@ -41,29 +41,26 @@ func (e *emitter) put(id lenient.Text, d core.Draft) bool {
 	return e.Emit(d)
 }
 
-// setModel notes the model of the session. A subagent's model counts only while the
-// session has none.
+// setModel sets the model of the session. A subagent's model counts only while the session has none.
 func (e *emitter) setModel(model lenient.Text) {
 	if !e.internal || e.Session.Model == "" {
 		e.Session.SetModel(string(model))
 	}
 }
 
-// putSystem emits an event in which Claude Code itself speaks, not a participant of the
-// conversation.
+// putSystem emits an event by Claude Code itself, not by a participant of the conversation.
 func (e *emitter) putSystem(id lenient.Text, t envelopes.EventType, text lenient.Text) {
 	e.put(id, core.SystemDraft(t, text))
 }
 
-// putError emits an error that has a code and a message; text is the text of the event.
+// putError emits an error with a code and a message; text is the text of the event.
 func (e *emitter) putError(id lenient.Text, code, message, text string) {
 	d := e.Session.ErrorDraft(code, message)
 	d.Text = lenient.Text(text).Ptr()
 	e.put(id, d)
 }
 
-// withSuffix returns the id of a further event of a record; empty where the record has no
-// id.
+// withSuffix returns the id of a further event of a record; empty if the record has no id.
 func withSuffix(id lenient.Text, suffix string) lenient.Text {
 	if id == "" {
 		return ""

@@ -10,10 +10,9 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// What some records state of themselves is in the metadata of their event. The
-// types here are those of the schema of the event.
+// Facts that records state go into the metadata of their events. The types here follow the schema of the event.
 
-// maxListed is how many entries of a list in a fact an event has.
+// maxListed is the maximum number of entries in a list of a fact.
 const maxListed = 64
 
 // factsOf returns the metadata of an event with a fact.
@@ -25,10 +24,10 @@ func (e *emitter) factsOf(name string, fact any) *envelopes.Metadata {
 	return e.Session.MetadataWithFacts(facts)
 }
 
-// textOf returns a text of at most max bytes; nil where there is none.
+// textOf returns a text of at most most bytes; nil for an empty one.
 func textOf(t lenient.Text, most int) *string { return lenient.Text(core.Cut(string(t), most)).Ptr() }
 
-// boolOf returns a truth value; nil where there is none.
+// boolOf returns a boolean; nil for anything else.
 func boolOf(v jsontext.Value) *bool {
 	if k := v.Kind(); k != 't' && k != 'f' {
 		return nil
@@ -36,7 +35,7 @@ func boolOf(v jsontext.Value) *bool {
 	return new(v.Kind() == 't')
 }
 
-// listed returns the first entries of a list, as to makes them.
+// listed returns the first entries of a list, converted by to.
 func listed[T, F any](list []T, to func(*T) F) []F {
 	out := make([]F, min(len(list), maxListed))
 	for i := range out {
@@ -45,7 +44,7 @@ func listed[T, F any](list []T, to func(*T) F) []F {
 	return out
 }
 
-// systemFacts are the members of a record of type system that are facts.
+// systemFacts has the members of a record of type system that are facts.
 type systemFacts struct {
 	DurationMS            lenient.Number `json:"durationMs"`
 	MessageCount          lenient.Number `json:"messageCount"`
@@ -54,13 +53,13 @@ type systemFacts struct {
 	StopReason            lenient.Text   `json:"stopReason"`
 }
 
-// readSystemFacts reads them.
+// readSystemFacts reads the facts of the record.
 func readSystemFacts(c *mapper) (f systemFacts) {
 	lenient.ReadObject(c.Record.Data, &f)
 	return f
 }
 
-// turnFact is how long a turn took.
+// turnFact is the duration of a turn.
 type turnFact struct {
 	DurationMS   *int64 `json:"durationMs,omitzero"`
 	MessageCount *int64 `json:"messageCount,omitzero"`
@@ -74,7 +73,7 @@ func turnDuration(c *mapper) {
 	c.put(c.UUID, d)
 }
 
-// hookFact are the hooks that ran at the end of a turn.
+// hookFact lists the hooks that ran at the end of a turn.
 type hookFact struct {
 	Success               *bool   `json:"success,omitzero"`
 	Error                 *string `json:"error,omitzero"`
@@ -82,8 +81,8 @@ type hookFact struct {
 	StopReason            *string `json:"stopReason,omitzero"`
 }
 
-// stopHookSummary emits what the hooks did at the end of a turn. Their errors are no
-// metadata.error: the turn has not failed.
+// stopHookSummary emits what the hooks did at the end of a turn. Their errors are not metadata.error, because the
+// turn has not failed.
 func stopHookSummary(c *mapper) {
 	in := readSystemFacts(c)
 	fact := hookFact{PreventedContinuation: boolOf(in.PreventedContinuation), StopReason: textOf(in.StopReason, core.MaxFieldText)}
@@ -100,7 +99,7 @@ func stopHookSummary(c *mapper) {
 	c.put(c.UUID, d)
 }
 
-// attachmentFacts are the members of an attachment that are facts.
+// attachmentFacts has the members of an attachment that are facts.
 type attachmentFacts struct {
 	Filename     lenient.Text                            `json:"filename"`
 	IsNew        jsontext.Value                          `json:"isNew"`
@@ -110,19 +109,19 @@ type attachmentFacts struct {
 	AllowedTools lenient.List[lenient.Text]              `json:"allowedTools"`
 }
 
-// editedFileFact is a file that somebody else changed while the agent knew it.
+// editedFileFact is a file known to the agent that someone else changed.
 type editedFileFact struct {
 	Path *string `json:"path,omitzero"`
 }
 
-// diagnosticsFact is what an editor or a compiler found in files.
+// diagnosticsFact has the findings of an editor or a compiler in files.
 type diagnosticsFact struct {
 	IsNew    *bool            `json:"isNew,omitzero"`
 	Count    int              `json:"count"`
 	Findings []diagnosticFact `json:"findings"`
 }
 
-// diagnosticFact is one of that.
+// diagnosticFact is one of these findings.
 type diagnosticFact struct {
 	Path      *string `json:"path,omitzero"`
 	Severity  *string `json:"severity,omitzero"`
@@ -133,7 +132,7 @@ type diagnosticFact struct {
 	EndLine   *int64  `json:"endLine,omitzero"`
 }
 
-// diagnosed is a file with diagnostics as Claude Code states it.
+// diagnosed is a file with diagnostics in Claude Code's form.
 type diagnosed struct {
 	URI         lenient.Text                             `json:"uri"`
 	Diagnostics lenient.List[lenient.Object[diagnostic]] `json:"diagnostics"`
@@ -150,12 +149,12 @@ type diagnostic struct {
 	} `json:"range"`
 }
 
-// position is a place in a file; its lines count from 0.
+// position is a position in a file; its lines count from 0.
 type position struct {
 	Line lenient.Number `json:"line"`
 }
 
-// number returns the number of the line, from 1; nil where there is none.
+// number returns the line number, from 1; nil if unknown.
 func (p position) number() *int64 {
 	n := core.CountOf(p.Line)
 	if n != nil {
@@ -198,21 +197,21 @@ type taskFact struct {
 	Status  *string `json:"status,omitzero"`
 }
 
-// reminder is that as Claude Code states it.
+// reminder is the list of tasks in Claude Code's form.
 type reminder struct {
 	ID      lenient.Text `json:"id"`
 	Subject lenient.Text `json:"subject"`
 	Status  lenient.Text `json:"status"`
 }
 
-// tasks returns the tasks of a reminder, whose content they are.
+// tasks returns the tasks in the content of a reminder.
 func (a *attachmentFacts) tasks() tasksFact {
 	return tasksFact{core.CountOf(a.ItemCount), listed(a.Content, func(t *lenient.Object[reminder]) taskFact {
 		return taskFact{textOf(t.Value.ID, core.MaxName), textOf(t.Value.Subject, core.MaxName), textOf(t.Value.Status, core.MaxName)}
 	})}
 }
 
-// commandPermissionsFact is what a command may do without being asked.
+// commandPermissionsFact is what a command may do without asking.
 type commandPermissionsFact struct {
 	AllowedTools []string `json:"allowedTools"`
 }

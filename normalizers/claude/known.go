@@ -9,8 +9,8 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// What is known beside what a function is for: whatever stands neither here nor there is counted
-// as unknown (normalizers/README.md, Drift).
+// Known types without a function of their own. A type that neither has a function nor is listed here is counted as
+// unknown (normalizers/README.md, Drift).
 var (
 	// knownRecords are the types of the records that conversation maps.
 	knownRecords = map[lenient.Text]bool{
@@ -29,12 +29,12 @@ var (
 		"task_status": true, "teammate_mailbox": true, "todo_reminder": true, "total_tokens_reminder": true,
 		"ultra_effort_enter": true, "ultra_effort_exit": true,
 	}
-	// knownBlocks are the types of blocks beside the calls and results of tools; a fallback
-	// states that another model answers.
+	// knownBlocks are the types of blocks other than tool calls and results; a fallback states that another model
+	// answers.
 	knownBlocks = map[lenient.Text]bool{
 		"text": true, "thinking": true, "redacted_thinking": true, "image": true, "document": true, "fallback": true,
 	}
-	// knownOutputs are the types of the blocks of a result, beside results of tools of the server.
+	// knownOutputs are the types of blocks in a result, other than results of server tools.
 	knownOutputs = map[lenient.Text]bool{
 		"text": true, "image": true, "document": true, "tool_reference": true, "search_result": true,
 	}
@@ -44,7 +44,7 @@ var (
 	}
 )
 
-// usageBeside are the members of a usage that are known, and are no figures of tokens.
+// usageBeside has the known members of a usage that are not token counts.
 type usageBeside struct {
 	ServiceTier  lenient.Present `json:"service_tier"`
 	InferenceGeo lenient.Present `json:"inference_geo"`
@@ -54,7 +54,7 @@ type usageBeside struct {
 	Others jsontext.Value `json:",embed"`
 }
 
-// noteMessage notes the types of blocks and the figures of the message that are not known.
+// noteMessage counts unknown types of blocks and unknown token counts in the message.
 func noteMessage(c *mapper) {
 	blocks := c.Message.Value.Content.blocks
 	for i := range blocks {
@@ -65,14 +65,14 @@ func noteMessage(c *mapper) {
 	c.noteUsage(&c.Message.Value.Usage.Value)
 }
 
-// noteUsage notes the members of a usage that are not known.
+// noteUsage counts unknown members of a usage.
 func (e *emitter) noteUsage(u *usage) {
 	for _, others := range []jsontext.Value{u.Others, u.CacheCreation.Value.Others, u.OutputDetails.Value.Others, u.ServerToolUse.Value.Others} {
 		e.UnknownMembers(core.UnknownUsage, others)
 	}
 }
 
-// noteOutput notes the form of a result, and the types of its blocks, that are not known.
+// noteOutput counts an unknown form of a result, and unknown types of its blocks.
 func noteOutput(c *mapper, b *block) {
 	blocks := b.Content.blocks
 	for i := range blocks {
@@ -83,6 +83,6 @@ func noteOutput(c *mapper, b *block) {
 	switch v := c.ToolUseResult; v.Kind() {
 	case '0', 't', 'f':
 		c.Unknown(core.UnknownOutput, "toolUseResult", core.OutputForm(v))
-	default: // an object, a text, a list of blocks, or none
+	default: // an object, a text, a list of blocks, or nothing
 	}
 }

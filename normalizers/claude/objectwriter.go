@@ -6,11 +6,11 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// objectWriter writes a JSON object, one member after the other: shapes hold whole files, which
-// the library would read twice. BenchmarkEdit compares.
+// objectWriter writes a JSON object member by member. Shapes contain whole files, which the library would read twice;
+// BenchmarkEdit compares both.
 type objectWriter struct{ b []byte }
 
-// newObject returns the writer of an object whose texts have about size bytes.
+// newObject returns a writer for an object whose texts have about size bytes.
 func newObject(size int) *objectWriter {
 	return &objectWriter{append(make([]byte, 0, size+size/8+128), '{')}
 }
@@ -30,7 +30,7 @@ func (w *objectWriter) text(name, s string) {
 	w.b = lenient.AppendQuote(w.b, s)
 }
 
-// edit writes a file before and after an edit. What both have in common is quoted once.
+// edit writes a file before and after an edit, quoting the common parts once.
 func (w *objectWriter) edit(e fileEdit) {
 	w.name("before")
 	begin, tail := len(w.b), len(e.before)-e.tail
@@ -48,7 +48,7 @@ func (w *objectWriter) edit(e fileEdit) {
 
 // appendToQuoted appends a text to the JSON string at the end of b.
 func appendToQuoted(b []byte, s string) []byte {
-	last := len(b) - 2 // the byte in front of the quote, where that of s will stand
+	last := len(b) - 2 // the byte before the quote, where the one of s will be
 	was := b[last]
 	b = lenient.AppendQuote(b[:last], s)
 	b[last] = was
@@ -76,7 +76,7 @@ func (w *objectWriter) numberOrNull(name string, n *int64) {
 	w.number(name, *n)
 }
 
-// literal writes a member whose value stands as it is.
+// literal writes a member with an unescaped value.
 func (w *objectWriter) literal(name, value string) {
 	w.name(name)
 	w.b = append(w.b, value...)

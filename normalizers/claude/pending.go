@@ -19,7 +19,7 @@ const (
 	maxPartialText = 32 << 10 // bytes in JSON of the text of all partial messages
 )
 
-// streamEvent is an event of the API while it streams a message.
+// streamEvent is an event of the API that streams a message.
 type streamEvent struct {
 	Type    lenient.Text            `json:"type"`
 	Index   lenient.Number          `json:"index"`
@@ -38,7 +38,7 @@ type delta struct {
 	PartialJSON lenient.Text `json:"partial_json"`
 }
 
-// partials are the messages of which deltas came, one a thread.
+// partials are the messages that have deltas, one per thread.
 type partials struct {
 	Partials core.Window[partialMessage] `json:"partials,omitzero"`
 }
@@ -50,20 +50,20 @@ func (ps *partials) size() (n int) {
 	return n
 }
 
-// partialMessage is a message of which deltas came. A thread has at most one.
+// partialMessage is a message that has deltas. A thread has at most one.
 //
-// As a rule records follow that state the same blocks whole; they emit the events. Where
-// none follows, the blocks are emitted as far as their deltas came.
+// Usually records follow that state the same blocks completely; these emit the events. If none follows, the blocks
+// are emitted as far as their deltas came.
 type partialMessage struct {
 	Thread  core.Fingerprint          `json:"t,omitzero"`
 	Agent   string                    `json:"a,omitzero"`
-	Message string                    `json:"m,omitzero"` // its id; empty when its start was missed
+	Message string                    `json:"m,omitzero"` // its id; empty if its start was missed
 	Model   string                    `json:"model,omitzero"`
 	Blocks  core.Window[partialBlock] `json:"b,omitzero"`
 	Used    core.Consumption          `json:"u,omitzero"`
-	Last    core.Pending              `json:"last"`           // the record of the last delta
-	UUID    string                    `json:"uuid,omitzero"`  // of that record
-	Ended   bool                      `json:"ended,omitzero"` // no delta follows
+	Last    core.Pending              `json:"last"`           // record of the last delta
+	UUID    string                    `json:"uuid,omitzero"`  // id of that record
+	Ended   bool                      `json:"ended,omitzero"` // no further delta follows
 }
 
 // partialBlock is a block of a partial message.
@@ -72,12 +72,12 @@ type partialBlock struct {
 	Type      string `json:"y"`
 	ID        string `json:"id,omitzero"`
 	Name      string `json:"n,omitzero"`
-	Text      string `json:"w,omitzero"`       // of a call: its input in JSON
-	Emitted   bool   `json:"emitted,omitzero"` // by a record that states the block whole
-	Truncated bool   `json:"cut,omitzero"`     // more deltas came than the session keeps
+	Text      string `json:"w,omitzero"`       // for a call, its input as JSON
+	Emitted   bool   `json:"emitted,omitzero"` // a record with the whole block emitted it
+	Truncated bool   `json:"cut,omitzero"`     // the session did not keep all deltas
 }
 
-// size returns about how many bytes of memory the message takes.
+// size returns the approximate memory of the message in bytes.
 func (p *partialMessage) size() int {
 	n := 256 + len(p.Agent) + len(p.Message) + len(p.Model) + len(p.UUID) + p.Last.Size()
 	for _, b := range p.Blocks {
@@ -107,8 +107,7 @@ func apiEvent(c *mapper) {
 	}
 }
 
-// updatePartial applies an event of the API to the partial message of the thread, or to a
-// new one.
+// updatePartial applies an event of the API to the partial message of the thread, or begins a new one.
 func (c *mapper) updatePartial(e *streamEvent) {
 	at := c.st.of(c.thread)
 	if at >= 0 && (e.Type == "message_start" || c.st.Partials[at].Ended) {
@@ -140,15 +139,15 @@ func (ps *partials) of(thread core.Fingerprint) int {
 	return slices.IndexFunc(ps.Partials, func(m partialMessage) bool { return m.Thread == thread })
 }
 
-// updateMessage sets what an event of the API states about the whole message.
+// updateMessage applies what an event of the API states about the whole message.
 func (e *emitter) updateMessage(p *partialMessage, event *streamEvent) {
 	if m := &event.Message.Value; event.Message.OK {
 		p.Message, p.Model = core.Cut(string(m.ID), core.MaxIdentity), core.Cut(string(m.Model), core.MaxName)
 		p.Used = p.Used.Raise(m.Usage.Value.consumption())
 		e.setModel(lenient.Text(p.Model))
 		if p.Message != "" {
-			// Without figures, this attributes the call to the current run, also where its
-			// record comes after the result.
+			// Without token counts, this attributes the call to the current run, even if its record comes after the
+			// result.
 			e.increment(p.Message, "", core.Consumption{})
 		}
 	}
@@ -157,7 +156,7 @@ func (e *emitter) updateMessage(p *partialMessage, event *streamEvent) {
 	}
 }
 
-// updateBlock applies the start of a block or a delta to the block of its index.
+// updateBlock applies the start of a block, or a delta, to the block with its index.
 func (ps *partials) updateBlock(p *partialMessage, event *streamEvent) {
 	index := event.Index.Count()
 	at := slices.IndexFunc(p.Blocks, func(b partialBlock) bool { return b.Index == index })
@@ -182,8 +181,8 @@ func (ps *partials) updateBlock(p *partialMessage, event *streamEvent) {
 	}
 }
 
-// appendText appends a chunk to a block, unless the session keeps too much text then. A
-// byte takes at most six in JSON, so most texts need not be encoded to be measured.
+// appendText appends a chunk to a block, unless the session would keep too much text. A byte takes at most six in
+// JSON, so most texts need not be encoded to be measured.
 func (ps *partials) appendText(b *partialBlock, chunk lenient.Text) {
 	if chunk == "" {
 		return
@@ -217,8 +216,8 @@ func (ps *partials) texts() iter.Seq[string] {
 	}
 }
 
-// matchPartial marks the blocks of the partial message that this record states whole. A
-// partial message of another id has no record yet: it is emitted before this record.
+// matchPartial marks the blocks of the partial message that this record states completely. A partial message with
+// another id has no record yet: it is emitted before this record.
 func matchPartial(c *mapper) {
 	id := core.Cut(string(c.Message.Value.ID), core.MaxIdentity)
 	c.flushPartials(func(p partialMessage) bool { return p.Thread == c.thread && p.Message != "" && p.Message != id })
@@ -247,7 +246,7 @@ func (e *emitter) flushThread() {
 	e.flushPartials(func(p partialMessage) bool { return p.Thread == e.thread })
 }
 
-// flushPartials emits the partial messages that match and forgets them; nil matches all.
+// flushPartials emits and forgets the partial messages that match; nil matches all.
 func (e *emitter) flushPartials(match func(partialMessage) bool) {
 	var flushed []partialMessage
 	e.st.Partials = e.st.Partials.Without(func(p partialMessage) bool {
@@ -262,8 +261,8 @@ func (e *emitter) flushPartials(match func(partialMessage) bool) {
 	}
 }
 
-// emitPartial emits the blocks of a partial message that no record has emitted. The events
-// take id and time of the record of its last delta.
+// emitPartial emits the blocks of a partial message that no record has emitted. The events get the id and time of the
+// record of its last delta.
 func (e *emitter) emitPartial(p partialMessage) {
 	of := emitter{
 		Builder: e.Builder, st: e.st, thread: p.Thread, agentID: lenient.Text(p.Agent), parentToolUseID: lenient.Text(p.Agent),
@@ -296,8 +295,8 @@ func (p *partialMessage) assistantMessage() assistantMessage {
 	return m
 }
 
-// eventIDs returns a function that makes the ids of events whose block has none: of the
-// uuid of the record of the last delta, else of its number.
+// eventIDs returns a function that makes ids for events whose block has none: from the uuid of the record of the last
+// delta, or else from its number.
 func (p *partialMessage) eventIDs() func(suffix string) lenient.Text {
 	unnamed := 0
 	return func(suffix string) lenient.Text {
@@ -313,8 +312,7 @@ func (p *partialMessage) eventIDs() func(suffix string) lenient.Text {
 	}
 }
 
-// block returns the block as far as its deltas came. The input of a call is JSON, or else
-// the text as it is.
+// block returns the block as far as its deltas came. The input of a call is JSON if valid, otherwise text.
 func (p *partialBlock) block() block {
 	b := block{
 		Type: lenient.Text(p.Type), ID: lenient.Text(p.ID), Name: lenient.Text(p.Name),

@@ -9,12 +9,12 @@ import (
 
 const (
 	maxQueued         = 64       // items of the queue
-	maxQueuedText     = 24 << 10 // bytes of their texts together; a longer prompt is emitted at once
-	maxEmittedPrompts = 64       // prompts that the queue emitted
-	duplicateWithin   = 64       // known records after a prompt of the queue within which its own record may come
+	maxQueuedText     = 24 << 10 // bytes of all their texts; a longer prompt is emitted at once
+	maxEmittedPrompts = 64       // prompts emitted by the queue
+	duplicateWithin   = 64       // the own record of a prompt from the queue comes within so many known records
 )
 
-// queue is the queue of the prompts that were typed while the agent worked, and those that it emitted.
+// queue has the prompts that were typed while the agent worked, and those that the queue emitted.
 type queue struct {
 	Queue          core.Window[queuedPrompt]  `json:"queue,omitzero"`
 	EmittedPrompts core.Window[emittedPrompt] `json:"taken,omitzero"`
@@ -33,23 +33,22 @@ type queuedPrompt struct {
 	Key     core.Fingerprint `json:"k"`
 	Text    string           `json:"w,omitzero"` // of a human prompt that the queue may have to emit
 	Human   bool             `json:"h,omitzero"`
-	Emitted bool             `json:"t,omitzero"` // by a record of its own, since it was enqueued
-	Early   bool             `json:"e,omitzero"` // emitted when it was enqueued, being too long to remember
+	Emitted bool             `json:"t,omitzero"` // emitted by a record of its own since it was enqueued
+	Early   bool             `json:"e,omitzero"` // emitted when it was enqueued, because it was too long to keep
 }
 
-// emittedPrompt is a prompt that the queue emitted: a record of its own, should one come,
-// is a duplicate.
+// emittedPrompt is a prompt emitted by the queue. If a record of its own follows, that is a duplicate.
 type emittedPrompt struct {
 	Key    core.Fingerprint `json:"k"`
-	Record uint64           `json:"n"` // the number of the record that emitted it; see knownRecords
+	Record uint64           `json:"n"` // number of the record that emitted it; see knownRecords
 }
 
-// knownRecords returns how many records of the session have a known type. Records of other
-// types separate nothing: the next version of Claude Code may write any number of them.
+// knownRecords returns how many records of the session have a known type. Records of other types are not counted,
+// because the next version of Claude Code may write any number of them.
 func (c *mapper) knownRecords() uint64 { return c.Session.Records - c.st.Unknown }
 
-// queueOperation follows the queue (README.md, Queue). As a rule a prompt has a record of its own when its turn comes.
-// Only a prompt that is removed without one is emitted here, as far as the queue has its text.
+// queueOperation follows the queue (README.md, Queue). Usually a prompt gets a record of its own when its turn comes.
+// Only a prompt that is removed without one is emitted here, if the queue has its text.
 func queueOperation(c *mapper) {
 	c.skip = core.SkipQueued
 	q, content := &c.st.queue, string(c.text())
@@ -67,7 +66,7 @@ func queueOperation(c *mapper) {
 	}
 }
 
-// enqueue adds a prompt. It reports false for one that is too long to be remembered, which is emitted at once.
+// enqueue adds a prompt. It returns false for one that is too long to keep, which is emitted at once.
 func (q *queue) enqueue(content string, lost *uint64) bool {
 	kind, text := speechOf(content)
 	p := queuedPrompt{Key: core.PromptKey(text), Human: kind == core.SpeechHuman || kind == core.SpeechCommand}
@@ -86,9 +85,9 @@ func (q *queue) enqueue(content string, lost *uint64) bool {
 	return !p.Early
 }
 
-// dequeue takes the item of an operation with this content from the queue. It returns the text that is to be
-// emitted: of an item that was removed, and not processed, and so has no other record. record is the number of the
-// operation among the known records.
+// dequeue removes the item of an operation with this content from the queue. It returns the text to emit: of an item
+// that was removed without being processed, and so has no other record. record is the number of the operation among
+// the known records.
 func (q *queue) dequeue(content string, removed bool, record uint64) (text string) {
 	at := q.operand(content)
 	if at < 0 {
@@ -105,9 +104,8 @@ func (q *queue) dequeue(content string, removed bool, record uint64) (text strin
 	return text
 }
 
-// operand returns the index of the item that an operation takes: the one with its content,
-// else one that a record has emitted since it was enqueued, else the oldest human one, else
-// the oldest; -1 for none.
+// operand returns the index of the item that an operation concerns: the one with its content, else one that a record
+// has emitted since it was enqueued, else the oldest human one, else the oldest; -1 for none.
 func (q *queue) operand(content string) int {
 	choices := []func(queuedPrompt) bool{
 		func(p queuedPrompt) bool { return p.Emitted },
@@ -127,8 +125,8 @@ func (q *queue) operand(content string) int {
 	return -1
 }
 
-// hasEmitted reports whether the queue has emitted a prompt, and notes that the record of the
-// prompt has come; record is the number of that among the known records.
+// hasEmitted reports whether the queue has emitted a prompt, and notes that the prompt's own record has come; record
+// is its number among the known records.
 func (q *queue) hasEmitted(text string, record uint64) bool {
 	key := core.PromptKey(text)
 	removed := func(p emittedPrompt) bool { return p.Key == key && record-p.Record <= duplicateWithin }
@@ -158,10 +156,10 @@ func (q *queue) mark(text string) {
 	q.Queue = q.Queue.With(at, p)
 }
 
-// withoutIndex returns a window less one element.
+// withoutIndex returns a window without one element.
 func withoutIndex[T any](w core.Window[T], at int) core.Window[T] {
 	if len(w) == 1 {
-		return nil // as it is decoded
+		return nil // as decoded
 	}
 	return slices.Delete(slices.Clone(w), at, at+1)
 }

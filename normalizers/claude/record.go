@@ -59,7 +59,7 @@ type wireRecord struct {
 
 // wireSDK are the members that only the SDK writes.
 type wireSDK struct {
-	AuditTimestamp     lenient.Text                `json:"_audit_timestamp"` // of streams that the desktop application keeps
+	AuditTimestamp     lenient.Text                `json:"_audit_timestamp"` // of streams kept by the desktop application
 	ParentToolUseID    lenient.Text                `json:"parent_tool_use_id"`
 	ToolUseResultSnake jsontext.Value              `json:"tool_use_result"`
 	Model              lenient.Text                `json:"model"`
@@ -91,14 +91,14 @@ type wireSDK struct {
 	StopReason        jsontext.Value             `json:"stop_reason"`
 }
 
-// origin states who wrote a prompt.
+// origin is the author of a prompt.
 type origin struct {
 	Kind         lenient.Text `json:"kind"`
 	From         lenient.Text `json:"from"`
 	SenderTaskID lenient.Text `json:"senderTaskId"`
 }
 
-// fork names the session that a fork copied the record from.
+// fork names the session from which a fork copied the record.
 type fork struct {
 	SessionID lenient.Text `json:"sessionId"`
 }
@@ -111,8 +111,8 @@ type message struct {
 	Usage   lenient.Object[usage] `json:"usage"`
 }
 
-// unwrap gives a message of the SDK that was dumped as an object the form of a line of the
-// stream: such an object has no type, and its message stands in the object itself.
+// unwrap converts a message that the SDK dumped as an object to a line of the stream: such an object has no type, and
+// is the message itself.
 func (r *wireRecord) unwrap() {
 	if !lenient.IsValue(r.ToolUseResult) {
 		r.ToolUseResult = r.ToolUseResultSnake
@@ -141,8 +141,7 @@ func (r *wireRecord) unwrap() {
 	}
 }
 
-// time returns the time that the record states, in the form of an event; empty where it
-// states none.
+// time returns the time stated in the record, in the form of an event; empty for none.
 func (r *wireRecord) time() string {
 	for _, t := range []lenient.Text{r.Timestamp, r.AuditTimestamp, r.Snapshot.Value.Timestamp} {
 		if ts, ok := core.ParseTime(string(t)); ok {
@@ -152,23 +151,21 @@ func (r *wireRecord) time() string {
 	return ""
 }
 
-// session returns the session that the record states; empty where it states none.
+// session returns the session stated in the record; empty for none.
 func (r *wireRecord) session() string { return string(cmp.Or(r.SessionIDSnake, r.SessionID)) }
 
-// text returns the text of the record itself, beside any message.
+// text returns the text of the record itself, outside any message.
 func (r *wireRecord) text() lenient.Text {
 	text, _ := r.Content.text()
 	return lenient.Text(text)
 }
 
-// isStreamed reports whether the SDK wrote the record. Records of a transcript have the id
-// of their session in camel case.
+// isStreamed reports whether the SDK wrote the record. Records of a transcript have their session id in camel case.
 func (r *wireRecord) isStreamed() bool {
 	return r.SessionID == "" || r.Type == "system" && r.Subtype == "init"
 }
 
-// isCopied reports whether the record is history of another session than this one: a fork
-// begins with a copy of it.
+// isCopied reports whether the record is history of another session, because a fork begins with a copy of it.
 func (r *wireRecord) isCopied(session string) bool {
 	from := r.ForkedFrom.Value.SessionID
 	return from != "" && string(from) != session

@@ -13,8 +13,7 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// emitToolResult emits the result of a tool. The block is empty where the record has only a
-// structured result.
+// emitToolResult emits the result of a tool. b is empty if the record only has a structured result.
 func emitToolResult(c *mapper, b *block) {
 	r := readResult(c, b)
 	noteOutput(c, b)
@@ -41,8 +40,7 @@ func emitToolResult(c *mapper, b *block) {
 	}
 }
 
-// toolResult is the result of one tool, as its block and the structured result beside it
-// state it.
+// toolResult is the result of one tool, from its block and the structured result beside it.
 type toolResult struct {
 	callID  lenient.Text
 	text    lenient.NullText
@@ -51,11 +49,11 @@ type toolResult struct {
 
 	structured structuredResult
 	isObject   bool   // structured was read
-	message    string // a structured result that is a text, not an object
+	message    string // structured result that is a text, not an object
 }
 
-// readResult reads the result of one tool. A structured result stands in the record, not in
-// a block, so it is ignored in a record with several results.
+// readResult reads the result of one tool. The structured result belongs to the record, not to a block, so it is
+// ignored in a record with several results.
 func readResult(c *mapper, b *block) toolResult {
 	r := toolResult{hasData: b.Content.present || lenient.IsValue(c.ToolUseResult)}
 	if c.Message.Value.Content.results() <= 1 {
@@ -74,14 +72,13 @@ func readResult(c *mapper, b *block) toolResult {
 	}
 	r.text = lenient.NullText{Value: text, OK: ok}
 
-	denied := b.IsError == 'f' // the vendor states that it is no failure
+	denied := b.IsError == 'f' // the vendor states that it is not a failure
 	r.failed = b.IsError == 't' || errorCode != "" || bool(r.structured.Interrupted) || string(r.structured.Success) == "false" ||
 		!denied && (r.message != "" || c.streamed && isFailureText(text))
 	return r
 }
 
-// readStructured reads a structured result: an object, or a text, which is the message of a
-// failure.
+// readStructured reads a structured result: an object, or a text, which is the message of a failure.
 func (r *toolResult) readStructured(v jsontext.Value) {
 	switch v.Kind() {
 	case '{':
@@ -96,8 +93,8 @@ func (r *toolResult) readStructured(v jsontext.Value) {
 	}
 }
 
-// exitCode returns the exit code that the structured result states, else the one in the
-// header of the output of a failure; nil where none is stated.
+// exitCode returns the exit code stated in the structured result, else the one in the header of a failure's output;
+// nil for none.
 func (r *toolResult) exitCode() *int64 {
 	if code := r.structured.ExitCode.Integer(); code != nil || !r.failed {
 		return code
@@ -108,11 +105,10 @@ func (r *toolResult) exitCode() *int64 {
 	return headerExitCode(r.message)
 }
 
-// exitHeader is what Claude Code puts before the output of a command that failed.
+// exitHeader is the header that Claude Code puts before the output of a failed command.
 var exitHeader = regexp.MustCompile(`^(?:Error: )?Exit code (\d{1,10})(?:\s|$)`)
 
-// headerExitCode reads an exit code from the header of an output, never from its body; nil
-// where the header states none.
+// headerExitCode reads an exit code from the header of an output, never from its body; nil for none.
 func headerExitCode(output string) *int64 {
 	m := exitHeader.FindStringSubmatch(output)
 	if m == nil {
@@ -125,8 +121,8 @@ func headerExitCode(output string) *int64 {
 	return &n
 }
 
-// output returns the two streams of a command; nil if the text shows them: it is stdout, and
-// stderr is empty. Streams that are not in the text are those of another result.
+// output returns the two streams of a command; nil if the text is stdout and stderr is empty. Streams that are not in
+// the text belong to another result.
 func (r *toolResult) output() *envelopes.ToolOutput {
 	stdout, stderr := r.structured.Stdout, r.structured.Stderr
 	if stderr.Value == "" && (!stdout.OK || stdout.Value == r.text.Value) {
@@ -163,9 +159,8 @@ func (r *toolResult) status() envelopes.ToolStatus {
 	return envelopes.StatusUnknown
 }
 
-// isFailureText reports whether the text of a result is a JSON object that states a
-// failure: an error, or an exit code that is not zero. The exit code of the event is never
-// read from there.
+// isFailureText reports whether the text of a result is a JSON object that states a failure: an error, or a nonzero
+// exit code. The exit code of the event is never read from there.
 func isFailureText(text string) bool {
 	v := jsontext.Value(strings.TrimSpace(text))
 	if v.Kind() != '{' || !v.IsValid(lenient.Options) {

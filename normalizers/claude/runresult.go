@@ -10,9 +10,8 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// runResult emits the last record of a run of the SDK: a summary, and an error where the
-// run failed. The event carries the tokens that the run has used beyond the figures of its
-// calls, and the figures of the record in its metadata.
+// runResult emits the last record of a run of the SDK: a summary, and an error if the run failed. The event carries
+// the tokens that the run used beyond those of its calls, and the numbers of the record in its metadata.
 func runResult(c *mapper) {
 	c.flushPartials(nil)
 	text, failed := c.outcome()
@@ -37,8 +36,8 @@ func runResult(c *mapper) {
 		return
 	}
 	if c.st.Runs.LastText == core.PromptKey(text) {
-		// A record of its own has emitted the text. It still counts for the identity of the
-		// event, so it is removed only now.
+		// A record of its own has emitted the text. The text counts for the identity of the event, so it is only
+		// removed now.
 		c.Events[len(c.Events)-1].Event.Text = nil
 	}
 	addRunUsage(c)
@@ -63,9 +62,9 @@ func addRunUsage(c *mapper) {
 	}
 }
 
-// outcome returns the text that a run ended with, and whether the run failed. The flag
-// decides: the subtype is "success" also where nobody was logged in. A subtype that names an
-// error decides too, because some versions leave the flag false then.
+// outcome returns the final text of a run, and whether the run failed. The flag decides, because the subtype is
+// "success" even if nobody was logged in. A subtype that names an error decides too, because some versions then leave
+// the flag false.
 func (r *wireRecord) outcome() (text string, failed bool) {
 	failed = bool(r.IsErrorSnake) || bool(r.IsErrorCamel) || strings.HasPrefix(string(r.Subtype), "error")
 	if text = resultText(r.Result); text == "" {

@@ -6,36 +6,35 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// runs attributes API calls of the main conversation to the runs of the SDK, so that each
-// token is on one event (README.md, Tokens).
+// runs attributes API calls of the main conversation to the runs of the SDK, so that each token is on one event
+// (README.md, Tokens).
 //
-// A run ends with a result. The figures of a result cover all calls of its run, while the
-// messages of its stream state those of the start of each call. The same calls stand in
-// the transcript of the session with their last figures, and the session may receive the
-// transcript too: before the stream, after it, or record by record in between.
+// A run ends with a result. The token counts of a result cover all calls of its run, while the messages of its stream
+// have those of the start of each call. The transcript of the session has the same calls with their final counts, and
+// the session may receive the transcript, too: before the stream, after it, or interleaved.
 //
-// So the event of a result carries what the run has used beyond the figures of its calls.
-// This is a credit: a call that states the same tokens later has its figures reduced by it.
+// So the event of a result carries what the run used beyond the counts of its calls. This is a credit: it reduces the
+// counts of calls that state the same tokens later.
 type runs struct {
 	Ended int64 `json:"ended,omitzero"` // number of runs that have ended
 
 	// Of the current run.
-	Counted  core.Consumption `json:"counted,omitzero"` // sum of the figures of its calls
+	Counted  core.Consumption `json:"counted,omitzero"` // sum of the counts of its calls
 	Streamed bool             `json:"named,omitzero"`   // a stream has shown at least one of its calls
-	LastText core.Fingerprint `json:"last,omitzero"`    // key of the last text of the assistant
+	LastText core.Fingerprint `json:"last,omitzero"`    // key of the assistant's last text
 
-	// Sum of the figures of calls that stand in the transcript alone: no stream has shown
-	// them and no result has covered them.
+	// Sum of the counts of calls that are only in the transcript: no stream has shown them and no result has covered
+	// them.
 	Unattributed core.Consumption `json:"alone,omitzero"`
 
-	StreamCredit core.Consumption `json:"ahead,omitzero"`  // for calls that a stream has shown
-	ResultCredit core.Consumption `json:"unseen,omitzero"` // for calls of runs of which only the result is known
+	StreamCredit core.Consumption `json:"ahead,omitzero"`  // for calls shown by a stream
+	ResultCredit core.Consumption `json:"unseen,omitzero"` // for calls of runs with only a known result
 }
 
-// Runs have numbers from firstRun on. A call of the main conversation that stands in the
-// transcript alone has the number 0.
+// Runs are numbered from firstRun on. A call of the main conversation that is only in the transcript has the number
+// 0.
 const (
-	outsideRuns = 1 // of calls that a subagent, or copied history, stated first: no result covers them
+	outsideRuns = 1 // for calls first stated by a subagent or in copied history: no result covers them
 	firstRun    = 2
 )
 
@@ -47,10 +46,9 @@ func (r *runs) end() {
 	r.Ended, r.Counted, r.Streamed, r.LastText = min(r.Ended+1, lenient.MaxCount), core.Consumption{}, false, core.Fingerprint{}
 }
 
-// addCall adds a call of the main conversation, whose figures were before and are now; u is
-// their difference, which it reduces by the credit of a result. It returns the run that it
-// attributes the call to, 0 for none: the current run, where the stream of the main
-// conversation (streamed) shows a call that it has not shown before.
+// addCall adds a call of the main conversation, whose counts were before and are now; u is their difference, from
+// which it deducts the credit of a result. It returns the run of the call, 0 for none: the current run, if the stream
+// of the main conversation (streamed) shows a call for the first time.
 func (r *runs) addCall(u *envelopes.Usage, before, now core.Consumption, streamed bool) int64 {
 	switch run := before.Run; {
 	case run == 0 && streamed:
@@ -70,11 +68,11 @@ func (r *runs) addCall(u *envelopes.Usage, before, now core.Consumption, streame
 	}
 }
 
-// addResult adds the figures of a result and returns the tokens that its event carries:
-// those above the figures of its calls. It returns nil for none.
+// addResult adds the counts of a result and returns the tokens for its event: those beyond the counts of its calls;
+// nil for none.
 func (r *runs) addResult(figures core.Consumption) *envelopes.Usage {
 	credit, counted := &r.StreamCredit, r.Counted
-	if !r.Streamed { // its calls can stand in the transcript only
+	if !r.Streamed { // its calls can only be in the transcript
 		credit, counted = &r.ResultCredit, r.Unattributed
 		r.Unattributed = r.Unattributed.Minus(figures)
 	}
@@ -87,7 +85,7 @@ func (r *runs) addResult(figures core.Consumption) *envelopes.Usage {
 	return u
 }
 
-// deduct reduces the figures of a call and a credit by what they have in common.
+// deduct reduces the counts of a call and a credit by what they have in common.
 func deduct(credit *core.Consumption, u *envelopes.Usage) {
 	if *credit == (core.Consumption{}) {
 		return

@@ -29,9 +29,8 @@ var speechPrefixes = []struct {
 	{"[Request interrupted by user", core.SpeechInterrupted},
 }
 
-// speechOf classifies a text of Claude Code. The text that it returns is what was said:
-// without the elements that wrap a command, and without those that an IDE or Claude Code put
-// into a prompt.
+// speechOf classifies a text of Claude Code. It returns the text without the elements that wrap a command, and
+// without those that an IDE or Claude Code put into a prompt.
 func speechOf(s string) (kind core.Speech, text string) {
 	trimmed := strings.TrimSpace(s)
 	for _, c := range speechPrefixes {
@@ -57,7 +56,7 @@ func speechOf(s string) (kind core.Speech, text string) {
 	return core.SpeechHuman, text
 }
 
-// slashCommand returns "/name args" for a wrapped slash command; false where it has no name.
+// slashCommand returns "/name args" for a wrapped slash command; false if it has no name.
 func slashCommand(s string) (string, bool) {
 	name := strings.TrimSpace(core.TagContent(s, "command-name"))
 	if name == "" {
@@ -75,8 +74,8 @@ func slashCommand(s string) (string, bool) {
 	return name, true
 }
 
-// namelessCommand classifies a wrapped slash command that names no command. Its arguments,
-// and any text beside it, are a prompt. A text without such an element is a text about one.
+// namelessCommand classifies a wrapped slash command without a name. Its arguments, and any text beside it, are a
+// prompt. A text without such an element only mentions one.
 func namelessCommand(s string) (kind core.Speech, text string) {
 	text = s
 	for _, tag := range []string{"command-name", "command-message", "command-args"} {
@@ -94,8 +93,8 @@ func namelessCommand(s string) (kind core.Speech, text string) {
 	}
 }
 
-// unwrapTerminal returns the content of the elements of a command that the human ran beside
-// the agent, joined by line ends.
+// unwrapTerminal returns the content of the elements for a command that the human ran beside the agent, joined with
+// line ends.
 func unwrapTerminal(s string) string {
 	var parts []string
 	for _, tag := range []string{"bash-input", "local-command-stdout", "local-command-stderr", "bash-stdout", "bash-stderr"} {
@@ -106,9 +105,8 @@ func unwrapTerminal(s string) string {
 	return strings.Join(parts, "\n")
 }
 
-// cutInjected removes the elements that an IDE and Claude Code put into a prompt:
-// <system-reminder> and <ide_...>. It reports whether it found any; a text without any is
-// unchanged.
+// cutInjected removes the elements that an IDE and Claude Code put into a prompt: <system-reminder> and <ide_...>. It
+// reports whether it found any.
 func cutInjected(s string) (text string, found bool) {
 	var kept strings.Builder
 	rest := s
@@ -119,7 +117,7 @@ func cutInjected(s string) (text string, found bool) {
 		}
 		end := strings.Index(rest[start:], "</"+tag+">")
 		if end < 0 {
-			break // no element, but a text about one
+			break // not an element, only a mention of one
 		}
 		kept.WriteString(rest[:start])
 		rest = rest[start+end+len(tag)+3:]
@@ -132,7 +130,7 @@ func cutInjected(s string) (text string, found bool) {
 	return strings.TrimSpace(kept.String()), true
 }
 
-// nextInjected returns the next start tag of an injected element; no tag where there is none.
+// nextInjected returns the next start tag of an injected element; an empty tag for none.
 func nextInjected(s string) (start int, tag string) {
 	for from := 0; ; {
 		i := strings.IndexByte(s[from:], '<')

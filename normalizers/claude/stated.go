@@ -15,23 +15,21 @@ func summary(c *mapper, text lenient.Text) {
 	c.put(c.UUID, core.ChatDraft(envelopes.SessionSummary, text.Ptr(), nil))
 }
 
-// stated emits the value of a record that only states one, such as a title or a mode,
-// unless the last record of the type stated the same value. more are further parts of the
-// value.
+// stated emits the value of a record that only states one, such as a title or a mode, unless the last record of the
+// type stated the same value. more are further parts of the value.
 func stated(c *mapper, t envelopes.EventType, value lenient.Text, more ...lenient.Text) {
 	if c.st.Stated.IsNew(string(c.Type), core.FingerprintOf(string(value), fmt.Sprint(more)), &c.Session.Lost) {
 		c.putSystem("", t, value)
 	}
 }
 
-// snapshot are the files that Claude Code saved before it changed them.
+// snapshot has the files that Claude Code saved before changing them.
 type snapshot struct {
 	Timestamp lenient.Text                              `json:"timestamp"`
 	Files     lenient.Object[map[string]jsontext.Value] `json:"trackedFileBackups"`
 }
 
-// fileHistorySnapshot emits a snapshot of files, also an empty one and an update of an
-// earlier one.
+// fileHistorySnapshot emits a snapshot of files, even an empty one or an update of an earlier one.
 func fileHistorySnapshot(c *mapper) {
 	d := snapshotDraft(len(c.Snapshot.Value.Files.Value))
 	d.Identity = string(c.Record.Data)

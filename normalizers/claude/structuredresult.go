@@ -9,8 +9,8 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// structuredResult is the structured result of a tool, which stands in a record beside the
-// message (toolUseResult). Each tool writes members of its own.
+// structuredResult is the structured result of a tool, which a record has beside the message (toolUseResult). Each
+// tool writes its own members.
 type structuredResult struct {
 	// Of all tools.
 	ToolUseID       lenient.Text   `json:"tool_use_id"`
@@ -62,8 +62,8 @@ type file struct {
 	TotalLines lenient.Number   `json:"totalLines"`
 }
 
-// hunk is a hunk of a structuredPatch; its lines have the prefixes of a unified diff. They stay
-// JSON, because most are only counted.
+// hunk is a hunk of a structuredPatch; its lines have the prefixes of a unified diff. They stay JSON, because most
+// are only counted.
 type hunk struct {
 	OldStart lenient.Number               `json:"oldStart"`
 	OldLines lenient.Number               `json:"oldLines"`
@@ -72,7 +72,7 @@ type hunk struct {
 	Lines    lenient.List[jsontext.Value] `json:"lines"`
 }
 
-// path returns the file that the tool worked on; empty where the result names none.
+// path returns the file that the tool worked on; empty for none.
 func (r *structuredResult) path() string {
 	return string(cmp.Or(r.FilePath, lenient.Text(r.File.Value.FilePath.Value), r.NotebookPath))
 }
@@ -82,8 +82,7 @@ func (r *structuredResult) streams() lenient.Text {
 	return joinLines(lenient.Text(r.Stdout.Value), lenient.Text(r.Stderr.Value))
 }
 
-// latency returns how long the tool took, in milliseconds; nil where the result states no
-// duration.
+// latency returns the duration of the tool in milliseconds; nil if not stated.
 func (r *structuredResult) latency() *int64 {
 	seconds := lenient.Number{Value: r.DurationSeconds.Value * 1000, OK: r.DurationSeconds.OK}
 	for _, n := range []lenient.Number{r.DurationMS, r.TotalDurationMS, seconds} {

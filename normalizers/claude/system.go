@@ -12,8 +12,8 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// system emits the event of a record of type system by its subtype. An unknown subtype
-// is a record of an unknown type.
+// system emits the event of a record of type system by its subtype. An unknown subtype makes it a record of an
+// unknown type.
 func system(c *mapper) {
 	switch c.Subtype {
 	case "init":
@@ -72,12 +72,11 @@ func sessionInit(c *mapper) {
 		text += ", Model: " + string(c.Model)
 	}
 	if c.put(c.UUID, core.SystemDraft(envelopes.SystemMessage, lenient.Text(text))) {
-		c.st.Runs.end() // of a run that had no result
+		c.st.Runs.end() // of a run without a result
 	}
 }
 
-// mcpServers returns a list of MCP servers as a list of objects: some versions write only
-// the names.
+// mcpServers returns a list of MCP servers as a list of objects, because some versions only write the names.
 func mcpServers(list jsontext.Value) jsontext.Value {
 	out := jsontext.Value{'['}
 	for _, v := range lenient.Elements(list) {
@@ -95,7 +94,7 @@ func mcpServers(list jsontext.Value) jsontext.Value {
 	return append(out, ']')
 }
 
-// hookResponse emits the output of a hook: its members may repeat each other.
+// hookResponse emits the output of a hook, whose members may repeat each other.
 func hookResponse(c *mapper) {
 	output, _ := c.Output.text()
 	texts := []lenient.Text{lenient.Text(output), c.Stdout, c.Stderr}
@@ -107,13 +106,13 @@ func hookResponse(c *mapper) {
 	c.putSystem(c.UUID, envelopes.Log, joinLines(texts...))
 }
 
-// rateLimit states how much of the limits of an account is used.
+// rateLimit states the used part of an account's limits.
 type rateLimit struct {
 	Status lenient.Text `json:"status"`
 }
 
-// rateLimitEvent emits a warning about the limits of the account. A record that only states
-// that the request was allowed stands in every run.
+// rateLimitEvent emits a warning about the limits of the account. Every run has a record that only states that the
+// request was allowed.
 func rateLimitEvent(c *mapper) {
 	status := c.RateLimitInfo.Value.Status
 	if status == "allowed" {
@@ -123,7 +122,7 @@ func rateLimitEvent(c *mapper) {
 	c.putSystem(c.UUID, envelopes.Log, status)
 }
 
-// authStatus emits the state of a login, or the error that it ended with.
+// authStatus emits the state of a login, or its final error.
 func authStatus(c *mapper) {
 	text, _ := c.Output.text()
 	if message := string(lenient.Scalar(c.Error)); message != "" {

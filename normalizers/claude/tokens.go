@@ -10,7 +10,7 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// usage are the token figures of a message, or of a run in its result (README.md, Tokens).
+// usage has the token counts of a message, or of a run in its result (README.md, Tokens).
 type usage struct {
 	Input         lenient.Number                `json:"input_tokens"`
 	Output        lenient.Number                `json:"output_tokens"`
@@ -40,7 +40,7 @@ type outputDetails struct {
 	Others   jsontext.Value `json:",embed"`
 }
 
-// consumption returns the figures in the form in which a session remembers them.
+// consumption returns the counts in the form kept by a session.
 func (u *usage) consumption() core.Consumption {
 	figures := core.Consumption{
 		Input:      u.Input.Count(),
@@ -57,8 +57,8 @@ func (u *usage) consumption() core.Consumption {
 	return figures
 }
 
-// usageIncrement returns the tokens that the message of the record adds to the session;
-// nil for none. Figures without an id of their API call count with the first record only.
+// usageIncrement returns the tokens that the message of the record adds to the session; nil for none. Counts without
+// the id of their API call count only with the first record.
 func usageIncrement(c *mapper) *envelopes.Usage {
 	id, request := string(c.Message.Value.ID), string(c.RequestID)
 	if id == "" {
@@ -72,10 +72,9 @@ func usageIncrement(c *mapper) *envelopes.Usage {
 	return c.increment(id, request, figures)
 }
 
-// increment returns what the figures of an API call are above the highest ones that the
-// session has seen of it, in whatever thread; nil for nothing. Figures in copied history
-// raise the highest ones, and add nothing. Calls of the main conversation count for their
-// run, too, and what the result of the run has carried already is deducted.
+// increment returns how far the counts of an API call exceed the highest ones seen in the session, in any thread; nil
+// for nothing. Counts in copied history raise the highest ones and add nothing. Calls of the main conversation also
+// count for their run, and what the result of the run already carried is deducted.
 func (e *emitter) increment(id, request string, figures core.Consumption) *envelopes.Usage {
 	call := e.findCall(id, request)
 	now := call.before.Raise(figures)
@@ -104,16 +103,16 @@ func (e *emitter) increment(id, request string, figures core.Consumption) *envel
 	return u
 }
 
-// apiCall is an API call as the session remembers it.
+// apiCall is an API call as kept by the session.
 type apiCall struct {
 	key    string           // usage.key of its events
 	slot   core.Fingerprint // where the session remembers it
-	before core.Consumption // the highest figures so far
+	before core.Consumption // highest counts so far
 	known  bool             // a record has stated it before
 }
 
-// findCall returns the API call of an id. The same id with another request than its first
-// one is another call. A record that states no request belongs to the first.
+// findCall returns the API call with an id. The same id with another request is another call. A record without a
+// request belongs to the first call.
 func (e *emitter) findCall(id, request string) apiCall {
 	if id == "" {
 		return apiCall{}
@@ -138,8 +137,8 @@ func requestNumber(request string) int64 {
 	return int64(binary.BigEndian.Uint64(number[:]))
 }
 
-// vendorFigures returns a function that sets the vendor's own figures of an increment.
-// Thinking tokens are set where the vendor states them.
+// vendorFigures returns a function that sets the vendor's own counts of an increment, with thinking tokens if the
+// vendor states them.
 func vendorFigures(u *envelopes.Usage, thinking bool) func(*envelopes.AgentEventV1) {
 	return func(e *envelopes.AgentEventV1) {
 		e.TokensInput = &u.Input

@@ -11,10 +11,9 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// toolMetadata returns the structured result of a call in the shape that OpenCode gives
-// the result of the same tool, in the profile of the session. It
-// is nil for a tool without a shape, and where a result lacks what its shape needs. It
-// depends on the arguments and on source, id and profile of the session alone.
+// toolMetadata returns the structured result of a call in the shape that OpenCode uses for the result of the same
+// tool, in the profile of the session. It returns nil for a tool without a shape, and for a result that lacks what
+// its shape needs. It depends only on the arguments and on source, id and profile of the session.
 func toolMetadata(s *core.Session, callID string, call core.Call, r *structuredResult) jsontext.Value {
 	switch strings.ToLower(call.Tool) {
 	case "write":
@@ -32,8 +31,8 @@ func toolMetadata(s *core.Session, callID string, call core.Call, r *structuredR
 	}
 }
 
-// writeMetadata returns the shape of Write: nil without a path, and, in the profile that
-// repeats the content, without a content.
+// writeMetadata returns the shape of Write; nil without a path and, in the profile that repeats the content, without
+// content.
 func writeMetadata(p core.Profile, r *structuredResult) jsontext.Value {
 	w := newObject(len(r.FilePath) + len(r.Content.Value))
 	switch {
@@ -52,9 +51,9 @@ func writeMetadata(p core.Profile, r *structuredResult) jsontext.Value {
 	return w.end()
 }
 
-// editMetadata returns the shape of Edit; nil without a path. The diff compares the file
-// before and after; where these are not known, or too large, it is the vendor's own patch.
-// Additions and deletions are always counted in the vendor's patch.
+// editMetadata returns the shape of Edit; nil without a path. The diff compares the file before and after the edit;
+// if these are unknown or too large, it is the vendor's own patch. Additions and deletions are always counted in the
+// vendor's patch.
 func editMetadata(p core.Profile, r *structuredResult) jsontext.Value {
 	if r.FilePath == "" {
 		return nil
@@ -82,16 +81,15 @@ func editMetadata(p core.Profile, r *structuredResult) jsontext.Value {
 	return w.end()
 }
 
-// fileEdit is a file before and after an edit. Their first head bytes are the same, and so are
-// their last tail bytes: in most edits that is nearly all, and is looked at once.
+// fileEdit is a file before and after an edit. Their first head bytes are equal, and so are their last tail bytes:
+// nearly everything in most edits, compared only once.
 type fileEdit struct {
 	before, after string
 	head, tail    int
 }
 
-// edited returns the edit of a file: oldString replaced once, or everywhere where
-// replaceAll is set. It returns false where the file is not known, or where the result is
-// too large to be compared; then there is no text after the edit.
+// edited returns the edit of a file: oldString replaced once, or everywhere if replaceAll is set. It returns false if
+// the file is unknown, or the result too large to compare; then there is no text after the edit.
 func (r *structuredResult) edited() (fileEdit, bool) {
 	file, old, text := r.OriginalFile.Value, string(r.OldString), string(r.NewString)
 	same := fileEdit{file, file, len(file), 0}
@@ -142,7 +140,7 @@ func firstByte(v jsontext.Value) byte {
 	return 0
 }
 
-// patch returns the vendor's patch as a unified diff; empty where there is none.
+// patch returns the vendor's patch as a unified diff; empty for none.
 func (r *structuredResult) patch(name string) string {
 	if len(r.StructuredPatch) == 0 {
 		return ""
@@ -167,9 +165,8 @@ func (r *structuredResult) patch(name string) string {
 // previewLines is the number of lines of a file in the current shape of Read.
 const previewLines = 20
 
-// readMetadata returns the shape of Read: what the result states about the file, null for
-// the rest; nil without a file. The current shape has the first lines of a text, and no
-// preview of any other kind of file.
+// readMetadata returns the shape of Read: what the result states about the file, null for the rest; nil without a
+// file. The current shape has the first lines of a text, and no preview of other kinds of files.
 func readMetadata(p core.Profile, r *structuredResult) jsontext.Value {
 	f := &r.File.Value
 	w := newObject(len(f.FilePath.Value) + len(f.Content.Value))
@@ -212,8 +209,8 @@ func firstLines(s string, n int) string {
 	return strings.Join(lines, "\n")
 }
 
-// bashMetadata returns the shape of Bash. The exit code is 0, or null where the command was
-// interrupted: a command that failed has a text as its result, not an object.
+// bashMetadata returns the shape of Bash. The exit code is 0, or null if the command was interrupted, because the
+// result of a failed command is a text, not an object.
 func bashMetadata(p core.Profile, r *structuredResult, call core.Call) jsontext.Value {
 	output := string(r.streams())
 	w := newObject(len(output) + len(call.About))

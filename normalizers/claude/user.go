@@ -8,8 +8,8 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// user emits the events of a user record. Its content decides what it is, not its type;
-// the first case that matches counts (README.md, User records).
+// user emits the events of a user record. Its content, not its type, decides what it is; the first matching case
+// counts (README.md, User records).
 func user(c *mapper) {
 	c.flushThread()
 	content := &c.Message.Value.Content
@@ -32,8 +32,8 @@ func user(c *mapper) {
 	}
 }
 
-// userBlocks emits the blocks of a user record with tool results, in their order. text is
-// the text of all text blocks, which are one event, in the place of the first.
+// userBlocks emits the blocks of a user record with tool results in order. text is the text of all text blocks, which
+// are one event, at the place of the first.
 func userBlocks(c *mapper, text string) {
 	textEmitted := strings.TrimSpace(text) == ""
 	blocks := c.Message.Value.Content.blocks
@@ -48,8 +48,7 @@ func userBlocks(c *mapper, text string) {
 	}
 }
 
-// userText emits a text of role user by the speaker that it has. A prompt that the queue
-// has emitted already is skipped.
+// userText emits a text of role user by its speaker. It skips a prompt that the queue has already emitted.
 func userText(c *mapper, s string, from origin) {
 	kind, text := c.classify(s, from)
 	isPrompt := kind == core.SpeechHuman || kind == core.SpeechCommand
@@ -79,8 +78,8 @@ func (r *wireRecord) classify(s string, from origin) (kind core.Speech, text str
 	}
 }
 
-// speak emits what a participant of the conversation said. The prompt of a subagent comes
-// from its agent. It reports false where the session has emitted the event before.
+// speak emits what a participant of the conversation said. The prompt of a subagent comes from its agent. It returns
+// false if the session has emitted the event before.
 func (e *emitter) speak(id lenient.Text, d core.Draft) bool {
 	if d.EventType == envelopes.UserMessage && e.internal {
 		d.Origin = envelopes.OriginAgent
@@ -95,7 +94,7 @@ func injected(text lenient.Text) core.Draft {
 	return d
 }
 
-// mediaPrompt returns the event of a prompt without text: an image or a document alone.
+// mediaPrompt returns the event of a prompt without text: only an image or a document.
 func mediaPrompt() core.Draft {
 	d := core.DraftOf(core.SpeechHuman, "")
 	d.Text = nil

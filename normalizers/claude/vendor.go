@@ -77,8 +77,8 @@ func (s *state) Shrink() bool {
 // marker recognizes a line of a transcript and a message of the SDK.
 func marker(s *core.Shape) string { return cmp.Or(streamMarker(s), transcriptMarker(s)) }
 
-// transcriptMarker recognizes a line of a transcript. A session alone does not show that it is one:
-// other agents state it under the same name.
+// transcriptMarker recognizes a line of a transcript. A session alone does not suffice, because other agents state it
+// under the same name.
 func transcriptMarker(s *core.Shape) string {
 	kind := s.Text("type")
 	inSession, hasID := s.Text("sessionId") != "", s.Text("uuid") != ""
@@ -115,7 +115,7 @@ func transcriptMarker(s *core.Shape) string {
 	return ""
 }
 
-// statesValue are the types of records that state a value of their session and nothing else.
+// statesValue are the types of records that only state a value of their session.
 var statesValue = map[string]bool{
 	"queue-operation": true, "ai-title": true, "custom-title": true, "agent-name": true, "mode": true, "permission-mode": true,
 	"pr-link": true, "worktree-state": true, "last-prompt": true, "bridge-session": true, "summary": true,
@@ -125,9 +125,9 @@ var statesValue = map[string]bool{
 // isStream reports whether a record is a message of the SDK.
 func isStream(s *core.Shape) bool { return streamMarker(s) != "" }
 
-// streamMarker recognizes a message of the SDK: a line of its stream, an array of them, or a
-// message dumped as an object, without a type. Other agents write some lines alike; those are not
-// recognized, because other lines of their file are.
+// streamMarker recognizes a message of the SDK: a line of its stream, an array of messages, or a message dumped as an
+// object, without a type. Some lines look like those of other agents; they are not recognized, because other lines of
+// their file are.
 func streamMarker(s *core.Shape) string {
 	if s.First != nil {
 		return streamMarker(s.First)
@@ -174,8 +174,8 @@ func dumpMarker(s *core.Shape) string {
 	}
 }
 
-// isWhole reports whether a record cannot be a part of another one. Behind a torn line of a
-// transcript also a record of an unknown type is one.
+// isWhole reports whether a record cannot be part of another one. After a torn line of a transcript, a record of an
+// unknown type is whole, too.
 func isWhole(s *core.Shape) bool {
 	if s.Text("type") == "" || s.Has("projectHash") {
 		return false
@@ -186,8 +186,7 @@ func isWhole(s *core.Shape) bool {
 	return (s.Text("leafUuid") != "" || s.Text("messageId") != "") && transcriptMarker(s) != ""
 }
 
-// sessionOf returns the session that a record states. A message of the SDK that stands in a
-// transcript has both names.
+// sessionOf returns the session stated in a record. A message of the SDK within a transcript has both names.
 func sessionOf(s *core.Shape) string {
 	if id := s.Text("session_id"); id != "" && (s.Text("subtype") == "init" || isStream(s)) {
 		return id
@@ -204,7 +203,7 @@ func sessionOf(s *core.Shape) string {
 	return s.Text("data", "session_id")
 }
 
-// timeOf returns the time that a record states.
+// timeOf returns the time stated in a record.
 func timeOf(s *core.Shape) time.Time {
 	return s.Time([]string{"timestamp"}, []string{"_audit_timestamp"}, []string{"snapshot", "timestamp"})
 }

@@ -14,12 +14,12 @@ import (
 // maxCallFiles is how many files of the end of a tool are kept for its result.
 const maxCallFiles = 8
 
-// toolCall is a call of a tool, whatever record states it.
+// toolCall is a call of a tool, from any record that states it.
 type toolCall struct {
 	id    lenient.Text     // call_id, else id of the item; also the id of the event
 	name  lenient.Text     // of the tool
 	args  jsontext.Value   // JSON, or a string that may hold JSON, a patch or code
-	files []envelopes.File // files that the record states as changed
+	files []envelopes.File // files stated as changed
 }
 
 // functionCall maps a response_item that calls a tool.
@@ -42,8 +42,8 @@ func (p *payload) hostedName() lenient.Text {
 	return lenient.Text(strings.TrimSuffix(string(p.Type), "_call"))
 }
 
-// functionOutput maps a response_item with what a tool returned. The end of the tool, where it came
-// first, adds what the output does not state.
+// functionOutput maps a response_item with the output of a tool. If the end of the tool came first, it adds what the
+// output does not state.
 func functionOutput(m *mapper) {
 	m.st.releaseTexts(&m.emitter)
 	r := readOutput(m)
@@ -70,8 +70,8 @@ func functionOutput(m *mapper) {
 	}
 }
 
-// hostedTool maps a tool that runs at the vendor, web search or image generation: one item is
-// call and result. The web_search_end in front of a search has its id.
+// hostedTool maps a tool that runs at the vendor, web search or image generation: one item is both call and result.
+// The web_search_end before a search has its id.
 func hostedTool(m *mapper) {
 	m.st.releaseTexts(&m.emitter)
 	id := cmp.Or(m.CallID, m.ID)
@@ -119,8 +119,7 @@ func (e *emitter) emitCall(call toolCall) {
 	}
 }
 
-// argumentText returns the arguments of a call as text: a string as it is, any other value as
-// JSON.
+// argumentText returns the arguments of a call as text: a string unchanged, any other value as JSON.
 func argumentText(args jsontext.Value) string {
 	switch {
 	case args.Kind() == '"':
@@ -132,8 +131,8 @@ func argumentText(args jsontext.Value) string {
 	}
 }
 
-// patchOf returns the patch in the arguments of a call: they are the patch, or JSON with the
-// patch in one of its strings.
+// patchOf returns the patch in the arguments of a call, which are the patch itself, or JSON with the patch in one of
+// its strings.
 func patchOf(args string) string {
 	if !strings.Contains(args, "*** Begin Patch") {
 		return ""
@@ -150,8 +149,7 @@ func patchOf(args string) string {
 	return ""
 }
 
-// stringsOf returns the strings among the members of an object and among the elements of its
-// arrays.
+// stringsOf returns the strings among the members of an object and in its arrays.
 func stringsOf(v jsontext.Value) []string {
 	var out []string
 	add := func(v jsontext.Value) {
@@ -170,7 +168,7 @@ func stringsOf(v jsontext.Value) []string {
 	return out
 }
 
-// fileOf returns the file that the JSON arguments of a call name; empty when they name none.
+// fileOf returns the file named in the JSON arguments of a call; empty for none.
 func fileOf(args string) string {
 	v := jsontext.Value(args)
 	if v.Kind() != '{' || !v.IsValid(lenient.Options) {
@@ -184,8 +182,7 @@ func fileOf(args string) string {
 	return cmp.Or(in.File(), string(in.DirPath))
 }
 
-// callOf returns the call of a result that the same record states. A call without an id is not
-// remembered.
+// callOf returns the call of a result from the same record. A call without an id is not remembered.
 func (e *emitter) callOf(id, name lenient.Text) core.Call {
 	call, ok := e.Session.RecallCall(string(id))
 	if id == "" || !ok {
@@ -211,7 +208,7 @@ func (e *emitter) emitResult(id lenient.Text, call core.Call, r result) {
 	e.put(resultID(id), d)
 }
 
-// resultID returns the id of the result of a call; empty where the call has none.
+// resultID returns the id of the result of a call; empty if the call has none.
 func resultID(call lenient.Text) lenient.Text {
 	if call == "" {
 		return ""
@@ -219,7 +216,7 @@ func resultID(call lenient.Text) lenient.Text {
 	return call + "#result"
 }
 
-// noteResult notes that a call has its result, and what that one states.
+// noteResult notes that a call has its result, and what the result states.
 func (e *emitter) noteResult(id lenient.Text, r result) {
 	e.Session.SetOutcome(string(id), core.Outcome{Exit: r.exit, Latency: r.latency, Emitted: true})
 }

@@ -6,9 +6,9 @@
 // (rollout.go), which has one function per type of record; a record of the exec stream goes
 // through exec (exec.go).
 //
-// The invariant: Codex writes each message twice, as a response_item and as an event_msg,
-// and exactly one event comes of the two. The response_item is canonical; an event_msg is
-// pending until a response_item repeats it, or until none can any more (pending.go).
+// The invariant: Codex writes each message twice, as a response_item and as an event_msg, and exactly one event
+// results. The response_item is canonical. An event_msg is pending until a response_item repeats it, or until none
+// can any more (pending.go).
 package codex
 
 import (
@@ -23,7 +23,7 @@ type mapper struct {
 	emitter
 	record
 
-	lastNotice core.Fingerprint // texts.Notice in front of the record
+	lastNotice core.Fingerprint // value of texts.Notice before the record
 }
 
 // wireRecords are pooled, because one takes 2 KB. No event refers to its record.
@@ -70,7 +70,8 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 	return m.finish()
 }
 
-// isText reports whether a record is a line of text in an exec stream, which one without a record may still be.
+// isText reports whether a record is a line of text in an exec stream, or in a session without records, which may
+// still become one.
 func (m *mapper) isText(line []byte) bool {
 	if m.st.Exec {
 		return core.IsPlainText(line)

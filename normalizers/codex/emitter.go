@@ -15,17 +15,17 @@ type emitter struct {
 	*core.Builder
 	st     *state
 	copied bool            // the record is a copy of the history of another session
-	skip   core.SkipReason // why the record has no event; empty where its events are duplicates
+	skip   core.SkipReason // why the record has no event; empty if its events are duplicates
 }
 
-// finish returns the events of the record. A record without any is skipped for the reason in
-// e.skip, else as a duplicate: then the session has emitted all of its events before.
+// finish returns the events of the record. A record without events is skipped for the reason in e.skip, or else as a
+// duplicate, because the session has emitted all of its events before.
 func (e *emitter) finish() (core.Result, error) {
 	return e.Finish(cmp.Or(e.skip, core.SkipDuplicate))
 }
 
-// put emits an event of the current record, or of the pending record d.From. It reports
-// false when the session has emitted the event before.
+// put emits an event of the current record, or of the pending record d.From. It returns false if the session has
+// emitted the event before.
 func (e *emitter) put(id lenient.Text, d core.Draft) bool {
 	if strings.HasPrefix(string(id), "review_rollout_") {
 		id = "" // every review has the same ids
@@ -44,12 +44,12 @@ func (e *emitter) put(id lenient.Text, d core.Draft) bool {
 	return e.Emit(d)
 }
 
-// putSystem emits an event in which the runtime speaks.
+// putSystem emits an event by the runtime.
 func (e *emitter) putSystem(t envelopes.EventType, text lenient.Text) {
 	e.put("", core.SystemDraft(t, text))
 }
 
-// model returns the model of the session for an event; nil while it is not known.
+// model returns the model of the session for an event; nil if unknown.
 func (e *emitter) model() *string { return lenient.Text(e.Session.Model).Ptr() }
 
 // putFact emits a meta event with a fact in its metadata.
@@ -59,8 +59,8 @@ func (e *emitter) putFact(name string, fact any) {
 	e.put("", d)
 }
 
-// putPending emits an event of an earlier record. An event without an id gets one of its
-// record. Only the first event of a record carries the raw record.
+// putPending emits an event of an earlier record. An event without an id gets one from its record. Only the first
+// event of a record carries the raw record.
 func (e *emitter) putPending(id lenient.Text, d core.Draft, from core.Pending, copied bool) {
 	if copied {
 		d.Origin = envelopes.OriginCopied

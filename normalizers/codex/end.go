@@ -12,15 +12,15 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// toolEnd maps an event_msg with the end of a tool: it stands beside the output, and may state
-// more than the output (README.md, Ends of tools).
+// toolEnd maps an event_msg with the end of a tool, which follows or precedes the output and may state more
+// (README.md, Ends of tools).
 func toolEnd(m *mapper) {
 	id := m.toolCallID()
 	end := m.readEnd()
 	call, known := m.Session.RecallCall(string(id))
 	switch {
 	case !known && m.Session.HasEvent(string(id)):
-		m.skip = core.SkipMirror // a call of so long ago that it is not remembered
+		m.skip = core.SkipMirror // a call from so long ago that it is forgotten
 	case !known:
 		endWithoutCall(m, id, end)
 	case call.Outcome.Alone:
@@ -37,9 +37,9 @@ func toolEnd(m *mapper) {
 	}
 }
 
-// supersedeResult emits the result of a call again: its output did not state the exit code or
-// the time that the end states. What the text of the end lacks of that of the output stays in
-// front of it. An end that would lose a text too long to be remembered is skipped.
+// supersedeResult emits the result of a call again, because its output lacked the exit code or the time that the end
+// states. What the text of the end lacks of the output's text stays in front of it. An end that would lose a text too
+// long to keep is skipped.
 func supersedeResult(m *mapper, id lenient.Text, call core.Call, end result) {
 	key := core.FingerprintOf(string(id))
 	at := slices.IndexFunc(m.st.Outputs, func(o output) bool { return o.Call == key })
@@ -57,8 +57,8 @@ func supersedeResult(m *mapper, id lenient.Text, call core.Call, end result) {
 	m.noteResult(id, end)
 }
 
-// continued returns a text and what follows it. What the end of the text and the beginning of
-// the other have in common stands there once.
+// continued returns a text joined with its continuation; an overlap between its end and the beginning of the
+// continuation appears once.
 func continued(text, more string) string {
 	if more == "" {
 		return text
@@ -71,20 +71,20 @@ func continued(text, more string) string {
 	return strings.TrimSuffix(text, "\n") + "\n" + more
 }
 
-// Outputs that an end may supersede are remembered: the last ones, and no long texts.
+// Limits of the remembered outputs that an end may supersede: only the last ones, and no long texts.
 const (
 	maxOutputs    = 8
 	maxOutputText = 2 << 10
 )
 
-// output is the text of a result that lacks an exit code or a time.
+// output is the text of a result without an exit code or a time.
 type output struct {
 	Call core.Fingerprint `json:"c"`
-	Text string           `json:"t,omitzero"` // empty where it is too long
-	Size int              `json:"n,omitzero"` // bytes of it without its header
+	Text string           `json:"t,omitzero"` // empty if it is too long
+	Size int              `json:"n,omitzero"` // its bytes without the header
 }
 
-// rememberOutput keeps the text of a result for the end that may supersede it.
+// rememberOutput keeps the text of a result for an end that may supersede it.
 func (s *state) rememberOutput(id lenient.Text, r result) {
 	if id == "" || r.text == "" || r.exit != nil && r.latency != nil {
 		return
@@ -97,8 +97,7 @@ func (s *state) rememberOutput(id lenient.Text, r result) {
 	s.Outputs = others.Push(o, maxOutputs, nil)
 }
 
-// endWithoutCall emits an end that is call and result at once. A view_image_tool_call states
-// no result.
+// endWithoutCall emits an end that is both call and result. A view_image_tool_call states no result.
 func endWithoutCall(m *mapper, id lenient.Text, end result) {
 	m.st.releaseTexts(&m.emitter)
 	call := m.callOfEnd()
@@ -111,8 +110,8 @@ func endWithoutCall(m *mapper, id lenient.Text, end result) {
 	m.noteResult(id, end)
 }
 
-// noteEnd keeps what an end states for the result that follows. A tool may have several ends:
-// of a command, and of the patch in it.
+// noteEnd keeps what an end states for the result that follows. A tool may have several ends: for a command, and for
+// the patch in it.
 func noteEnd(m *mapper, id lenient.Text, seen core.Outcome, end result) {
 	files := end.files
 	if len(files) == 0 {
@@ -126,8 +125,7 @@ func noteEnd(m *mapper, id lenient.Text, seen core.Outcome, end result) {
 	})
 }
 
-// toolRequest maps the request of a dynamic tool, which may have no response_item: then its
-// response is the result.
+// toolRequest maps the request of a dynamic tool. If it has no response_item, its response is the result.
 func toolRequest(m *mapper) {
 	id := m.toolCallID()
 	if m.Session.HasEvent(string(id)) {
@@ -166,14 +164,14 @@ func (p *payload) readEnd() result {
 	return r
 }
 
-// mcpResult is what an MCP tool returned.
+// mcpResult is the output of an MCP tool.
 type mcpResult struct {
 	Content content      `json:"content"`
 	IsError lenient.Flag `json:"isError"`
 }
 
-// readMCPEnd reads the result of an MCP tool: {"Ok": ...} or {"Err": ...}; in a completed item
-// the result alone, with the error beside it.
+// readMCPEnd reads the result of an MCP tool: {"Ok": ...} or {"Err": ...}; in a completed item only the result, with
+// the error beside it.
 func (p *payload) readMCPEnd(r *result) {
 	var end struct {
 		Ok  lenient.Object[mcpResult] `json:"Ok"`
@@ -207,7 +205,7 @@ func patchedFiles(changes jsontext.Value) []envelopes.File {
 	return files
 }
 
-// opOf returns what a change of a patch does to its file.
+// opOf returns the operation of a change in a patch.
 func opOf(change lenient.Text) envelopes.FileOp {
 	switch change {
 	case "add":
@@ -219,7 +217,7 @@ func opOf(change lenient.Text) envelopes.FileOp {
 	}
 }
 
-// callOfEnd returns the call that an end states, without its id.
+// callOfEnd returns the call stated in an end, without its id.
 func (p *payload) callOfEnd() toolCall {
 	switch p.Type {
 	case "exec_command_end":

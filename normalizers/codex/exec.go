@@ -21,7 +21,7 @@ type execRecord struct {
 	Message  lenient.Text             `json:"message"`
 }
 
-// execItem is an item of the exec stream. Its ids begin anew in every turn.
+// execItem is an item of the exec stream. Its ids restart in every turn.
 type execItem struct {
 	ID        lenient.Text   `json:"id"`
 	Type      lenient.Text   `json:"type"`
@@ -93,8 +93,8 @@ func exec(m *mapper, r *wireRecord) {
 	}
 }
 
-// execTurnEnd emits the end of a turn with its tokens: the figures are those of the thread so
-// far, and start again at zero where they fall.
+// execTurnEnd emits the end of a turn with its tokens: the counts are those of the thread so far, and restart at zero
+// when they fall.
 func execTurnEnd(m *mapper, u *lenient.Object[usage]) {
 	m.putSystem(envelopes.Meta, "")
 	if !u.OK {
@@ -109,7 +109,7 @@ func execTurnEnd(m *mapper, u *lenient.Object[usage]) {
 	m.bill(total.since(before), &u.Value, "", 0)
 }
 
-// execItemStarted emits the call of a tool. Any other item is emitted when it is complete.
+// execItemStarted emits a tool call. Other items are emitted when complete.
 func execItemStarted(m *mapper, i *execItem) {
 	call, ok := i.call(m.st.execID(i))
 	if !ok || i.Type == "web_search" && i.Query == "" { // the query comes with the end
@@ -119,8 +119,8 @@ func execItemStarted(m *mapper, i *execItem) {
 	execCall(m, call)
 }
 
-// execItemCompleted emits the result of a tool, after its call where the start is missing, or
-// an item that is no tool.
+// execItemCompleted emits the result of a tool, after its call if the start is missing, or an item that is not a
+// tool.
 func execItemCompleted(m *mapper, i *execItem) {
 	id := m.st.execID(i)
 	call, ok := i.call(id)
@@ -132,7 +132,7 @@ func execItemCompleted(m *mapper, i *execItem) {
 	m.emitResult(id, m.callOf(id, call.name), i.result())
 }
 
-// execCall emits a call, unless the start of its item did.
+// execCall emits a call, unless the start of its item emitted it.
 func execCall(m *mapper, call toolCall) {
 	if !m.Session.HasEvent(string(call.id)) {
 		m.emitCall(call)
@@ -147,7 +147,7 @@ func (s *state) execID(i *execItem) lenient.Text {
 	return lenient.Text(strconv.Itoa(max(1, s.ExecTurns))) + "." + i.ID
 }
 
-// execText returns the event of an item that is no tool.
+// execText returns the event of an item that is not a tool.
 func execText(m *mapper, i *execItem) core.Draft {
 	switch i.Type {
 	case "agent_message", "plan":
@@ -170,7 +170,7 @@ func execAgentText(t envelopes.EventType, text lenient.Text, model string) core.
 	return d
 }
 
-// call returns the call of the item under an id; false when the item is no tool.
+// call returns the call of the item under an id; false if the item is not a tool.
 func (i *execItem) call(id lenient.Text) (toolCall, bool) {
 	call := toolCall{id: id, files: i.changedFiles()}
 	switch i.Type {

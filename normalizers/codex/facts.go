@@ -7,16 +7,15 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// What some records state of themselves is in the metadata of their event. The
-// types here are those of the schema of the event.
+// Facts that records state go into the metadata of their events. The types here follow the schema of the event.
 
-// turnFact is how long a turn took.
+// turnFact is the duration of a turn.
 type turnFact struct {
 	DurationMS         *int64 `json:"durationMs,omitzero"`
 	TimeToFirstTokenMS *int64 `json:"timeToFirstTokenMs,omitzero"`
 }
 
-// snapshotFact is a commit that keeps the state of the working tree.
+// snapshotFact is a commit that saves the state of the working tree.
 type snapshotFact struct {
 	Commit *string `json:"commit,omitzero"`
 	Parent *string `json:"parent,omitzero"`
@@ -41,7 +40,7 @@ type settingsFact struct {
 	Permissions    *string `json:"permissions,omitzero"`
 }
 
-// threadSettings emits settings that hold from now on.
+// threadSettings emits settings that apply from now on.
 func threadSettings(m *mapper) {
 	s := &m.ThreadSettings.Value
 	permissions := s.Active.Value.ID
@@ -51,19 +50,19 @@ func threadSettings(m *mapper) {
 	m.putFact("threadSettings", settingsFact{core.NameOf(s.Model), core.NameOf(s.Effort), core.NameOf(s.ApprovalPolicy), core.NameOf(permissions)})
 }
 
-// subagentFact is what a subagent does.
+// subagentFact is the activity of a subagent.
 type subagentFact struct {
 	ThreadID *string `json:"threadId,omitzero"`
 	Path     *string `json:"path,omitzero"`
 	Activity *string `json:"activity,omitzero"`
 }
 
-// subagentActivity emits what a subagent does, in the rollout of the agent that started it.
+// subagentActivity emits the activity of a subagent, in the rollout of the agent that started it.
 func subagentActivity(m *mapper) {
 	m.putFact("subagent", subagentFact{core.NameOf(m.AgentThreadID), core.NameOf(m.AgentPath), core.NameOf(m.ActivityKind)})
 }
 
-// maxFindings is how many findings of a review an event has.
+// maxFindings is the maximum number of review findings in an event.
 const maxFindings = 64
 
 // reviewFact is the outcome of a review.
@@ -84,7 +83,7 @@ type findingFact struct {
 	EndLine    *int64   `json:"endLine,omitzero"`
 }
 
-// reviewOutput is the outcome of a review as Codex states it.
+// reviewOutput is the outcome of a review in Codex's form.
 type reviewOutput struct {
 	Findings    lenient.List[finding] `json:"findings"`
 	Correctness lenient.Text          `json:"overall_correctness"`
@@ -130,7 +129,7 @@ func readReview(v jsontext.Value) reviewFact {
 	return fact
 }
 
-// numberOf returns a number; nil where there is none.
+// numberOf returns a number; nil if there is none.
 func numberOf(n lenient.Number) *float64 {
 	if !n.OK {
 		return nil

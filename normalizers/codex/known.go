@@ -7,22 +7,22 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// What is known beside the types that a function is for (rollout.go, exec.go): whatever stands
-// neither there nor here is counted as unknown (normalizers/README.md, Drift).
+// Known types without a function of their own (rollout.go, exec.go). A type that neither has a function nor is listed
+// here is counted as unknown (normalizers/README.md, Drift).
 var (
 	// knownParts are the types of the parts of a message or a summary.
 	knownParts = map[lenient.Text]bool{
 		"input_text": true, "output_text": true, "text": true, "summary_text": true, "reasoning_text": true,
 		"input_image": true, "image": true, "input_file": true, "input_audio": true, "encrypted_content": true,
 	}
-	// knownOutputs are the types of the parts of an output, those of MCP among them.
+	// knownOutputs are the types of the parts of an output, including those of MCP.
 	knownOutputs = map[lenient.Text]bool{
 		"input_text": true, "output_text": true, "text": true, "input_image": true, "image": true, "input_audio": true,
 		"audio": true, "resource": true, "resource_link": true, "encrypted_content": true,
 	}
 )
 
-// noteRecord notes the type of a record of a rollout that no function maps.
+// noteRecord counts the type of a rollout record that no function maps.
 func noteRecord(m *mapper) {
 	switch {
 	case m.kind == "event_msg" && m.Type == "item_completed":
@@ -42,7 +42,7 @@ func noteRecord(m *mapper) {
 	}
 }
 
-// noteParts notes the parts of unknown types of contents.
+// noteParts counts parts of unknown types in contents.
 func noteParts(b *core.Builder, kind core.UnknownKind, known map[lenient.Text]bool, contents ...*content) {
 	for _, c := range contents {
 		for i := range c.parts {
@@ -53,8 +53,7 @@ func noteParts(b *core.Builder, kind core.UnknownKind, known map[lenient.Text]bo
 	}
 }
 
-// noteOutput notes the form of an output that is not known: of a value that is neither text
-// nor parts, or of one of its parts.
+// noteOutput counts an unknown form of an output: a value that is neither text nor parts, or an unknown part.
 func noteOutput(m *mapper, parts *content) {
 	switch m.Output.Kind() {
 	case '0', 't', 'f':
@@ -65,27 +64,26 @@ func noteOutput(m *mapper, parts *content) {
 	}
 }
 
-// noteUsage notes the members of figures that are not known.
+// noteUsage counts unknown members of token counts.
 func noteUsage(b *core.Builder, usages ...*usage) {
 	for _, u := range usages {
 		b.UnknownMembers(core.UnknownUsage, u.Others)
 	}
 }
 
-// noteInfo notes the members of the info of a token_count that are not known.
+// noteInfo counts unknown members in the info of a token_count.
 func noteInfo(b *core.Builder, info *tokenInfo) {
 	noteUsage(b, &info.Total.Value, &info.Last.Value)
 	b.UnknownMembers(core.UnknownUsage, info.Others)
 }
 
-// usageBeside are the members of a usage that are known and not read, and those that are not
-// known.
+// usageBeside has the members of a usage that are known but not read, and the unknown ones.
 type usageBeside struct {
 	Total  lenient.Present `json:"total_tokens"`
 	Others jsontext.Value  `json:",embed"`
 }
 
-// infoBeside are those of an info.
+// infoBeside has those of an info.
 type infoBeside struct {
 	Window lenient.Present `json:"model_context_window"`
 	Model  lenient.Present `json:"model"`

@@ -9,7 +9,7 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// agentDraft returns the event of what the agent says or thinks.
+// agentDraft returns the event of the agent's speech or thought.
 func agentDraft(t envelopes.EventType, text, model string) core.Draft {
 	return core.ChatDraft(t, &text, lenient.Text(model).Ptr())
 }
@@ -27,8 +27,8 @@ func message(m *mapper) {
 	}
 }
 
-// userMessage maps a message under the user's role: the prompt of a human, or text that a
-// machine put into the conversation.
+// userMessage maps a message with the user's role: the prompt of a human, or text that a machine put into the
+// conversation.
 func userMessage(m *mapper) {
 	parts := m.Content.texts()
 	text, speech := typedText(parts, m.joint())
@@ -37,7 +37,7 @@ func userMessage(m *mapper) {
 			m.put(m.ID, core.DraftOf(core.SpeechInjected, text))
 			return
 		}
-		text = "" // the human sent no more than a picture
+		text = "" // the human sent only a picture
 	}
 	if text == "" && !m.Content.hasAttachment() {
 		m.skip = core.SkipEmpty
@@ -48,14 +48,14 @@ func userMessage(m *mapper) {
 		return
 	}
 	if text != "" {
-		text, _ = typedText(parts, m.joint()) // the event_msg in front of the message may have shown how it is joined
+		text, _ = typedText(parts, m.joint()) // the event_msg before the message may have shown how it is joined
 	}
 	d := core.DraftOf(core.SpeechHuman, text)
 	d.Text = lenient.Text(text).Ptr()
 	m.put(m.ID, d)
 }
 
-// reasoning maps what the agent thinks. Most reasoning is encrypted and has no text.
+// reasoning maps the agent's reasoning. Most reasoning is encrypted and has no text.
 func reasoning(m *mapper) {
 	noteParts(m.Builder, core.UnknownBlock, knownParts, &m.Summary, &m.Content)
 	parts := m.Summary.texts()
@@ -68,8 +68,8 @@ func reasoning(m *mapper) {
 	agentParts(m, envelopes.Reasoning, reasoningText, parts)
 }
 
-// agentParts emits what the agent says or thinks, less the parts that a pending event_msg has
-// emitted. An event_msg repeats a message as a whole or by parts, reasoning by parts alone.
+// agentParts emits the agent's speech or thought, except for parts that a pending event_msg has emitted. An event_msg
+// repeats a message as a whole or by parts, reasoning only by parts.
 func agentParts(m *mapper, t envelopes.EventType, kind textKind, parts []string) {
 	if len(parts) == 0 {
 		m.skip = core.SkipEmpty
@@ -91,8 +91,8 @@ func agentParts(m *mapper, t envelopes.EventType, kind textKind, parts []string)
 	m.put(m.ID, agentDraft(t, strings.Join(parts, joint.text()), m.Session.Model))
 }
 
-// joint returns how the parts of a message are joined: as the last event_msg that repeated
-// several joins them; before the first, with nothing from 0.142 on.
+// joint returns how the parts of a message are joined: as in the last event_msg that repeated several parts; before
+// the first one, without a separator since 0.142.
 func (e *emitter) joint() joint {
 	version := e.Session.TextExtension("version")
 	if e.st.Joint == unjoined && core.IsVersion(version) && core.CompareVersions(version, "0.142") >= 0 {
@@ -101,8 +101,8 @@ func (e *emitter) joint() joint {
 	return e.st.Joint
 }
 
-// agentMessage maps a message between agents. One of the root agent in its own rollout is what
-// the agent says, a task for the subagent whose rollout it is a prompt.
+// agentMessage maps a message between agents. A message of the root agent in its own rollout is the agent's speech; a
+// task for the subagent of the rollout is a prompt.
 func agentMessage(m *mapper) {
 	noteParts(m.Builder, core.UnknownBlock, knownParts, &m.Content)
 	m.st.releaseTexts(&m.emitter)
@@ -120,8 +120,8 @@ func agentMessage(m *mapper) {
 	m.put(m.ID, core.DraftOf(core.SpeechAgent, text))
 }
 
-// newTask returns the task in a message between agents, empty where it is encrypted; false
-// where the message is of another type.
+// newTask returns the task in a message between agents, empty if it is encrypted; false if the message has another
+// type.
 func newTask(text string) (string, bool) {
 	header, rest, _ := strings.Cut(text, "\n")
 	if strings.TrimSpace(header) != "Message Type: NEW_TASK" {
@@ -140,8 +140,7 @@ func newTask(text string) (string, bool) {
 	}
 }
 
-// injectedPrefixes are the beginnings of texts that a machine puts into the conversation under
-// the user's role.
+// injectedPrefixes begin texts that a machine puts into the conversation with the user's role.
 var injectedPrefixes = []string{
 	"# AGENTS.md instructions",
 	"<INSTRUCTIONS>",
@@ -178,8 +177,8 @@ func isInjected(s string) bool {
 	return slices.ContainsFunc(injectedPrefixes, func(p string) bool { return strings.HasPrefix(s, p) })
 }
 
-// typedPart returns what a human typed in a part of a message: all of it, or what follows the
-// blocks <tag>...</tag> of a machine; false where a machine wrote the whole part.
+// typedPart returns what a human typed in a part of a message: all of it, or what follows the blocks <tag>...</tag>
+// of a machine; false if a machine wrote the whole part.
 func typedPart(s string) (string, bool) {
 	for isInjected(s) {
 		rest, ok := behindBlock(strings.TrimSpace(s))
@@ -191,8 +190,7 @@ func typedPart(s string) (string, bool) {
 	return s, true
 }
 
-// behindBlock returns the text behind the block <tag>...</tag> that s begins with; false where
-// there is none.
+// behindBlock returns the text behind a leading block <tag>...</tag>; false if there is none.
 func behindBlock(s string) (string, bool) {
 	end := strings.IndexAny(s, "> \n")
 	if end < 0 || s[0] != '<' {
@@ -203,12 +201,12 @@ func behindBlock(s string) (string, bool) {
 	return rest, rest != ""
 }
 
-// requestHeading is the heading behind which the prompt stands, where an IDE or another
-// program put its own state, under headings too, in front of it.
+// requestHeading precedes the prompt if an IDE or another program put its own state, also with headings, in front of
+// it.
 const requestHeading = "## My request for Codex:"
 
-// typedText returns what a human typed in the parts of a message, joined, without what a machine
-// added. A message of which a human typed nothing is injected; its text is all of it.
+// typedText returns what a human typed in the parts of a message, joined, without what a machine added. If a human
+// typed nothing, the message is injected, and the text is all of it.
 func typedText(parts []string, j joint) (string, core.Speech) {
 	injected := func() (string, core.Speech) { return strings.Join(parts, "\n"), core.SpeechInjected }
 	var typed []string

@@ -9,16 +9,14 @@ import (
 	"tributary/normalizers/core"
 )
 
-// Codex writes a text twice, as a response_item and as an event_msg, in either order and
-// without a common id. Texts are matched by their content (README.md, Duplicates):
+// Codex writes a text twice, as a response_item and as an event_msg, in either order and without a common id. Texts
+// are matched by content (README.md, Duplicates):
 //
-//   - An event_msg that follows its response_item finds the text in state.Canonical and is
-//     skipped.
-//   - An event_msg that comes first is pending in state.Pending. The response_item that
-//     repeats it drops it. A record that shows that none will repeat it releases it: it is
-//     emitted in front of that record.
+//   - An event_msg that follows its response_item finds the text in state.Canonical and is skipped.
+//   - An event_msg that comes first is pending in state.Pending. The response_item that repeats it drops it. A record
+//     that shows that none will repeat it releases it: it is emitted before that record.
 
-// textKind is the kind of a text that Codex writes twice. A text repeats only texts of its kind.
+// textKind is the kind of a text that Codex writes twice. A text only repeats texts of its kind.
 type textKind int
 
 const (
@@ -27,11 +25,10 @@ const (
 	reasoningText
 )
 
-// texts are the texts that one of the two records has stated, and what shows that the other
-// one repeats it.
+// texts has the texts that one of the two records has stated, to recognize the other record.
 type texts struct {
-	Notice    core.Fingerprint           `json:"notice,omitzero"`  // in a review: text of the last record, where that is a notice with one
-	Joint     joint                      `json:"joint,omitzero"`   // how the last event_msg that repeated several parts joins them
+	Notice    core.Fingerprint           `json:"notice,omitzero"`  // in a review: text of the last record, if that is a notice with one
+	Joint     joint                      `json:"joint,omitzero"`   // how the last event_msg that repeated several parts joined them
 	Canonical core.Window[canonicalText] `json:"said,omitzero"`    // texts of response_items that an event_msg may repeat
 	Pending   core.Window[pendingText]   `json:"pending,omitzero"` // event_msgs that a response_item may repeat
 }
@@ -47,9 +44,8 @@ func (t *texts) size() int {
 const (
 	// maxPending is how many event_msgs are pending at once.
 	maxPending = 64
-	// maxPendingBytes bounds the bytes of pending texts and raw records together; beyond it
-	// they are emitted at once. In JSON a text takes up to six times as many bytes, and the
-	// Session still has room for it.
+	// maxPendingBytes bounds the bytes of all pending texts and raw records; texts beyond it are emitted at once. In
+	// JSON a text takes up to six times as many bytes, for which the Session still has room.
 	maxPendingBytes = 16 << 10
 	// maxCanonical is how many texts of one response_item a later event_msg may repeat.
 	maxCanonical = 32
@@ -69,16 +65,16 @@ type pendingText struct {
 // size returns the bytes of the text and the raw record.
 func (p *pendingText) size() int { return len(p.Text) + len(p.From.Raw) }
 
-// canonicalText is a text of a response_item that an event_msg may repeat: the whole text, or
-// one of its parts. Either one event_msg repeats the whole, or one repeats each part.
+// canonicalText is a text of a response_item that an event_msg may repeat: the whole text, or one of its parts.
+// Either one event_msg repeats the whole, or each part is repeated by one.
 type canonicalText struct {
 	Kind  textKind         `json:"s,omitzero"`
 	Key   core.Fingerprint `json:"k"`
 	Part  bool             `json:"p,omitzero"`
-	Joint joint            `json:"j,omitzero"` // of a whole text: how its parts are joined
+	Joint joint            `json:"j,omitzero"` // for a whole text: how its parts are joined
 }
 
-// joint is what stands between the parts of a text that is one whole.
+// joint is the separator between the parts of a whole text.
 type joint int8
 
 const (
@@ -87,7 +83,7 @@ const (
 	byNothing
 )
 
-// text returns what stands between two parts.
+// text returns the separator.
 func (j joint) text() string {
 	if j == byNothing {
 		return ""
@@ -95,8 +91,8 @@ func (j joint) text() string {
 	return "\n"
 }
 
-// messageTexts returns the texts of a message that event_msgs may repeat: the whole, the plan
-// in it, and its parts, which come last.
+// messageTexts returns the texts of a message that event_msgs may repeat: the whole, the plan in it, and finally its
+// parts.
 func messageTexts(kind textKind, parts []string) []canonicalText {
 	out := wholeTexts(kind, parts, func(j joint) string { return strings.Join(parts, j.text()) })
 	if plan := core.TagContent(strings.Join(parts, "\n"), "proposed_plan"); plan != "" {
@@ -105,7 +101,7 @@ func messageTexts(kind textKind, parts []string) []canonicalText {
 	return append(out, partTexts(kind, parts)...)
 }
 
-// wholeTexts returns the whole of a text, its parts joined in either way.
+// wholeTexts returns the whole text, its parts joined in either way.
 func wholeTexts(kind textKind, parts []string, join func(joint) string) []canonicalText {
 	if len(parts) < 2 {
 		return []canonicalText{{Kind: kind, Key: core.PromptKey(join(unjoined))}}
@@ -116,8 +112,8 @@ func wholeTexts(kind textKind, parts []string, join func(joint) string) []canoni
 	}
 }
 
-// userTexts returns the texts of a prompt that event_msgs may repeat: what a human typed, the
-// whole, and its parts. An event_msg may leave out what a machine added.
+// userTexts returns the texts of a prompt that event_msgs may repeat: what a human typed, the whole, and its parts.
+// An event_msg may omit what a machine added.
 func userTexts(parts []string) []canonicalText {
 	out := wholeTexts(userText, parts, func(j joint) string {
 		typed, _ := typedText(parts, j)
@@ -130,7 +126,7 @@ func userTexts(parts []string) []canonicalText {
 	return out
 }
 
-// userKey returns the key of a prompt: that of what a human typed in it, else of all of it.
+// userKey returns the key of a prompt: of what a human typed in it, or else of all of it.
 func userKey(text string) core.Fingerprint {
 	text, _ = typedText([]string{text}, unjoined)
 	return core.PromptKey(text)
@@ -145,8 +141,8 @@ func partTexts(kind textKind, parts []string) []canonicalText {
 	return out
 }
 
-// eventText maps a text of an event_msg: a duplicate of a response_item or of the event_msg in
-// front of it, or pending. An empty user text counts, for it may be a picture.
+// eventText maps a text of an event_msg: a duplicate of a response_item or of the previous event_msg, or pending. An
+// empty user text counts, because it may belong to a picture.
 func eventText(m *mapper, kind textKind, text string) {
 	if strings.TrimSpace(text) == "" && kind != userText {
 		m.skip = core.SkipEmpty
@@ -175,8 +171,8 @@ func eventText(m *mapper, kind textKind, text string) {
 	})
 }
 
-// takeCanonical removes the text from those that an event_msg may repeat; false when it is
-// none of them. A repeated part leaves the other parts; a repeated whole leaves nothing.
+// takeCanonical removes the text from those that an event_msg may repeat; false if it is not among them. A repeated
+// part leaves the other parts; a repeated whole leaves nothing.
 func (t *texts) takeCanonical(kind textKind, key core.Fingerprint) bool {
 	at := slices.IndexFunc(t.Canonical, func(c canonicalText) bool { return c.Kind == kind && c.Key == key })
 	if at < 0 {
@@ -193,8 +189,8 @@ func (t *texts) takeCanonical(kind textKind, key core.Fingerprint) bool {
 	return true
 }
 
-// add adds a pending text. When all of them are too long to keep, their events are emitted
-// now and only their keys stay.
+// add adds a pending text. If all of them are too long to keep, their events are emitted now and only their keys
+// stay.
 func (t *texts) add(e *emitter, p pendingText) {
 	pending := append(slices.Clip(t.Pending), p)
 	size := 0
@@ -214,8 +210,8 @@ func (t *texts) add(e *emitter, p pendingText) {
 	t.Pending = pending
 }
 
-// releaseOtherSide releases the pending texts up to the last one of the other side, user or
-// agent: once the other side speaks, no response_item repeats them.
+// releaseOtherSide releases the pending texts up to the last one of the other side, user or agent: once the other
+// side speaks, no response_item repeats them.
 func (t *texts) releaseOtherSide(e *emitter, kind textKind) {
 	n := 0
 	for i, p := range t.Pending {
@@ -229,7 +225,7 @@ func (t *texts) releaseOtherSide(e *emitter, kind textKind) {
 // releaseTexts releases all pending texts.
 func (t *texts) releaseTexts(e *emitter) { t.release(e, len(t.Pending)) }
 
-// release emits the first n pending texts: no response_item repeats them.
+// release emits the first n pending texts, because no response_item repeats them.
 func (t *texts) release(e *emitter, n int) {
 	if n == 0 {
 		return
@@ -237,7 +233,7 @@ func (t *texts) release(e *emitter, n int) {
 	released := t.Pending[:n]
 	rest := slices.Clone(t.Pending[n:])
 	if len(rest) == 0 {
-		rest = nil // as it is decoded
+		rest = nil // as decoded
 	}
 	t.Pending = rest
 	for _, p := range released {
@@ -273,10 +269,10 @@ func (p *pendingText) draft() core.Draft {
 type matching struct {
 	texts   []canonicalText
 	matched []bool // by index of texts
-	emitted []bool // by index of texts: the pending text that matches was emitted before
-	some    bool   // a text is matched, so that no whole text may be
-	whole   bool   // a whole text is matched, so that nothing else may be
-	joint   joint  // how the parts of that one are joined
+	emitted []bool // by index of texts: the matching pending text was emitted before
+	some    bool   // a text is matched, so no whole text may match
+	whole   bool   // a whole text is matched, so nothing else may match
+	joint   joint  // how the parts of the whole text are joined
 }
 
 // open reports whether text i may still match a pending text.
@@ -284,7 +280,7 @@ func (x *matching) open(i int) bool {
 	return !x.matched[i] && !x.whole && (x.texts[i].Part || !x.some)
 }
 
-// match reports whether a pending text matches one of the texts, and counts that one as matched.
+// match reports whether a pending text matches one of the texts, and marks that as matched.
 func (x *matching) match(p *pendingText) bool {
 	for i, t := range x.texts {
 		if t.Kind == p.Kind && t.Key == p.Key && x.open(i) {
@@ -297,14 +293,13 @@ func (x *matching) match(p *pendingText) bool {
 	return false
 }
 
-// drop drops the pending texts that a response_item of this kind repeats, and releases
-// those in front of the first of them, or all when it repeats none. Texts that no pending text
-// matched may be repeated by later event_msgs. It returns, by index of repeated, which of them
-// have an event already.
+// drop drops the pending texts that a response_item of this kind repeats, and releases those before the first of
+// them, or all if it repeats none. Later event_msgs may repeat the texts without a match. It returns, by index of
+// repeated, which texts already have an event.
 func (t *texts) drop(e *emitter, kind textKind, repeated []canonicalText) (emitted []bool) {
 	x := matching{texts: repeated, matched: make([]bool, len(repeated)), emitted: make([]bool, len(repeated))}
 	var rest core.Window[pendingText]
-	front := -1 // how many of rest stand in front of the first match
+	front := -1 // how many of rest precede the first match
 	for _, p := range t.Pending {
 		if !x.match(&p) {
 			rest = append(rest, p)
@@ -322,8 +317,8 @@ func (t *texts) drop(e *emitter, kind textKind, repeated []canonicalText) (emitt
 	return x.emitted
 }
 
-// setCanonical replaces the texts of a kind that an event_msg may repeat by those of the
-// current response_item that have no match yet.
+// setCanonical replaces the texts of a kind that an event_msg may repeat by the unmatched texts of the current
+// response_item.
 func (t *texts) setCanonical(kind textKind, x *matching) {
 	t.Canonical = t.Canonical.Without(func(c canonicalText) bool { return c.Kind == kind })
 	for i, c := range x.texts[:min(len(x.texts), maxCanonical)] {
@@ -333,8 +328,8 @@ func (t *texts) setCanonical(kind textKind, x *matching) {
 	}
 }
 
-// releasable returns how many of the pending texts a response_item of this kind releases: all,
-// but reasoning leaves the agent texts at the end, whose response_item comes after it.
+// releasable returns how many of the pending texts a response_item of this kind releases: all, except that reasoning
+// keeps the agent texts at the end, whose response_item comes after it.
 func releasable(pending []pendingText, kind textKind) int {
 	n := len(pending)
 	for kind == reasoningText && n > 0 && pending[n-1].Kind == agentText {
@@ -343,9 +338,8 @@ func releasable(pending []pendingText, kind textKind) int {
 	return n
 }
 
-// newParts drops the pending texts that a response_item repeats, and returns the parts of the
-// response_item that have no event yet. The parts are the last of repeated; those in front of
-// them are whole texts.
+// newParts drops the pending texts that a response_item repeats, and returns the parts of the response_item without
+// an event. repeated has the whole texts first, then the parts.
 func (t *texts) newParts(e *emitter, kind textKind, parts []string, repeated []canonicalText) []string {
 	emitted := t.drop(e, kind, repeated)
 	whole := len(repeated) - len(parts)

@@ -20,12 +20,12 @@ type wireRecord struct {
 	execRecord
 }
 
-// record is what the current record states.
+// record is the content of the current record.
 type record struct {
 	*payload
 	kind    lenient.Text   // type of the envelope: response_item, event_msg, ...; empty for a bare item
 	ordinal lenient.Number // position of the record in its rollout
-	stamp   string         // time that the record states; empty where it states none
+	stamp   string         // time stated in the record; empty for none
 }
 
 // payload is the content of an envelope, or a bare line.
@@ -113,7 +113,7 @@ type git struct {
 	Commit     lenient.Text `json:"commit_hash"`
 }
 
-// base is the thread whose file has the history in front of that of a rollout.
+// base is the thread whose file has the history that precedes a rollout.
 type base struct {
 	ThreadID   lenient.Text   `json:"thread_id"`
 	EndOrdinal jsontext.Value `json:"end_ordinal_exclusive"`
@@ -148,7 +148,7 @@ type duration struct {
 	Nanos lenient.Number `json:"nanos"`
 }
 
-// toolCallID returns the id of the call that the record belongs to; empty when it states none.
+// toolCallID returns the id of the record's call; empty for none.
 func (p *payload) toolCallID() lenient.Text {
 	if p.CallID != "" {
 		return p.CallID
@@ -156,8 +156,8 @@ func (p *payload) toolCallID() lenient.Text {
 	return p.CallIDCamel
 }
 
-// content is a list of parts with text, of a message, a summary or an output. A string and a
-// single part are lists of one part.
+// content is a list of parts with text, of a message, a summary or an output. A string or a single part is a list of
+// one part.
 type content struct {
 	parts   []part
 	present bool
@@ -169,8 +169,8 @@ type part struct {
 	Encrypted lenient.Text `json:"encrypted_content"`
 }
 
-// plaintext returns the text of a part of a message between agents. Its encrypted_content is
-// text where it has white space: what is encrypted has none.
+// plaintext returns the text of a part in a message between agents. Its encrypted_content is text if it has white
+// space, which encrypted data never has.
 func (p *part) plaintext() string {
 	if p.Text == "" && strings.ContainsAny(strings.TrimSpace(string(p.Encrypted)), " \n\t") {
 		return string(p.Encrypted)
@@ -208,13 +208,12 @@ func (c *content) ReadJSON(from *jsonscan.Scanner) {
 	}
 }
 
-// texts returns the texts of the parts. Pictures have none, and the <image> tags in front of
-// and behind a picture are left out.
+// texts returns the texts of the parts. Pictures have none, and the <image> tags around a picture are omitted.
 func (c *content) texts() []string {
 	return c.textsWith(func(p *part) string { return string(p.Text) })
 }
 
-// textsWith is [content.texts] with another text of a part.
+// textsWith is [content.texts] with another way to get the text of a part.
 func (c *content) textsWith(textOf func(*part) string) []string {
 	var out []string
 	for i := range c.parts {
@@ -231,7 +230,7 @@ func (c *content) textsWith(textOf func(*part) string) []string {
 // text returns the texts of the parts, one a line.
 func (c *content) text() string { return strings.Join(c.texts(), "\n") }
 
-// hasAttachment reports whether a part is no text: a picture, a file.
+// hasAttachment reports whether a part is not text: a picture or a file.
 func (c *content) hasAttachment() bool {
 	return slices.ContainsFunc(c.parts, func(p part) bool {
 		return p.Text == "" && p.Type != "" && !strings.HasSuffix(string(p.Type), "text")

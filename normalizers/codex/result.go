@@ -13,13 +13,13 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// result is what is known of how a call ended.
+// result is what is known about how a call ended.
 type result struct {
 	text      string
-	stated    bool // the log has a text, even an empty one
+	stated    bool // the log has a text, maybe an empty one
 	exit      *int64
 	latency   *int64 // milliseconds
-	running   bool   // the command goes on
+	running   bool   // the command is still running
 	failed    bool
 	completed bool // the vendor states success, maybe without a text
 	files     []envelopes.File
@@ -39,7 +39,7 @@ func (r *result) status() envelopes.ToolStatus {
 	}
 }
 
-// readOutput reads the output in the record, in any of its forms (README.md, Outputs).
+// readOutput reads the output in the record, in any form (README.md, Outputs).
 func readOutput(m *mapper) result {
 	var r result
 	switch m.Output.Kind() {
@@ -47,7 +47,7 @@ func readOutput(m *mapper) result {
 		r.readText(lenient.Unquote(m.Output))
 	case '[', '{':
 		noteOutput(m, r.readContent(m.Output))
-	default: // it returned nothing
+	default: // no output
 		noteOutput(m, nil)
 	}
 	r.stated = lenient.IsValue(m.Output)
@@ -61,7 +61,7 @@ func readOutput(m *mapper) result {
 	return r
 }
 
-// readText reads an output that is a string: text behind a header, or JSON.
+// readText reads an output that is a string: text after a header, or JSON.
 func (r *result) readText(s string) {
 	if strings.HasPrefix(s, "{") && r.readJSON(s) {
 		return
@@ -70,8 +70,8 @@ func (r *result) readText(s string) {
 	r.readHeader(s)
 }
 
-// readJSON reads the form {"output": ..., "metadata": {"exit_code", "duration_seconds"}}. It
-// reports false, and changes nothing, when s is of another form.
+// readJSON reads the form {"output": ..., "metadata": {"exit_code", "duration_seconds"}}. It returns false, and
+// changes nothing, if s has another form.
 func (r *result) readJSON(s string) bool {
 	v := jsontext.Value(s)
 	if !v.IsValid(lenient.Options) {
@@ -96,8 +96,8 @@ func (r *result) readJSON(s string) bool {
 	return true
 }
 
-// readContent reads an output that is a list of parts, or {"content": parts, "success": bool}.
-// The header is in the first part. It returns the parts.
+// readContent reads an output that is a list of parts, or {"content": parts, "success": bool}, with the header in the
+// first part. It returns the parts.
 func (r *result) readContent(v jsontext.Value) *content {
 	var wrapped struct {
 		Content content        `json:"content"`
@@ -129,8 +129,7 @@ func (r *result) readContent(v jsontext.Value) *content {
 //	Total output lines: <n>
 //	Output:
 //
-// The header ends at the first line that is none of these. What follows is never read: a
-// command may print such lines, too.
+// The header ends at the first other line. What follows is never read, because a command may print such lines, too.
 var (
 	headerLine = regexp.MustCompile(`^(?:Chunk ID: |Wall time:? [\d.]+ ?(?:seconds|s)\b|(?:Exit code:|Process exited with code) -?\d+\s*$|` +
 		`Process running with session ID |Original token count: \d|Total output lines: \d|Script (?:completed|failed|running|error)\b)`)
@@ -139,7 +138,7 @@ var (
 	wallTimeLine = regexp.MustCompile(`^Wall time:? (\d+(?:\.\d+)?) ?(?:seconds|s)\b`)
 )
 
-// failure is the beginning of an output without a header that is an error of Codex itself.
+// failure matches the beginning of an output without a header that is an error of Codex itself.
 var failure = regexp.MustCompile(`^(?i:aborted by user|failed in sandbox|execution error|exec_command failed|` +
 	`write_stdin failed|apply_patch verification failed|failed to parse function arguments|unsupported call|` +
 	`unified exec failed|rejected by user|command timed out|tool call rejected|error: |err: )`)
@@ -200,7 +199,7 @@ func (r *result) readHeaderLine(line string) {
 	}
 }
 
-// milliseconds converts a duration that a vendor states in seconds; nil when it is none.
+// milliseconds converts a duration that a vendor states in seconds; nil for an invalid one.
 func milliseconds(seconds float64) *int64 {
 	if seconds < 0 || seconds >= 1e9 {
 		return nil

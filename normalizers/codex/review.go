@@ -7,8 +7,8 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// A review runs between entered_review_mode and exited_review_mode. It has a running total of
-// its own, and its texts stand in event_msgs alone, each twice in a row (README.md, Reviews).
+// A review runs between entered_review_mode and exited_review_mode. It has a running total of its own, and its texts
+// are only in event_msgs, each twice in a row (README.md, Reviews).
 
 // enterReview notes that a review begins.
 func enterReview(m *mapper) {
@@ -27,8 +27,7 @@ func exitReview(m *mapper) {
 	m.putFact("review", readReview(m.ReviewOutput))
 }
 
-// repeatsNotice reports whether the record in front of this one is a notice with the same text,
-// in a review.
+// repeatsNotice reports whether the previous record is a notice with the same text, in a review.
 func repeatsNotice(m *mapper, kind textKind, text string) bool {
 	if !m.st.Review {
 		return false

@@ -11,17 +11,16 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// rollout maps a record of a rollout by the type of its envelope. A bare item has no
-// envelope and counts as a response_item. A record of an unknown type is one meta event, and
-// leaves pending what is pending: what a newer version writes between the two records of a
-// text must not make two texts of it.
+// rollout maps a record of a rollout by the type of its envelope. A bare item has no envelope and counts as a
+// response_item. A record of an unknown type is one meta event, and keeps pending texts pending: what a newer version
+// writes between the two records of a text must not make two texts of it.
 func (m *mapper) rollout() {
 	handle := m.handler()
 	if handle != nil && m.Type != "web_search_call" {
 		m.st.releaseSearch(&m.emitter)
 	}
 	if m.kind == "session_meta" {
-		m.st.releaseTexts(&m.emitter) // before the record changes what is known of the session
+		m.st.releaseTexts(&m.emitter) // before the record changes what is known about the session
 	}
 	m.learn()
 	if handle == nil {
@@ -54,7 +53,7 @@ func (m *mapper) handler() func(*mapper) {
 	}
 }
 
-// envelopeHandlers map the records that are neither items of the conversation nor notices.
+// envelopeHandlers map the records that are neither conversation items nor notices.
 var envelopeHandlers = map[lenient.Text]func(*mapper){
 	"session_meta":                       meta,
 	"turn_context":                       meta,
@@ -64,8 +63,8 @@ var envelopeHandlers = map[lenient.Text]func(*mapper){
 	"compacted":                          compacted,
 }
 
-// itemHandlers map the items of the conversation: the canonical form of what is said and done.
-// Messages and reasoning may repeat pending event_msgs; any other item releases them.
+// itemHandlers map the items of the conversation, the canonical form of its content. Messages and reasoning may
+// repeat pending event_msgs; any other item releases them.
 var itemHandlers = map[lenient.Text]func(*mapper){
 	"message":                 message,
 	"reasoning":               reasoning,
@@ -118,7 +117,7 @@ var eventHandlers = map[lenient.Text]func(*mapper){
 	"web_search_begin":              progress,
 	"image_generation_begin":        progress,
 
-	// Known, and no more than meta.
+	// Known, but only meta.
 	"task_started":                 meta,
 	"turn_started":                 meta,
 	"context_compacted":            meta,
@@ -148,15 +147,14 @@ func runError(m *mapper) {
 	m.put("", m.Session.ErrorDraft(errorCode(m.CodexErrorInfo), string(m.Message)))
 }
 
-// turnAborted emits why a turn ended before its time.
+// turnAborted emits why a turn ended early.
 func turnAborted(m *mapper) {
 	m.st.releaseTexts(&m.emitter)
 	m.putSystem(envelopes.Log, "turn aborted: "+cmp.Or(m.Reason, "unknown"))
 }
 
-// compacted emits the summary that a compacted conversation goes on with; without a summary
-// the event is meta. The record's replacement_history repeats the conversation and is never
-// expanded.
+// compacted emits the summary with which a compacted conversation continues; without a summary the event is meta. The
+// record's replacement_history repeats the conversation and is never expanded.
 func compacted(m *mapper) {
 	m.st.releaseTexts(&m.emitter)
 	if m.Message == "" {
@@ -166,8 +164,7 @@ func compacted(m *mapper) {
 	m.put("", core.DraftOf(core.SpeechSummary, string(m.Message)))
 }
 
-// itemType returns the type of an item. The members of an item without a type decide what it
-// is; Codex itself writes no such items.
+// itemType returns the type of an item. If it has none, its members decide; Codex itself writes no such items.
 func (p *payload) itemType() lenient.Text {
 	switch {
 	case p.Type != "":
@@ -183,8 +180,8 @@ func (p *payload) itemType() lenient.Text {
 	}
 }
 
-// turnEnd emits the end of a turn, with how long it took and the error that ended it. Its last_agent_message is the
-// third copy of a message and never an event.
+// turnEnd emits the end of a turn, with its duration and the error that ended it. Its last_agent_message is the third
+// copy of a message and never an event.
 func turnEnd(m *mapper) {
 	m.st.releaseTexts(&m.emitter)
 	facts := make(map[string]any)
@@ -211,8 +208,7 @@ func turnError(v jsontext.Value) (code, message string) {
 	return cmp.Or(errorCode(e.Info), code), message
 }
 
-// errorCode returns the code in a codex_error_info: a string, or the only name of an object
-// of objects.
+// errorCode returns the code in a codex_error_info: a string, or the only name of an object of objects.
 func errorCode(info jsontext.Value) string {
 	if ms := lenient.ObjectMembers(info); len(ms) == 1 && ms[0].Value.Kind() == '{' {
 		return ms[0].Name
@@ -230,8 +226,7 @@ type completedItem struct {
 	SummaryText content      `json:"summary_text"`
 }
 
-// endOfItem names, by the type of an item, the event_msg that states the same end of a tool
-// in other versions.
+// endOfItem maps the type of an item to the event_msg that states the same end of a tool in other versions.
 var endOfItem = map[lenient.Text]lenient.Text{
 	"CommandExecution":     "exec_command_end",
 	"FileChange":           "patch_apply_end",
@@ -258,8 +253,8 @@ func (p *payload) isKnownItem() bool {
 	}
 }
 
-// itemCompleted maps an item of the newer event stream: a text that a response_item repeats,
-// the end of a tool, else meta.
+// itemCompleted maps an item of the newer event stream: a text that a response_item repeats, the end of a tool, or
+// else meta.
 func itemCompleted(m *mapper) {
 	var i completedItem
 	lenient.ReadObject(m.Item, &i)

@@ -11,9 +11,8 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// A web search has two records: a web_search_end with a call_id, and next to it, usually, a
-// web_search_call without one. The end is pending for one record; a call with the same action
-// takes its id.
+// A web search has two records: a web_search_end with a call_id and, usually next to it, a web_search_call without
+// one. The end is pending for one record; a call with the same action takes its id.
 
 // search is a pending web_search_end.
 type search struct {
@@ -38,8 +37,8 @@ func searchEnd(m *mapper) {
 	}
 }
 
-// takeSearch drops the pending search that a web_search_call of this id repeats, and returns
-// the id of both. A search that the call does not repeat is released.
+// takeSearch drops the pending search that a web_search_call with this id repeats, and returns the id of both. It
+// releases a search that the call does not repeat.
 func takeSearch(m *mapper, id lenient.Text) lenient.Text {
 	search := m.st.Search
 	if search == nil {
@@ -53,8 +52,8 @@ func takeSearch(m *mapper, id lenient.Text) lenient.Text {
 	return lenient.Text(search.CallID)
 }
 
-// releaseSearch emits the call and the result of a pending search: no web_search_call repeats
-// it. The pending texts stand in front of it.
+// releaseSearch emits the call and the result of a pending search that no web_search_call repeats. Pending texts come
+// before it.
 func (s *state) releaseSearch(e *emitter) {
 	search := s.Search
 	if search == nil {
@@ -82,7 +81,7 @@ func (s *search) draft(t envelopes.EventType, status envelopes.ToolStatus) core.
 	return d
 }
 
-// compactValue returns a small JSON value in one form, for comparing; nil when it is not small.
+// compactValue returns a small JSON value in a comparable form; nil if it is not small.
 func compactValue(v jsontext.Value) jsontext.Value {
 	if !lenient.IsValue(v) || len(v) > core.MaxExtension {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// learn notes what the record states about the session from now on: root, model, settings,
-// turn, and where copied history begins and ends.
+// learn notes what the record states about the session for later records: root, model, settings, turn, and where
+// copied history begins and ends.
 func (m *mapper) learn() {
 	m.followCopy(m.st.fork.follow(&m.record, m.st.MetaID))
 	if m.startsTurn() {
@@ -41,12 +41,12 @@ func (r *record) isBareHeader() bool {
 	return r.kind == "" && r.Type == "" && r.Role == "" && r.ID != ""
 }
 
-// sessionMeta notes the start of a session: of this one, of a resumption, or of the fork that
-// the file is of (README.md, Forks and subagents).
+// sessionMeta notes the start of a session: of this one, of a resumption, or of the fork in this file (README.md,
+// Forks and subagents).
 func (m *mapper) sessionMeta() {
 	st := m.st
 	if m.copied {
-		return // the parent's own
+		return // the parent's session_meta
 	}
 	m.Session.SetTextExtension("version", m.CLIVersion)
 	m.Session.SetTextExtension("gitBranch", m.Git.Value.Branch)
@@ -62,14 +62,14 @@ func (m *mapper) sessionMeta() {
 	}
 	id := core.Cut(string(m.ID), core.MaxName)
 	if !st.fork.start(&m.record, spawned, st.MetaID) && id != st.MetaID {
-		st.Total = tokens{} // another session begins: its total begins at zero
+		st.Total = tokens{} // another session: its total begins at zero
 		st.Counted = id
 	}
 	st.MetaID = id
 }
 
-// subagentSource reports whether the session is of a subagent, and whether that one was
-// spawned from a thread, whose history its rollout begins with.
+// subagentSource reports whether the session is a subagent's, and whether that was spawned from a thread, with whose
+// history its rollout begins.
 func (p *payload) subagentSource() (subagent, spawned bool) {
 	var source struct {
 		Subagent jsontext.Value `json:"subagent"`

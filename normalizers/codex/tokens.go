@@ -11,8 +11,7 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// usage holds token counts as Codex states them: input includes what is cached, output
-// includes reasoning.
+// usage has token counts as Codex states them: input includes cached tokens, output includes reasoning.
 type usage struct {
 	Input      lenient.Number `json:"input_tokens"`
 	Cached     lenient.Number `json:"cached_input_tokens"`
@@ -24,7 +23,7 @@ type usage struct {
 	usageBeside
 }
 
-// cached returns how much of the input was cached, by either name.
+// cached returns the cached part of the input, by either name.
 func (u *usage) cached() lenient.Number {
 	if u.Cached.OK {
 		return u.Cached
@@ -32,8 +31,7 @@ func (u *usage) cached() lenient.Number {
 	return u.CacheRead
 }
 
-// readable reports whether the figures are counts: input and output are there, and none is
-// below zero.
+// readable reports whether the counts are valid: input and output are present, and none is below zero.
 func (u *usage) readable() bool {
 	for _, n := range []lenient.Number{u.Input, u.Cached, u.CacheRead, u.CacheWrite, u.Output, u.Reasoning} {
 		if n.Value < 0 || n.Value > lenient.MaxCount {
@@ -51,8 +49,8 @@ type tokenInfo struct {
 	infoBeside
 }
 
-// readTokenInfo reads the info of a token_count. It reports false where the info states no
-// total that can be read, and no increment in its place.
+// readTokenInfo reads the info of a token_count. It returns false if the info has neither a readable total nor an
+// increment instead.
 func readTokenInfo(v jsontext.Value) (info tokenInfo, ok bool) {
 	lenient.ReadObject(v, &info)
 	var stated struct {
@@ -66,7 +64,7 @@ func readTokenInfo(v jsontext.Value) (info tokenInfo, ok bool) {
 	return info, info.Last.OK
 }
 
-// stated returns the figures that the record states: the total, where it has one.
+// stated returns the counts that the record states: the total, if it has one.
 func (i *tokenInfo) stated() *usage {
 	if i.Total.OK {
 		return &i.Total.Value
@@ -74,8 +72,8 @@ func (i *tokenInfo) stated() *usage {
 	return &i.Last.Value
 }
 
-// prompt returns the size of the prompt of the API call whose tokens these are; 0 where the record states
-// those of several.
+// prompt returns the size of the prompt of the API call with these tokens; 0 if the record has those of several
+// calls.
 func (i *tokenInfo) prompt(use tokens) int64 {
 	if last := i.Last.Value.tokens(); i.Last.OK && use == last {
 		return last[inputTokens]
@@ -83,13 +81,12 @@ func (i *tokenInfo) prompt(use tokens) int64 {
 	return 0
 }
 
-// pair identifies the two figures together: a token_count that is written again has the same.
-// of is the session whose total it is.
+// pair identifies both counts together, which are the same in a repeated token_count. of is the session of the total.
 func (i *tokenInfo) pair(of string) core.Fingerprint {
 	return core.FingerprintOf("pair", of, i.key())
 }
 
-// key returns the two figures as a string.
+// key returns both counts as a string.
 func (i *tokenInfo) key() string {
 	key := func(u *lenient.Object[usage]) string {
 		if !u.OK {
@@ -104,7 +101,7 @@ func (i *tokenInfo) key() string {
 	return key(&i.Total) + ";" + key(&i.Last)
 }
 
-// tokens are the figures of a usage, at the indices below.
+// tokens are the counts of a usage, at the indices below.
 type tokens [5]int64
 
 const (
@@ -128,7 +125,7 @@ func (u *usage) tokens() tokens {
 
 func (t tokens) total() int64 { return t[inputTokens] + t[outputTokens] }
 
-// since returns what t has above before, of no figure below zero.
+// since returns what t has above before, at least zero for each count.
 func (t tokens) since(before tokens) tokens {
 	for i := range t {
 		t[i] = max(0, t[i]-before[i])
@@ -144,7 +141,7 @@ func (t tokens) plus(u tokens) tokens {
 	return t
 }
 
-// minus returns what t has above u; figures may be below zero.
+// minus returns what t has above u; counts may be below zero.
 func (t tokens) minus(u tokens) tokens {
 	for i := range t {
 		t[i] -= u[i]
@@ -152,10 +149,10 @@ func (t tokens) minus(u tokens) tokens {
 	return t
 }
 
-// above returns the figures of t that are above zero.
+// above returns the counts of t with negative ones set to zero.
 func (t tokens) above() tokens { return t.since(tokens{}) }
 
-// consumption turns the figures into parts that do not overlap.
+// consumption converts the counts to parts that do not overlap.
 func (t tokens) consumption() core.Consumption {
 	cached := min(t[cachedTokens], t[inputTokens])
 	written := min(t[cacheWriteTokens], t[inputTokens]-cached)
@@ -168,17 +165,17 @@ func (t tokens) consumption() core.Consumption {
 	}
 }
 
-// totals are the running total of the file, and what the two records that state tokens have billed.
+// totals are the running total of the file, and what the two kinds of records with tokens have billed.
 type totals struct {
-	Total   tokens `json:"total,omitzero"`   // the last running total
-	Counted string `json:"counted,omitzero"` // id of the last session of the file that began a total of its own
-	Ahead   tokens `json:"ahead,omitzero"`   // what token_usage_records of the turn state above its token_counts
-	Review  bool   `json:"review,omitzero"`  // a review goes on
-	Outer   tokens `json:"outer,omitzero"`   // the running total in front of it
+	Total   tokens `json:"total,omitzero"`   // last running total
+	Counted string `json:"counted,omitzero"` // id of the last session of the file that began its own total
+	Ahead   tokens `json:"ahead,omitzero"`   // what token_usage_records of the turn have above its token_counts
+	Review  bool   `json:"review,omitzero"`  // a review is in progress
+	Outer   tokens `json:"outer,omitzero"`   // running total before the review
 }
 
-// count notes the figures of a token_count, and returns what they add, or that they repeat
-// earlier ones: the last pair, one of before a review, or one of copied history. A forked file goes on from another one.
+// count notes the counts of a token_count, and returns what they add, or whether they repeat earlier ones: the last
+// pair, one from before a review, or one from copied history. forked means that the file continues another one.
 func (t *totals) count(info *tokenInfo, forked bool, pairs *core.Memory[core.Consumption]) (use tokens, repeated bool) {
 	pair := info.pair(t.Counted)
 	_, repeated = pairs.Get(pair)
@@ -193,14 +190,14 @@ func (t *totals) count(info *tokenInfo, forked bool, pairs *core.Memory[core.Con
 	return info.increment(before, forked), false
 }
 
-// enterReview notes that a review begins: it has a total of its own.
+// enterReview notes that a review begins, which has a total of its own.
 func (t *totals) enterReview() {
 	if !t.Review {
 		t.Review, t.Outer = true, t.Total
 	}
 }
 
-// exitReview notes that the review ends: the total goes on from where it was in front of it.
+// exitReview notes that the review ends, so the previous total continues.
 func (t *totals) exitReview() {
 	if !t.Review {
 		return
@@ -211,7 +208,7 @@ func (t *totals) exitReview() {
 	t.Review, t.Outer = false, tokens{}
 }
 
-// tokenCount emits the increment that a token_count states (README.md, Tokens).
+// tokenCount emits the increment stated in a token_count (README.md, Tokens).
 func tokenCount(m *mapper) {
 	if len(m.Info) > 0 && !lenient.IsValue(m.Info) {
 		m.skip = core.SkipHeartbeat
@@ -225,7 +222,7 @@ func tokenCount(m *mapper) {
 	}
 	m.endOpenCopy()
 	use, repeated := m.st.count(&info, m.st.Forked, &m.Session.APICalls)
-	if repeated || m.copied { // a copy is billed in the session that it comes from
+	if repeated || m.copied { // a copy is billed in its original session
 		m.skip = core.SkipDuplicate
 		return
 	}
@@ -234,9 +231,9 @@ func tokenCount(m *mapper) {
 	m.putUsage(use, fresh, info.stated(), "", info.prompt(use))
 }
 
-// usageRecord emits what a token_usage_record states: the tokens of one response of the API. A
-// token_count beside it states the same tokens, and only one of the two is billed: Ahead is
-// what the records of the turn state above its token_counts, below zero where they state less.
+// usageRecord emits the tokens of one API response, stated in a token_usage_record. A token_count beside it states
+// the same tokens, and only one of the two is billed: Ahead is what the records of the turn have above its
+// token_counts, below zero if they have less.
 func usageRecord(m *mapper) {
 	st := m.st
 	info := tokenInfo{Total: m.ThreadUsage, Last: m.Usage}
@@ -256,7 +253,7 @@ func usageRecord(m *mapper) {
 	var use tokens
 	if info.Last.OK {
 		use = info.Last.Value.tokens()
-	} else { // the total of the thread alone counts as that of a token_count
+	} else { // the total of the thread alone counts like that of a token_count
 		use = info.increment(st.Total, false)
 		st.Total = info.Total.Value.tokens()
 		m.putUsage(use, use, info.stated(), m.ResponseID, 0)
@@ -267,8 +264,7 @@ func usageRecord(m *mapper) {
 	m.putUsage(use, fresh, &info.Last.Value, m.ResponseID, info.prompt(use))
 }
 
-// repeatsResponse notes the response of a token_usage_record, and reports whether the session
-// has its tokens already.
+// repeatsResponse notes the response of a token_usage_record, and reports whether the session already has its tokens.
 func repeatsResponse(m *mapper, info *tokenInfo) bool {
 	key := core.FingerprintOf("response", string(m.ResponseID))
 	if m.ResponseID == "" {
@@ -282,8 +278,8 @@ func repeatsResponse(m *mapper, info *tokenInfo) bool {
 	return seen
 }
 
-// putUsage emits a meta event with the tokens that no other record of the turn has stated.
-// Where another one has stated all of them, the record is skipped.
+// putUsage emits a meta event with the tokens that no other record of the turn has stated. If another one has stated
+// all of them, the record is skipped.
 func (e *emitter) putUsage(use, fresh tokens, stated *usage, key lenient.Text, prompt int64) {
 	if fresh == (tokens{}) && use != fresh {
 		e.skip = core.SkipMirror
@@ -295,13 +291,13 @@ func (e *emitter) putUsage(use, fresh tokens, stated *usage, key lenient.Text, p
 	e.bill(fresh, stated, string(key), prompt)
 }
 
-// increment returns what a token_count adds to the total before it: what the total has grown
-// by; where the total falls, as after a compaction or a resumption, last_token_usage.
+// increment returns what a token_count adds to the previous total: the growth of the total, or, if the total falls,
+// as after a compaction or resumption, last_token_usage.
 func (i *tokenInfo) increment(before tokens, forked bool) tokens {
 	total, last := i.Total.Value.tokens(), i.Last.Value.tokens()
 	switch {
 	case forked && i.Last.OK && before == tokens{}:
-		return last // the total goes on from that of another file
+		return last // the total continues that of another file
 	case i.Total.OK && total.total() >= before.total():
 		return total.since(before)
 	case i.Total.OK && !i.Last.OK:
@@ -311,9 +307,9 @@ func (i *tokenInfo) increment(before tokens, forked bool) tokens {
 	}
 }
 
-// bill puts an increment on the first event of the record. Figures that are not stated are
-// unknown, not zero. The key is the id of the response, else of the turn, else of the record. The
-// size of the prompt is 0 where the tokens are those of several API calls.
+// bill puts an increment on the first event of the record. Counts that are not stated are unknown, not zero. The key
+// is the id of the response, else of the turn, else of the record. prompt is 0 if the tokens are those of several API
+// calls.
 func (e *emitter) bill(use tokens, stated *usage, response string, prompt int64) {
 	key := cmp.Or(response, e.st.TurnID)
 	if key == "" {

@@ -21,7 +21,7 @@ var Vendor = core.Vendor{
 	Session:   sessionOf,
 	Time:      func(s *core.Shape) time.Time { return s.Time([]string{"timestamp"}) },
 
-	// Later session_meta records of a rollout are those of a resumption or of a parent.
+	// Later session_meta records of a rollout belong to a resumption or to a parent.
 	Framing: core.Framing{OneSession: true, IsWhole: isRollout, IsPrinted: isExecShape},
 
 	Normalize: normalize,
@@ -42,19 +42,18 @@ var Vendor = core.Vendor{
 	Samples: samples,
 }
 
-// state is what a session of Codex remembers between two records, beyond what the sessions
-// of all vendors do.
+// state is what a session of Codex remembers beyond what all sessions do.
 type state struct {
 	MetaID string `json:"meta,omitzero"` // id of the last session_meta
 	fork
-	Agent  string `json:"agent,omitzero"` // id of the subagent whose rollout it is
+	Agent  string `json:"agent,omitzero"` // id of the subagent that wrote the rollout
 	TurnID string `json:"turn,omitzero"`  // id of the turn
 	totals
 	texts
 	Search    *search             `json:"search,omitzero"` // web_search_end that waits one record for its call
 	Outputs   core.Window[output] `json:"outs,omitzero"`   // results that an end may supersede
 	Exec      bool                `json:"exec,omitzero"`   // the session is an exec stream
-	ExecTurns int                 `json:"runs,omitzero"`   // turns of the exec stream so far
+	ExecTurns int                 `json:"runs,omitzero"`   // number of turns of the exec stream
 }
 
 // stateOf returns the state of Codex in a session.
@@ -75,8 +74,7 @@ func (s *state) Size() int {
 	return n
 }
 
-// Shrink implements [core.State]: it drops the oldest remembered output, else the oldest
-// pending event_msg.
+// Shrink implements [core.State]. It drops the oldest remembered output, else the oldest pending event_msg.
 func (s *state) Shrink() bool {
 	switch {
 	case len(s.Outputs) > 0:
@@ -135,7 +133,7 @@ func isRolloutType(kind string) bool {
 	}
 }
 
-// sessionOf returns the session that a record states itself; empty when it states none.
+// sessionOf returns the session stated in a record; empty for none.
 func sessionOf(s *core.Shape) string {
 	kind := s.Text("type")
 	switch {

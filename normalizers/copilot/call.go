@@ -14,7 +14,7 @@ import (
 // maxStarted is how many calls are remembered that started before a message requested them.
 const maxStarted = 32
 
-// tools are the tools that other vendors do not have, or have under a name of another meaning.
+// tools are the tools that other vendors lack, or use under the same name with another meaning.
 var tools = map[string]core.Tool{
 	"view":             core.ToolRead,
 	"create":           core.ToolWrite,
@@ -32,7 +32,7 @@ var tools = map[string]core.Tool{
 	"rg":               core.ToolSearch,
 }
 
-// editorCommands are the commands of str_replace_editor, the one editor of older versions.
+// editorCommands are the commands of str_replace_editor, the only editor of older versions.
 var editorCommands = map[lenient.Text]core.Tool{
 	"view":        core.ToolRead,
 	"create":      core.ToolWrite,
@@ -41,7 +41,7 @@ var editorCommands = map[lenient.Text]core.Tool{
 	"undo_edit":   core.ToolModify,
 }
 
-// toolOf returns what a tool works on, by its name and its arguments.
+// toolOf returns a tool by its name and its arguments.
 func toolOf(name lenient.Text, args *arguments) core.Tool {
 	if name == "str_replace_editor" {
 		if t, ok := editorCommands[args.Command]; ok {
@@ -55,7 +55,7 @@ func toolOf(name lenient.Text, args *arguments) core.Tool {
 	return core.ToolOf(string(name))
 }
 
-// arguments are the arguments of a tool that name a file, or a command of an editor.
+// arguments has the arguments of a tool that name a file, or a command of an editor.
 type arguments struct {
 	core.FileInput `json:",embed"`
 
@@ -63,8 +63,8 @@ type arguments struct {
 	Command   lenient.Text `json:"command"`
 }
 
-// readArguments reads the arguments of a call: an object, an object in a string, or a string
-// that is the patch of apply_patch. The text is nil when there are none.
+// readArguments reads the arguments of a call: an object, an object in a string, or a string that is the patch of
+// apply_patch. text is nil if there are none.
 func readArguments(v jsontext.Value) (text *string, args arguments) {
 	switch {
 	case v.Kind() == '"':
@@ -79,8 +79,8 @@ func readArguments(v jsontext.Value) (text *string, args arguments) {
 	return text, args
 }
 
-// requestedCall emits a call that a message requests. It reports false when the start of the call
-// came before, and emitted it.
+// requestedCall emits a call that a message requests. It returns false if the start of the call came before and
+// emitted it.
 func requestedCall(m *mapper, r *request) bool {
 	id := core.FingerprintOf(string(r.ToolCallID))
 	if r.ToolCallID != "" && slices.Contains(m.st.Started, id) {
@@ -91,8 +91,7 @@ func requestedCall(m *mapper, r *request) bool {
 	return true
 }
 
-// callStarted maps the start of a call. It emits the call where no message requested it, as when a
-// human runs a command.
+// callStarted maps the start of a call. It emits the call if no message requested it, as when a human runs a command.
 func callStarted(m *mapper) {
 	d := &m.data
 	if m.Session.HasEvent(string(d.ToolCallID)) {
@@ -105,8 +104,8 @@ func callStarted(m *mapper) {
 	}
 }
 
-// skipOfStart returns why the start of a call that has an event is skipped: a start read before
-// is a duplicate, a first one repeats its message. The table of API calls remembers them.
+// skipOfStart returns why the start of a call that has an event is skipped: a start read before is a duplicate, a
+// first one repeats its message. The table of API calls remembers them.
 func skipOfStart(m *mapper) core.SkipReason {
 	start := core.FingerprintOf("started", string(m.ID), string(m.Data))
 	if _, ok := m.Session.APICalls.Get(start); ok && m.ID != "" {

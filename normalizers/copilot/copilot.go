@@ -6,10 +6,9 @@
 // to the function of its type (handlers.go); the document goes through document (document.go),
 // a line of plain text through textLine (text.go).
 //
-// The invariant: the log states many things more than once, and each yields one event. A call
-// stands in the message that requests it and in its start, a reasoning in its message and in a
-// record of its own, tokens in a message, in a record of their own and in the total of
-// session.shutdown.
+// The invariant: the log states many things more than once, and each yields one event. A call is in the message that
+// requests it and in its start, a reasoning in its message and in a record of its own, tokens in a message, in a
+// record of their own and in the total of session.shutdown.
 package copilot
 
 import (
@@ -24,7 +23,7 @@ import (
 type mapper struct {
 	emitter
 
-	entries bool // the entries of a document had events: the document itself has none
+	entries bool // entries of a document had events; the document itself has none
 }
 
 // normalize maps one record: a record of a log, a document, a line of plain text, or the end of
@@ -44,7 +43,7 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 			logRecord(m)
 			return m.finish()
 		}
-		if !bytes.HasSuffix(r.Data, []byte("\n")) { // only lines of plain text have their line end
+		if !bytes.HasSuffix(r.Data, []byte("\n")) { // only lines of plain text include their line end
 			return core.Result{}, err
 		}
 	}
@@ -53,8 +52,8 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 	return m.finish()
 }
 
-// finish returns the events of the record. A record without any is skipped for the reason in
-// m.skip, else as a duplicate: then the session has emitted all of its events before.
+// finish returns the events of the record. A record without events is skipped for the reason in m.skip, or else as a
+// duplicate, because the session has emitted all of its events before.
 func (m *mapper) finish() (core.Result, error) {
 	if m.entries {
 		return m.Finish("")

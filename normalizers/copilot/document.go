@@ -28,9 +28,9 @@ type entryResult struct {
 	Log  lenient.Text `json:"log"`
 }
 
-// document maps the whole of a session. It is written again with every change, so that only
-// what is new yields events; entries that were read before and can no longer change are passed
-// over. The timeline counts, chatMessages repeat it for the model.
+// document maps the whole of a session. It is rewritten with every change, so only what is new yields events; entries
+// that were read before and can no longer change are skipped. The timeline counts; chatMessages repeat it for the
+// model.
 func document(m *mapper) {
 	m.Session.SetResumeID(string(m.SessionID))
 	var entries []jsontext.Value
@@ -88,8 +88,8 @@ func entryEvent(m *mapper, e *entry) {
 	}
 }
 
-// entryCall emits the call of an entry, unless an earlier one did: the entry of a request
-// becomes that of its result.
+// entryCall emits the call of an entry, unless an earlier entry did: the entry of a request later becomes that of its
+// result.
 func entryCall(m *mapper, e *entry) {
 	id := cmp.Or(e.CallID, m.ID)
 	if !m.Session.HasEvent(string(id)) {

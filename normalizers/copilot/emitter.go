@@ -11,13 +11,13 @@ type emitter struct {
 	*core.Builder
 	record
 	st        *state
-	agent     string          // id of the subagent that the record is of
-	sidechain bool            // the record is of a subagent that it does not name
-	skip      core.SkipReason // why the record has no event; empty where its events are duplicates
+	agent     string          // id of the record's subagent
+	sidechain bool            // the record belongs to a subagent that it does not name
+	skip      core.SkipReason // why the record has no event; empty if its events are duplicates
 }
 
-// put emits an event under the vendor's id, empty where there is none. It reports false when
-// the session has emitted the event before.
+// put emits an event with the vendor's id, or an empty one. It returns false if the session has emitted the event
+// before.
 func (e *emitter) put(id lenient.Text, d core.Draft) bool {
 	d.EventID = string(id)
 	switch {
@@ -31,20 +31,19 @@ func (e *emitter) put(id lenient.Text, d core.Draft) bool {
 	return e.Emit(d)
 }
 
-// putSystem emits an event in which the runtime speaks. It reports false when the session has
-// emitted the event before.
+// putSystem emits an event by the runtime. It returns false if the session has emitted the event before.
 func (e *emitter) putSystem(t envelopes.EventType, text lenient.Text) bool {
 	d := core.SystemDraft(t, text)
 	d.Identity = string(e.Data)
 	return e.put(e.ID, d)
 }
 
-// putError emits an error that the vendor reports.
+// putError emits an error reported by the vendor.
 func (e *emitter) putError(code, message lenient.Text) {
 	e.put(e.ID, e.Session.ErrorDraft(string(code), string(message)))
 }
 
-// putFacts emits an event in which the runtime speaks, with facts in its metadata.
+// putFacts emits an event by the runtime, with facts in its metadata.
 func (e *emitter) putFacts(t envelopes.EventType, facts map[string]any) {
 	d := core.SystemDraft(t, "")
 	d.Identity = string(e.Data)
@@ -72,15 +71,15 @@ func (e *emitter) summary(text lenient.Text) {
 	e.put(e.ID, d)
 }
 
-// setModel notes the model of the main conversation.
+// setModel sets the model of the main conversation.
 func (e *emitter) setModel(model lenient.Text) {
 	if e.agent == "" && !e.sidechain && isModel(model) {
 		e.Session.SetModel(string(model))
 	}
 }
 
-// model returns the model of an event: the one that the record names, else in the main
-// conversation that of the session.
+// model returns the model of an event: the one named in the record, else, in the main conversation, that of the
+// session.
 func (e *emitter) model() *string {
 	switch {
 	case isModel(e.data.Model):
@@ -92,7 +91,7 @@ func (e *emitter) model() *string {
 	}
 }
 
-// partID returns the id of a further event of a record; empty where the record has none.
+// partID returns the id of a further event of a record; empty if the record has none.
 func partID(id lenient.Text, part string) lenient.Text {
 	if id == "" {
 		return ""

@@ -10,17 +10,16 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// What some records state of themselves is in the metadata of their event. The
-// types here are those of the schema of the event.
+// Facts that records state go into the metadata of their events. The types here follow the schema of the event.
 
-// hookFact is a hook that ran. Its error is no metadata.error: the turn has not failed.
+// hookFact is a hook that ran. Its error is not metadata.error, because the turn has not failed.
 type hookFact struct {
 	Type    *string `json:"type,omitzero"`
 	Success bool    `json:"success"`
 	Error   *string `json:"error,omitzero"`
 }
 
-// hookEnd emits the end of a hook, with its error where it failed.
+// hookEnd emits the end of a hook, with its error if it failed.
 func hookEnd(m *mapper) {
 	if string(m.data.Success) != "false" {
 		meta(m)
@@ -31,7 +30,7 @@ func hookEnd(m *mapper) {
 	m.putFacts(envelopes.Meta, map[string]any{"hook": hookFact{core.NameOf(m.data.HookType), false, failure}})
 }
 
-// permissionFact is a permission that was asked for, or the decision about it.
+// permissionFact is a requested permission, or the decision about it.
 type permissionFact struct {
 	RequestID  *string `json:"requestId,omitzero"`
 	ToolCallID *string `json:"toolCallId,omitzero"`
@@ -39,22 +38,22 @@ type permissionFact struct {
 	Decision   *string `json:"decision,omitzero"`
 }
 
-// maxAsked is how many permissions are remembered that were asked for and not decided.
+// maxAsked is how many requested but undecided permissions are remembered.
 const maxAsked = 16
 
-// asked is a permission that was asked for: only the request names the call.
+// asked is a requested permission; only the request names the call.
 type asked struct {
 	Request core.Fingerprint `json:"r"`
 	Call    string           `json:"c"`
 }
 
-// permissionRequest is what a permission is asked for.
+// permissionRequest is what a permission is requested for.
 type permissionRequest struct {
 	Kind       lenient.Text `json:"kind"`
 	ToolCallID lenient.Text `json:"toolCallId"`
 }
 
-// permissionRequested emits that a permission is asked for.
+// permissionRequested emits the request for a permission.
 func permissionRequested(m *mapper) {
 	asks := &m.data.Permission.Value
 	call := cmp.Or(asks.ToolCallID, m.data.Prompt.Value.ToolCallID, m.data.ToolCallID)
@@ -82,7 +81,7 @@ func permissionCompleted(m *mapper) {
 	})
 }
 
-// decisionOf returns the decision in a result: a word, or an object with one.
+// decisionOf returns the decision in a result: a word, or an object with a word.
 func decisionOf(v jsontext.Value) lenient.Text {
 	if v.Kind() == '"' {
 		return lenient.Text(lenient.Unquote(v))
@@ -95,7 +94,7 @@ func decisionOf(v jsontext.Value) lenient.Text {
 	return cmp.Or(r.Kind, r.Type)
 }
 
-// maxFilesModified is how many files that a session changed an event names.
+// maxFilesModified is the maximum number of changed files named in an event.
 const maxFilesModified = 64
 
 // codeChangesFact is what the session changed.
@@ -105,14 +104,14 @@ type codeChangesFact struct {
 	FilesModified []string `json:"filesModified"`
 }
 
-// codeChanges is that as Copilot states it.
+// codeChanges is what the session changed in Copilot's form.
 type codeChanges struct {
 	LinesAdded    lenient.Number             `json:"linesAdded"`
 	LinesRemoved  lenient.Number             `json:"linesRemoved"`
 	FilesModified lenient.List[lenient.Text] `json:"filesModified"`
 }
 
-// accounts returns what a record states of premium requests and of changed code.
+// accounts returns what a record states about premium requests and changed code.
 func (d *data) accounts() map[string]any {
 	facts := make(map[string]any)
 	if n := d.PremiumRequests; n.OK {

@@ -13,8 +13,8 @@ func (m *mapper) handler() func(*mapper) {
 	return handlers[m.Type]
 }
 
-// handlers map the records of a log by their type. They are the types of the logs that were
-// seen, and those that the vendor's SDK declares for version 1.0.81.
+// handlers map the records of a log by type: the types seen in logs, and those declared in the vendor's SDK for
+// version 1.0.81.
 var handlers = map[lenient.Text]func(*mapper){
 	"session.start":               sessionStart,
 	"session.resume":              sessionChange,
@@ -53,7 +53,7 @@ var handlers = map[lenient.Text]func(*mapper){
 	"permission.completed":     permissionCompleted,
 	"session.usage_checkpoint": func(m *mapper) { m.putFacts(envelopes.Meta, m.data.accounts()) },
 
-	// A part of what a later record states in full.
+	// A part of what a later record states completely.
 	"assistant.message_start":        progress,
 	"assistant.message_delta":        progress,
 	"assistant.reasoning_delta":      progress,
@@ -64,7 +64,7 @@ var handlers = map[lenient.Text]func(*mapper){
 	"tool.execution_progress":        progress,
 	"hook.progress":                  progress,
 
-	// Known, and no more than meta.
+	// Known, but only meta.
 	"assistant.idle":                        meta,
 	"assistant.intent":                      meta,
 	"assistant.turn_end":                    meta,

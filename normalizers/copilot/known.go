@@ -11,17 +11,17 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// What is known beside the types that a function is for (handlers.go, document.go): whatever
-// stands neither there nor here is counted as unknown (normalizers/README.md, Drift).
+// Known types without a function of their own (handlers.go, document.go). A type that neither has a function nor is
+// listed here is counted as unknown (normalizers/README.md, Drift).
 var (
-	// knownEntries are the types of the entries of a document that are one meta event.
+	// knownEntries are the types of document entries that are one meta event.
 	knownEntries = names(`user copilot assistant info`)
-	// knownAttachments are the types of what goes with a prompt.
+	// knownAttachments are the types of attachments of a prompt.
 	knownAttachments = names(`blob directory extension_context file github_actions_job github_commit github_file github_file_diff
 		github_reference github_release github_repository github_snippet github_tree_comparison github_url selection`)
 	// knownOutputs are the types of the blocks of a result.
 	knownOutputs = names(`audio image resource resource_link shell_exit terminal text`)
-	// knownCall are the members of an assistant.usage beside those of its figures.
+	// knownCall are the members of an assistant.usage other than token counts.
 	knownCall = names(`acceptedPredictionTokens apiEndpoint availableToolCount cacheDetailsReported cacheExpiresAt cacheTtlSeconds
 		contentFilterTriggered copilotUsage cost duration finishReason frontierSource initiator interactionType
 		interTokenLatencyMs isAuto isByok maxOutputTokens maxPromptTokens numToolCalls parentToolCallId providerCallId
@@ -38,26 +38,26 @@ func names(list string) map[lenient.Text]bool {
 	return set
 }
 
-// noteVersion notes the version of Copilot CLI that the session starts with.
+// noteVersion sets the version of Copilot CLI stated at the start of the session.
 func noteVersion(m *mapper) {
 	if v := string(m.data.Version); core.IsVersion(v) {
 		m.st.Version = v
 	}
 }
 
-// noteEntry notes the type of an entry of a document that no function maps.
+// noteEntry counts the type of a document entry that no function maps.
 func noteEntry(m *mapper, e *entry) {
 	if !knownEntries[e.Type] {
 		m.Unknown(core.UnknownRecord, "timeline", e.Type)
 	}
 }
 
-// attachment is what goes with a prompt.
+// attachment is an attachment of a prompt.
 type attachment struct {
 	Type lenient.Text `json:"type"`
 }
 
-// noteAttachments notes the types of attachments that are not known.
+// noteAttachments counts unknown types of attachments.
 func noteAttachments(m *mapper) {
 	for _, a := range m.data.Attachments {
 		if t := a.Value.Type; !knownAttachments[t] {
@@ -66,12 +66,12 @@ func noteAttachments(m *mapper) {
 	}
 }
 
-// noteOutput notes the form of a result, or the types of its blocks, that are not known.
+// noteOutput counts an unknown form of a result, or unknown types of its blocks.
 func noteOutput(m *mapper, r *toolResult) {
 	switch v := m.data.Result; v.Kind() {
 	case '[', '0', 't', 'f':
 		m.Unknown(core.UnknownOutput, core.OutputForm(v))
-	default: // an object, a text, or none
+	default: // an object, a text, or nothing
 	}
 	for _, b := range r.Blocks {
 		if !knownOutputs[b.Type] {
@@ -80,8 +80,8 @@ func noteOutput(m *mapper, r *toolResult) {
 	}
 }
 
-// noteUsage notes the members of the figures of an API call that are not known. Those of an
-// assistant.usage stand among other members of the record.
+// noteUsage counts unknown members in the token counts of an API call. Those of an assistant.usage are among other
+// members of the record.
 func noteUsage(m *mapper, f *figures) {
 	for _, o := range lenient.ObjectMembers(f.Others) {
 		if name := lenient.Text(o.Name); !knownCall[name] {
@@ -90,7 +90,7 @@ func noteUsage(m *mapper, f *figures) {
 	}
 }
 
-// noteModels notes the members of the figures of the models that are not known.
+// noteModels counts unknown members in the token counts of the models.
 func noteModels(m *mapper, used map[string]lenient.Object[metrics]) {
 	for _, model := range slices.Sorted(maps.Keys(used)) {
 		u := used[model].Value
@@ -99,7 +99,7 @@ func noteModels(m *mapper, used map[string]lenient.Object[metrics]) {
 	}
 }
 
-// metricsBeside are the members of what is used of a model that are not read.
+// metricsBeside has the members of a model's metrics that are not read.
 type metricsBeside struct {
 	Requests lenient.Present `json:"requests"`
 	Nano     lenient.Present `json:"totalNanoAiu"`

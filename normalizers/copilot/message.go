@@ -12,8 +12,8 @@ import (
 // maxSystemPrompts is how many system prompts a session remembers: one for each agent.
 const maxSystemPrompts = 16
 
-// prompt maps a message to the agent: of a human, of another agent, or of the runtime. What a
-// human typed is content; transformedContent has text of the runtime in it.
+// prompt maps a message to the agent: from a human, another agent, or the runtime. content is what a human typed;
+// transformedContent includes text of the runtime.
 func prompt(m *mapper) {
 	noteAttachments(m)
 	text, source := m.data.Content, string(m.data.Source)
@@ -35,14 +35,13 @@ func prompt(m *mapper) {
 	m.put(m.ID, d)
 }
 
-// isInjected reports whether a prompt of no stated source is of the runtime.
+// isInjected reports whether a prompt without a stated source comes from the runtime.
 func isInjected(text lenient.Text) bool {
 	s := strings.TrimSpace(string(text))
 	return strings.HasPrefix(s, "<system_notification>") || strings.HasPrefix(s, "<skill-context>") || strings.HasPrefix(s, "<skill-context ")
 }
 
-// systemPrompt emits the instructions of an agent once. The log has them again with every
-// prompt.
+// systemPrompt emits the instructions of an agent once. The log repeats them with every prompt.
 func systemPrompt(m *mapper) {
 	prompt := core.FingerprintOf(m.agent, string(m.data.Content))
 	if slices.Contains(m.st.Prompts, prompt) {
@@ -53,8 +52,8 @@ func systemPrompt(m *mapper) {
 	m.inject(m.data.Content)
 }
 
-// message maps a message of the model: its reasoning, its text, and the calls that it
-// requests, in this order. The text of a chunk stays open until the last chunk.
+// message maps a message of the model: its reasoning, its text, and the calls that it requests, in this order. The
+// text of a chunk stays open until the last chunk.
 func message(m *mapper) {
 	m.setModel(m.data.Model)
 	text := m.data.Content
@@ -63,7 +62,7 @@ func message(m *mapper) {
 	}
 	messageReasoning(m)
 
-	event := -1 // the event with the text
+	event := -1 // index of the event with the text
 	chunk := m.record.isChunk() && fitsOpen(text)
 	if chunk {
 		openMessage(m, text)
@@ -93,8 +92,7 @@ func (r *record) isChunk() bool {
 	return d.MessageID != "" && d.ChunkCount.Count() > d.ChunkIndex.Count()+1 && len(d.Requests) == 0
 }
 
-// messageText emits the whole text of a message. It returns the index of the event; -1 when
-// there is none.
+// messageText emits the whole text of a message. It returns the index of the event; -1 for none.
 func messageText(m *mapper, text lenient.Text) int {
 	if m.st.Open.continuedBy(&m.record, m.agent) {
 		m.st.Open = openText{}
@@ -105,8 +103,7 @@ func messageText(m *mapper, text lenient.Text) int {
 	return len(m.Events) - 1
 }
 
-// requests emits the calls that the message requests. It reports whether the start of one of
-// them emitted it before.
+// requests emits the calls that the message requests. repeated is true if the start of one of them emitted it before.
 func requests(m *mapper) (repeated bool) {
 	for i := range m.data.Requests {
 		if !requestedCall(m, &m.data.Requests[i]) {
@@ -119,10 +116,10 @@ func requests(m *mapper) (repeated bool) {
 // lastReasoning is the last reasoning, which the log may repeat in its other form.
 type lastReasoning struct {
 	Text      core.Fingerprint `json:"w,omitzero"`
-	InMessage bool             `json:"m,omitzero"` // it stood in a message, not in a record of its own
+	InMessage bool             `json:"m,omitzero"` // it was in a message, not in a record of its own
 }
 
-// messageReasoning emits the reasoning in a message, unless a record of its own came before.
+// messageReasoning emits the reasoning in a message, unless its own record came before.
 func messageReasoning(m *mapper) {
 	text := m.data.Reasoning
 	if isBlank(text) || m.st.Reasoning.repeats(m.agent, text, true) {
@@ -131,7 +128,7 @@ func messageReasoning(m *mapper) {
 	m.put(partID(m.ID, "reasoning"), core.ChatDraft(envelopes.Reasoning, text.Ptr(), m.model()))
 }
 
-// reasoning maps a record with a reasoning alone, unless its message came before.
+// reasoning maps a record that is only a reasoning, unless its message came before.
 func reasoning(m *mapper) {
 	text := m.data.Content
 	switch {

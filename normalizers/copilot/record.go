@@ -21,13 +21,13 @@ type wireRecord struct {
 	ChatMessages jsontext.Value `json:"chatMessages"`
 }
 
-// record is what the current record states.
+// record is the content of the current record.
 type record struct {
 	wireRecord
 	data data
 }
 
-// time returns the record's own time in the form of an event; empty when it has none.
+// time returns the record's own time in the form of an event; empty for none.
 func (r *wireRecord) time() string {
 	for _, v := range []lenient.Text{r.Timestamp, r.StartTime} {
 		if ts, ok := core.ParseTime(string(v)); ok {
@@ -37,7 +37,7 @@ func (r *wireRecord) time() string {
 	return ""
 }
 
-// data is the data of a record of any type.
+// data has the data of a record of any type.
 type data struct {
 	// Session.
 	SessionID     lenient.Text            `json:"sessionId"`
@@ -100,7 +100,7 @@ type data struct {
 	CodeChanges     lenient.Object[codeChanges] `json:"codeChanges"`
 }
 
-// context is the folder that the agent works in.
+// context is the agent's working folder.
 type context struct {
 	CWD        lenient.Text `json:"cwd"`
 	Host       lenient.Text `json:"repositoryHost"`
@@ -125,7 +125,7 @@ type request struct {
 	Arguments  jsontext.Value `json:"arguments"`
 }
 
-// telemetry is what is measured beside a result.
+// telemetry has the measurements beside a result.
 type telemetry struct {
 	Metrics lenient.Object[measured] `json:"metrics"`
 }
@@ -135,21 +135,20 @@ type measured struct {
 	ExitCode   lenient.Number `json:"exit_code"`
 }
 
-// toolResult is what a tool returned: content to the model, and in full to the human.
+// toolResult is the output of a tool: content for the model, and in full for the human.
 type toolResult struct {
 	Content  lenient.Text        `json:"content"`
 	Detailed lenient.Text        `json:"detailedContent"`
 	Blocks   lenient.List[block] `json:"contents"`
 }
 
-// block is a block of a result, or stands beside it. That of a shell states how its command
-// ended.
+// block is a block of a result, or beside it. That of a shell states how its command ended.
 type block struct {
 	Type     lenient.Text   `json:"type"`
 	ExitCode lenient.Number `json:"exitCode"`
 }
 
-// problem returns the code and the message of the error, which is a string or an object.
+// problem returns the code and message of the error, which is a string or an object.
 func (d *data) problem() (code, message string) {
 	code, message = core.VendorError(d.Error)
 	if message == "" {

@@ -10,14 +10,14 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// result is what is known of how a call ended.
+// result is what is known about how a call ended.
 type result struct {
 	text          lenient.Text
 	stated        bool // there is a result or an error
 	failed        bool
 	succeeded     bool // the vendor states success
 	latency       lenient.Number
-	exit          *int64 // where it has a member of its own
+	exit          *int64 // if it has a member of its own
 	code, message string // of the error
 }
 
@@ -45,8 +45,8 @@ func callCompleted(m *mapper) {
 	m.emitResult(d.ToolCallID, "", r)
 }
 
-// statedExit returns the exit code that has a member of its own: of the last block of a shell,
-// else beside the result, else in the telemetry.
+// statedExit returns the exit code that has a member of its own: in the last block of a shell, else beside the
+// result, else in the telemetry.
 func (d *data) statedExit(r *toolResult) *int64 {
 	exit := cmp.Or(d.Shell.Value.ExitCode.Integer(), d.Telemetry.Value.Metrics.Value.ExitCode.Integer())
 	for _, b := range r.Blocks {
@@ -58,13 +58,13 @@ func (d *data) statedExit(r *toolResult) *int64 {
 }
 
 var (
-	// exitLine is the last line of the output of a shell whose command ended.
+	// exitLine matches the last line of a shell's output if its command ended.
 	exitLine = regexp.MustCompile(`(?:^|\n)<(?:(?:shellId|command with id): [^<>\r\n]+ )?(?:completed|exited) with exit code (-?\d{1,10})>\s*$`)
-	// runningLine is that line while the command goes on.
+	// runningLine matches that line while the command is running.
 	runningLine = regexp.MustCompile(`(?:^|\n)<[^<>\r\n]*\b(?:still running|started in)\b[^<>\r\n]*>\s*$`)
 )
 
-// shellEnd reads how a command ended from the last line of the output of a shell.
+// shellEnd reads from the last line of a shell's output how the command ended.
 func shellEnd(output string) (exit *int64, running bool) {
 	if m := exitLine.FindStringSubmatch(output); m != nil {
 		if n, err := strconv.ParseInt(m[1], 10, 64); err == nil {
@@ -74,8 +74,8 @@ func shellEnd(output string) (exit *int64, running bool) {
 	return nil, runningLine.MatchString(output)
 }
 
-// emitResult emits the result of a call, which has this name where the call is not remembered.
-// An exit code without a member of its own is read from the output, of a shell alone.
+// emitResult emits the result of a call; name is used if the call is forgotten. An exit code without a member of its
+// own is read from the output, only for a shell.
 func (e *emitter) emitResult(id, name lenient.Text, r result) {
 	call, known := e.Session.RecallCall(string(id))
 	if !known {
@@ -100,8 +100,7 @@ func (e *emitter) emitResult(id, name lenient.Text, r result) {
 	e.put(partID(id, "result"), d)
 }
 
-// status returns the status of the event. An exit code that is not zero is a failure, whatever
-// else is stated.
+// status returns the status of the event. A nonzero exit code is a failure, whatever else is stated.
 func (r *result) status(running bool) envelopes.ToolStatus {
 	switch {
 	case r.failed, r.exit != nil && *r.exit != 0:

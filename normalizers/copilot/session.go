@@ -9,8 +9,8 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// logRecord maps a record of a log by its type. A record of a known type ends the open message,
-// unless it goes on with it. A record of an unknown type is one meta event, and ends nothing.
+// logRecord maps a record of a log by type. A record of a known type ends the open message, unless it continues it. A
+// record of an unknown type is one meta event, and ends nothing.
 func logRecord(m *mapper) {
 	m.agent = m.agentOf()
 	handle := m.handler()
@@ -31,7 +31,7 @@ func meta(m *mapper)     { m.putSystem(envelopes.Meta, "") }
 func notice(m *mapper)   { m.putSystem(envelopes.Meta, m.data.Message) }
 func progress(m *mapper) { m.skip = core.SkipProgress }
 
-// failure emits an error of the session or of a call of the model.
+// failure emits an error of the session or of a model call.
 func failure(m *mapper, message lenient.Text) {
 	m.putError(cmp.Or(m.data.ErrorType, m.data.ErrorCode), message)
 }
@@ -48,15 +48,15 @@ func runEnd(m *mapper) {
 	m.putSystem(envelopes.SessionSummary, "")
 }
 
-// messageUsage bills a call of the API whose figures are the data itself.
+// messageUsage bills an API call whose token counts are the data itself.
 func messageUsage(m *mapper) {
 	var f figures
 	lenient.ReadObject(m.Data, &f)
 	usageRecord(m, &f)
 }
 
-// agentOf returns the id of the subagent that the record is of; empty for the main
-// conversation. It is the id of the call that started the subagent.
+// agentOf returns the id of the record's subagent, which is the id of the call that started it; empty for the main
+// conversation.
 func (r *record) agentOf() string {
 	agent := cmp.Or(r.AgentID, r.data.ParentToolCallID)
 	if agent == "" && strings.HasPrefix(string(r.Type), "subagent.") {
@@ -65,7 +65,7 @@ func (r *record) agentOf() string {
 	return string(agent)
 }
 
-// sessionStart notes what the session starts with, and emits the start.
+// sessionStart notes the initial state of the session, and emits the start.
 func sessionStart(m *mapper) {
 	noteVersion(m)
 	m.Session.SetResumeID(string(m.data.SessionID))
@@ -77,7 +77,7 @@ func sessionStart(m *mapper) {
 	}
 }
 
-// noteCheckout notes the working tree that the start, a resumption or a change of the session states.
+// noteCheckout sets the working tree stated at the start, a resumption or a change of the session.
 func noteCheckout(m *mapper) {
 	switch d := &m.data; {
 	case m.Type == "session.context_changed":
@@ -87,8 +87,8 @@ func noteCheckout(m *mapper) {
 	}
 }
 
-// sessionChange emits a change of the session, and then notes it: it holds for what follows. The working
-// tree is that of the event, too.
+// sessionChange emits a change of the session, and then applies it, because it affects later records. The working
+// tree already applies to the event.
 func sessionChange(m *mapper) {
 	noteCheckout(m)
 	first := m.putSystem(envelopes.Meta, "")
@@ -111,13 +111,13 @@ func sessionChange(m *mapper) {
 	}
 }
 
-// isModel reports whether a name is that of a model; "auto" states that one will be chosen.
+// isModel reports whether a name is a model; "auto" means that one will be chosen.
 func isModel(name lenient.Text) bool {
 	return name != "" && !strings.EqualFold(string(name), "auto")
 }
 
-// compacted emits the summary that a compacted conversation goes on with, or the error for
-// which there is none.
+// compacted emits the summary with which a compacted conversation continues, or the error because of which there is
+// none.
 func compacted(m *mapper) {
 	code, message := m.data.problem()
 	if message != "" && isBlank(m.data.Compacted) {

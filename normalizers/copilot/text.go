@@ -10,18 +10,17 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// The plain text of `copilot -p`: each line is a record, with its line end, and a paragraph is
-// one message. The session is stated by a line that ship adds once the id is known; what
-// stands in front of that line waits for it (README.md, Plain text).
+// The plain text of `copilot -p`: each line, with its line end, is a record, and a paragraph is one message. A line
+// that ship adds once the id is known states the session; earlier lines wait for it (README.md, Plain text).
 
 var (
-	// ansiEscape is a control sequence of a terminal: CSI, OSC, or a shorter one.
+	// ansiEscape matches a control sequence of a terminal: CSI, OSC, or a shorter one.
 	ansiEscape = regexp.MustCompile(`\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-Z\\^-~])`)
-	// sessionLine is the line that states the session.
+	// sessionLine matches the line that states the session.
 	sessionLine = regexp.MustCompile(`^\[copilot-session\] ([0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12})\s*$`)
 )
 
-// sessionOfLine returns the session that a line of plain text states; empty for content.
+// sessionOfLine returns the session stated in a line of plain text; empty for content.
 func sessionOfLine(line []byte) string {
 	if m := sessionLine.FindSubmatch(line); m != nil {
 		return string(m[1])
@@ -29,9 +28,8 @@ func sessionOfLine(line []byte) string {
 	return ""
 }
 
-// isText reports whether a record is a line of plain text, whatever it holds: because its file
-// is one of plain text, or because it does not begin like a record of a log and has a line
-// end, which those have not, or is the whole of its file.
+// isText reports whether a record is a line of plain text: its file is plain text, or it does not begin like a record
+// of a log and either has a line end, which those lack, or is the whole file.
 func (m *mapper) isText(r core.Record) bool {
 	if r.Origin.File != "" && m.st.Text == core.FingerprintOf(r.Origin.File) {
 		return true
@@ -60,7 +58,7 @@ func textLine(m *mapper) {
 	paragraph(m, lenient.Text(ansiEscape.ReplaceAllString(strings.ToValidUTF8(string(line), "\ufffd"), "")))
 }
 
-// paragraph joins a line to the open paragraph; a blank line ends it.
+// paragraph adds a line to the open paragraph; a blank line ends it.
 func paragraph(m *mapper, line lenient.Text) {
 	open := m.st.Open.Text
 	if isBlank(line) {

@@ -12,12 +12,12 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// Copilot states tokens up to three times: the output with the message, all of an API call in a
-// record of its own, and totals at a clean exit. Each place bills only what it has above what
-// events have carried: in the session, or since its last run began (README.md, Tokens).
+// Copilot states tokens up to three times: the output with the message, everything about an API call in a record of
+// its own, and totals at a clean exit. Each place bills only what exceeds the tokens already on events, of the
+// session or since its last run began (README.md, Tokens).
 
-// figures are the tokens of an API call, or of a model: input includes what was read from and
-// written to the cache, output includes reasoning.
+// figures has the token counts of an API call, or of a model: input includes cache reads and writes, output includes
+// reasoning.
 type figures struct {
 	Model      lenient.Text               `json:"model"`
 	Input      lenient.Number             `json:"inputTokens"`
@@ -41,7 +41,7 @@ type metrics struct {
 	metricsBeside
 }
 
-// consumption turns the figures into parts that do not overlap.
+// consumption converts the counts to parts that do not overlap.
 func (f *figures) consumption() core.Consumption {
 	input, output := f.Input.Count(), f.Output.Count()
 	read := min(f.CacheRead.Count(), input)
@@ -58,20 +58,20 @@ func (f *figures) consumption() core.Consumption {
 // callKey identifies an API call in the table of API calls.
 func callKey(call string) core.Fingerprint { return core.FingerprintOf("api", call) }
 
-// billMessage bills the output tokens that a message states, on the event at this index, else
-// on the first of the record. It bills nothing once the session has records of API calls.
+// billMessage bills the output tokens stated in a message, on the event at this index, else on the first of the
+// record. It bills nothing once the session has records of API calls.
 func billMessage(m *mapper, event int) {
 	st := m.st
 	call := core.BoundID(string(cmp.Or(m.data.APICallID, m.data.MessageID, m.ID)))
 	key := callKey(call)
 	if st.Recorded {
-		key = core.FingerprintOf("said", call) // that of the call is what its records state
+		key = core.FingerprintOf("said", call) // the call's own key is for what its records state
 	}
 	stated, known := m.Session.APICalls.Get(key)
 	output := m.data.OutputTokens.Count()
 	more := core.Consumption{Output: output - stated.Output}
 	if more.Output <= 0 || m.First < 0 && m.Duplicate && !known {
-		return // nothing new, or a repeated message, of so long ago that its call is not remembered
+		return // nothing new, or a repeated message whose call is forgotten
 	}
 	if event < 0 {
 		event = m.First
@@ -97,8 +97,8 @@ func billMessage(m *mapper, event int) {
 	e.TokensOutput, e.TokensTotal = &billed, new(billed)
 }
 
-// putUsage emits an event for the tokens of a message that has no other. It returns its index;
-// -1 when the session has emitted it before.
+// putUsage emits an event for the tokens of a message without another event. It returns its index; -1 if the session
+// has emitted it before.
 func (e *emitter) putUsage() int {
 	d := core.SystemDraft(envelopes.Meta, "")
 	d.Identity, d.Model = string(e.Data), e.model()
@@ -108,7 +108,7 @@ func (e *emitter) putUsage() int {
 	return e.First
 }
 
-// usageRecord emits the record of an API call, with what it has above the message of the call.
+// usageRecord emits the record of an API call, with the tokens that exceed those of the call's message.
 func usageRecord(m *mapper, f *figures) {
 	noteUsage(m, f)
 	d := core.SystemDraft(envelopes.Meta, "")
@@ -129,8 +129,8 @@ func usageRecord(m *mapper, f *figures) {
 	m.bill(m.First, now.Minus(billed), d.Model, key, f)
 }
 
-// shutdown emits the end of a run, with what its totals have above what events have carried:
-// one event for each model, the first of them the end.
+// shutdown emits the end of a run, with the tokens by which its totals exceed those on events: one event per model,
+// the first of which is the end.
 func shutdown(m *mapper) {
 	m.putFacts(envelopes.SessionSummary, m.data.accounts())
 	if m.First < 0 {
@@ -142,8 +142,8 @@ func shutdown(m *mapper) {
 	}
 }
 
-// settle bills the totals of the models. Together they bill what their sum
-// has above the account: an event before may have named no model, or a model by another name.
+// settle bills the totals of the models. Together they bill what their sum exceeds the account by, because an earlier
+// event may have named no model, or a model by another name.
 func settle(m *mapper) {
 	used := m.data.Metrics.Value
 	noteModels(m, used)
@@ -175,7 +175,7 @@ func settle(m *mapper) {
 	}
 }
 
-// lower returns the lower figure of each field of a and b.
+// lower returns the lower value of a and b for each field.
 func lower(a, b core.Consumption) core.Consumption {
 	return core.Consumption{
 		Input:      min(a.Input, b.Input),
@@ -186,9 +186,8 @@ func lower(a, b core.Consumption) core.Consumption {
 	}
 }
 
-// bill raises the sums, and puts what they grow by on an event. Figures that are not stated are
-// unknown, not zero. Reasoning counts in tokens_thinking whatever event carried its output; in
-// usage only as far as the event has output of its own.
+// bill raises the sums, and puts their growth on an event. Counts that are not stated are unknown, not zero.
+// Reasoning counts in tokens_thinking whatever event carried its output; in usage only up to the output of the event.
 func (e *emitter) bill(event int, more core.Consumption, model *string, key string, stated *figures) {
 	before := e.st.All.Billed
 	e.st.add(model, more)
@@ -219,7 +218,7 @@ func (e *emitter) bill(event int, more core.Consumption, model *string, key stri
 // maxModels is how many models have sums of their own.
 const maxModels = 16
 
-// account is what events have carried since some record: the sum, and that of each model.
+// account has the tokens on events since some record: their sum, and the sum of each model.
 type account struct {
 	Billed core.Consumption       `json:"sum,omitzero"`
 	Models core.Window[modelBill] `json:"of,omitzero"`
@@ -241,7 +240,7 @@ func (a *account) of(model string) core.Consumption {
 	return core.Consumption{}
 }
 
-// add adds to the sum, and to that of the model where it is known.
+// add adds to the sum, and to that of the model if it is known.
 func (a *account) add(model *string, more core.Consumption) {
 	a.Billed = a.Billed.Plus(more)
 	if model == nil {
@@ -253,12 +252,12 @@ func (a *account) add(model *string, more core.Consumption) {
 	a.Models = others.Push(modelBill{name, sum}, maxModels, nil)
 }
 
-// accounts are what events have carried, and what the three places state that tokens stand in.
+// accounts has the tokens on events, and what each of the three places has stated.
 type accounts struct {
 	All      account `json:"all,omitzero"`  // of the session
 	Run      account `json:"run,omitzero"`  // since its last start or resumption
-	Said     int64   `json:"said,omitzero"` // output tokens that messages state
-	Output   int64   `json:"last,omitzero"` // output tokens of the last message that was billed
+	Said     int64   `json:"said,omitzero"` // output tokens stated in messages
+	Output   int64   `json:"last,omitzero"` // output tokens of the last billed message
 	Recorded bool    `json:"rec,omitzero"`  // API calls have records of their own
 }
 
@@ -268,8 +267,8 @@ func (a *accounts) add(model *string, more core.Consumption) {
 	a.Run.add(model, more)
 }
 
-// totalsOf returns the account that the totals of a shutdown are of: that of the session, or of the run
-// that ends where their output is less than that of all messages.
+// totalsOf returns the account that the totals of a shutdown belong to: that of the session, or that of the ending
+// run if their output is less than that of all messages.
 func (a *accounts) totalsOf(total core.Consumption) *account {
 	if total.Output < a.Said {
 		return &a.Run
@@ -277,8 +276,8 @@ func (a *accounts) totalsOf(total core.Consumption) *account {
 	return &a.All
 }
 
-// billedOf returns what events have carried of an API call. A call without an id of its message
-// is found by its output: that of the message in front of the first record.
+// billedOf returns the tokens of an API call already on events. A call without the id of its message is found by its
+// output: that of the message before the first record.
 func (a *accounts) billedOf(key string, now core.Consumption, calls *core.Memory[core.Consumption]) core.Consumption {
 	if billed, ok := calls.Get(callKey(key)); ok && key != "" {
 		return billed

@@ -55,17 +55,16 @@ var Vendor = core.Vendor{
 	Samples: samples,
 }
 
-// state is what a session of Copilot CLI remembers between two records, beyond what the
-// sessions of all vendors do.
+// state is what a session of Copilot CLI remembers beyond what all sessions do.
 type state struct {
-	Text      core.Fingerprint              `json:"text,omitzero"`    // the file whose lines are plain text
-	Open      openText                      `json:"open,omitzero"`    // the text that is being joined
-	Prompts   core.Window[core.Fingerprint] `json:"prompts,omitzero"` // system prompts that were emitted
+	Text      core.Fingerprint              `json:"text,omitzero"`    // file whose lines are plain text
+	Open      openText                      `json:"open,omitzero"`    // text being joined
+	Prompts   core.Window[core.Fingerprint] `json:"prompts,omitzero"` // emitted system prompts
 	Started   core.Window[core.Fingerprint] `json:"started,omitzero"` // calls emitted by their start that no message has requested yet
 	Reasoning lastReasoning                 `json:"thought,omitzero"`
-	Document  core.DocumentHead             `json:"doc,omitzero"` // the entries that the document began with
+	Document  core.DocumentHead             `json:"doc,omitzero"` // leading entries of the document
 	accounts
-	Asked   core.Window[asked] `json:"asked,omitzero"` // permissions that were asked for and not decided
+	Asked   core.Window[asked] `json:"asked,omitzero"` // requested but undecided permissions
 	Version string             `json:"cli,omitzero"`   // of Copilot CLI
 }
 
@@ -87,7 +86,7 @@ func (s *state) Size() int {
 	return n
 }
 
-// Shrink implements [core.State]: it drops everything at once.
+// Shrink implements [core.State]. It drops everything at once.
 func (s *state) Shrink() bool {
 	if s.Size() == (&state{}).Size() {
 		return false
@@ -96,9 +95,8 @@ func (s *state) Shrink() bool {
 	return true
 }
 
-// marker recognizes a line of events.jsonl, or the document of older versions. The types of
-// events have a dot but for one, which distinguishes them from those of other logs that form a
-// tree by parentId.
+// marker recognizes a line of events.jsonl, or the document of older versions. All types of events but one have a
+// dot, which distinguishes them from other logs that form a tree by parentId.
 func marker(s *core.Shape) string {
 	kind := s.Text("type")
 	switch {
@@ -110,7 +108,7 @@ func marker(s *core.Shape) string {
 		if s.Text("id") != "" && (strings.Contains(kind, ".") || kind == "abort") {
 			return "type with a dot, data, id, parentId"
 		}
-	case kind == "session.start", kind == "user.message", kind == "assistant.message": // some tools that keep logs leave out the ids
+	case kind == "session.start", kind == "user.message", kind == "assistant.message": // some tools that keep logs omit the ids
 		return "type " + kind + ", data"
 	}
 	return ""
@@ -121,7 +119,7 @@ func isDocument(s *core.Shape) bool {
 	return s.Text("type") == "" && s.Text("sessionId") != "" && (s.Kind("timeline") == '[' || s.Kind("chatMessages") == '[')
 }
 
-// sessionOf returns the session that a record states itself; empty when it states none.
+// sessionOf returns the session stated in a record; empty for none.
 func sessionOf(s *core.Shape) string {
 	kind := s.Text("type")
 	if s.Text("sessionId") == "" && s.Kind("data") == '{' && (kind == "session.start" || kind == "") {

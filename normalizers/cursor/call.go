@@ -11,15 +11,15 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// tool is the content of a tool_call of the stream, or of a tool_use of a transcript.
+// tool is the content of a tool_call in the stream, or of a tool_use in a transcript.
 type tool struct {
-	id     string // for a record without a call_id
+	id     string // used for a record without a call_id
 	name   string
 	args   jsontext.Value
 	result jsontext.Value
 }
 
-// wireTool are the members of the object under the key of a tool.
+// wireTool has the members of the object under a tool's key.
 type wireTool struct {
 	Name      lenient.Text   `json:"name"`      // of a function
 	Arguments jsontext.Value `json:"arguments"` // of a function
@@ -29,7 +29,7 @@ type wireTool struct {
 	Result    jsontext.Value `json:"result"`
 }
 
-// wireToolID is where newer versions write the id of a call.
+// wireToolID is the place of a call's id in newer versions.
 type wireToolID struct {
 	ID lenient.Text `json:"toolCallId"`
 }
@@ -61,8 +61,8 @@ func readTool(v jsontext.Value) tool {
 	return t
 }
 
-// findTool finds the tool in a tool_call object: what is under a key that ends in ToolCall,
-// or under `function`, else the first object. Newer versions write other members beside it.
+// findTool finds the tool in a tool_call object: the value under a key that ends in ToolCall, or under `function`,
+// else the first object. Newer versions have further members.
 func findTool(v jsontext.Value) (key string, body jsontext.Value) {
 	for _, m := range lenient.ObjectMembers(v) {
 		if m.Value.Kind() != '{' {
@@ -78,7 +78,7 @@ func findTool(v jsontext.Value) (key string, body jsontext.Value) {
 	return key, body
 }
 
-// toolArgs are the arguments of a tool that name a file.
+// toolArgs has the arguments of a tool that name a file.
 type toolArgs struct {
 	Path           lenient.Text `json:"path"`
 	FilePath       lenient.Text `json:"file_path"`
@@ -92,7 +92,7 @@ func (a *toolArgs) file() string {
 	return string(cmp.Or(a.Path, a.FilePath, a.FilePathCamel, a.TargetFile, a.TargetNotebook, a.RelativePath))
 }
 
-// file returns the file that the tool works on, as far as its arguments state it.
+// file returns the file of the tool, if its arguments state it.
 func (t *tool) file() string {
 	if core.ToolOf(t.name).Op == "" {
 		return ""
@@ -102,8 +102,8 @@ func (t *tool) file() string {
 	return args.file()
 }
 
-// emitToolCall emits the start of a call, or its completion. Calls run in parallel, so only
-// the call_id pairs the two.
+// emitToolCall emits the start of a call, or its completion. Calls run in parallel, so only the call_id pairs the
+// two.
 func emitToolCall(m *mapper) {
 	t := readTool(m.ToolCall)
 	id := string(cmp.Or(m.CallID, lenient.Text(t.id)))
@@ -124,7 +124,7 @@ func emitToolUse(m *mapper, b *block) {
 	m.emitCall(string(b.ID), tool{name: string(b.Name), args: b.Input})
 }
 
-// emitCall emits the call of a tool. One without an id takes that of its event.
+// emitCall emits the call of a tool. A call without an id gets that of its event.
 func (m *mapper) emitCall(id string, t tool) {
 	if id == "" {
 		id = m.OrdinalID(&core.Pending{Record: m.Session.Records})

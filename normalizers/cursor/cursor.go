@@ -5,9 +5,8 @@
 // Start with [Vendor]. A record is dispatched to one function per type by dispatch
 // (cursor.go). README.md has the rules.
 //
-// The invariant: answers and thoughts come in deltas, and those of one answer or thought are one
-// event. The stream has lines of plain text too, in which the program speaks, so a line that is
-// no JSON is a record.
+// The invariant: answers and thoughts come in deltas, and all deltas of one answer or thought are one event. The
+// stream also has lines of plain text from the program, so a line that is not JSON is a record.
 package cursor
 
 import (
@@ -26,7 +25,7 @@ type mapper struct {
 	st *state
 	wireRecord
 
-	skip core.SkipReason // where it is another one than [mapper.skipReason] finds
+	skip core.SkipReason // overrides [mapper.skipReason]
 }
 
 // mappers are pooled, because one takes more than most records. No event refers to its mapper.
@@ -56,8 +55,8 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 	return m.Finish(m.skipReason())
 }
 
-// dispatch emits the events of the record by its type. Any record of a known type but a
-// thought or an answer ends the deltas before it.
+// dispatch emits the events of the record by type. Every record of a known type except thoughts and answers ends the
+// deltas before it.
 func (m *mapper) dispatch() {
 	m.Session.SetRoot(string(m.Cwd))
 	switch {
@@ -93,13 +92,13 @@ func (m *mapper) dispatch() {
 		emitTurnEnd(m)
 	case m.Type == "interaction_query":
 		m.putSystem(envelopes.Meta, m.plan())
-	default: // a connection that is lost or found again
+	default: // a connection that is lost or restored
 		m.putSystem(envelopes.Meta, "")
 	}
 }
 
-// isKnown reports whether the record is of a type that has been seen. No other type ends the
-// deltas before it: what a new type means for them is not known.
+// isKnown reports whether the type of the record has been seen before. No other type ends the deltas before it,
+// because its meaning for them is unknown.
 func (r *wireRecord) isKnown() bool {
 	switch r.Type {
 	case "system", "tool_call", "result", "turn_ended", "interaction_query", "connection", "retry":
@@ -109,7 +108,7 @@ func (r *wireRecord) isKnown() bool {
 	}
 }
 
-// skipReason returns why the record has no event of its own, for the case that it has none.
+// skipReason returns why a record without an event of its own has none.
 func (m *mapper) skipReason() core.SkipReason {
 	switch {
 	case m.skip != "":
@@ -121,20 +120,19 @@ func (m *mapper) skipReason() core.SkipReason {
 	}
 }
 
-// putSystem emits an event in which the program speaks, not the conversation.
+// putSystem emits an event by the program, not by the conversation.
 func (m *mapper) putSystem(t envelopes.EventType, text lenient.Text) {
 	m.Emit(core.SystemDraft(t, text))
 }
 
-// emitPlainLine emits a line that is no JSON: what the program says of itself. In raw it is
-// a JSON string.
+// emitPlainLine emits a line that is not JSON, from the program. In raw it is a JSON string.
 func emitPlainLine(m *mapper) {
 	line := strings.ToValidUTF8(strings.Trim(string(m.Record.Data), " \t\r\n"), "\ufffd")
 	if line == "" {
 		return
 	}
 	m.Raw = lenient.AppendQuote(nil, line)
-	if !m.st.IsThought { // a thought goes on behind the line
+	if !m.st.IsThought { // a thought continues after the line
 		m.st.flush(m)
 	}
 	if needsSetup(line) {
@@ -144,8 +142,7 @@ func emitPlainLine(m *mapper) {
 	}
 }
 
-// needsSetup reports whether the program says that nobody is logged in. A record of JSON
-// that was cut off does not say that.
+// needsSetup reports whether the program says that nobody is logged in. Truncated JSON does not say that.
 func needsSetup(line string) bool {
 	if strings.HasPrefix(line, "{") {
 		return false
@@ -158,7 +155,7 @@ func needsSetup(line string) bool {
 	return false
 }
 
-// noteSession notes what a system record states of the session, and begins a new answer.
+// noteSession notes what a system record states about the session, and begins a new answer.
 func noteSession(m *mapper) {
 	m.st.Answer = answer{}
 	m.Session.SetResumeID(string(cmp.Or(m.SessionID, m.SessionIDCamel)))
@@ -167,8 +164,7 @@ func noteSession(m *mapper) {
 	m.Session.SetTextExtension("apiKeySource", cmp.Or(m.KeySource, m.KeySourceSnake))
 }
 
-// emitInit emits what the beginning of a run states of the session and no record has stated
-// before it.
+// emitInit emits what the beginning of a run states about the session for the first time.
 func emitInit(m *mapper) {
 	s := m.Session
 	session, model, mode := s.ResumeID, s.Model, s.Extensions["permissionMode"]
@@ -190,8 +186,7 @@ func emitInit(m *mapper) {
 	m.putSystem(envelopes.SystemMessage, lenient.Text(strings.Join(parts, ", ")))
 }
 
-// plan returns the plan that the program asks the human to agree to; empty for any other
-// question.
+// plan returns the plan that the program asks the human to accept; empty for any other question.
 func (r *wireRecord) plan() lenient.Text {
 	for _, question := range lenient.ObjectMembers(r.Query) {
 		var in struct {
@@ -206,8 +201,7 @@ func (r *wireRecord) plan() lenient.Text {
 	return ""
 }
 
-// emitRunEnd emits the end of a run with its tokens, and its failure. The text of the result
-// repeats the answers.
+// emitRunEnd emits the end of a run with its tokens, and its failure. The text of the result repeats the answers.
 func emitRunEnd(m *mapper) {
 	m.st.Answer = answer{}
 	m.putSystem(envelopes.SessionSummary, "")
@@ -235,8 +229,8 @@ func emitTurnEnd(m *mapper) {
 	m.Emit(m.Session.ErrorDraft(cmp.Or(code, string(m.Status), "error"), errorText(m.Error)))
 }
 
-// addUsage adds what a run has used to the first event of the record. The figures are those
-// of the run, which its request id identifies: the same result again adds nothing.
+// addUsage adds the tokens of a run to the first event of the record. The counts belong to the run, which its request
+// id identifies, so a repeated result adds nothing.
 func (m *mapper) addUsage() {
 	if !m.Usage.OK {
 		return

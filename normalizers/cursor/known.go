@@ -7,11 +7,10 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// What is not known of a result is counted (normalizers/README.md, Drift). Of records and blocks
-// it is what dispatch and emitMessage have no case for.
+// Unknown parts of a result are counted (normalizers/README.md, Drift). Unknown records and blocks are those for
+// which dispatch and emitMessage have no case.
 
-// noteOutput notes the form of a result that is not known: an object without a key that names
-// an outcome, or a number.
+// noteOutput counts an unknown form of a result: an object without a key for an outcome, or a number.
 func noteOutput(m *mapper, r *result) {
 	switch v := r.value; {
 	case r.name != "", !lenient.IsValue(v), v.Kind() == '"':
@@ -21,7 +20,7 @@ func noteOutput(m *mapper, r *result) {
 	}
 }
 
-// isKnownOutcome reports whether a result that names no outcome has its members itself.
+// isKnownOutcome reports whether a result without a named outcome has the members of one.
 func (r *result) isKnownOutcome() bool {
 	o := &r.outcome
 	return o.Stdout+o.Stderr+o.Output+o.Interleaved+o.DiffString+o.Diff+o.Message+o.ErrorMessage+o.Reason != "" ||
@@ -29,7 +28,7 @@ func (r *result) isKnownOutcome() bool {
 		hasMember(r.value, "stdout") || hasMember(r.value, "stderr") || hasMember(r.value, "success")
 }
 
-// noteBlocks notes the blocks of a result in a transcript that are not known.
+// noteBlocks counts unknown blocks of a result in a transcript.
 func noteBlocks(m *mapper, content jsontext.Value) {
 	for _, b := range readBlocks(content) {
 		if b.Type != "text" && b.Type != "image" {

@@ -57,8 +57,8 @@ func joinTexts(blocks []block, separator string) string {
 	return strings.Join(texts, separator)
 }
 
-// emitMessage emits a prompt, or a message of a transcript: an event per block, but one for
-// all texts, where the first of them is. A message of nothing that is known is kept whole.
+// emitMessage emits a prompt, or a message of a transcript: an event per block, except that all texts are one event
+// at the place of the first. A message without anything known is kept whole.
 func emitMessage(m *mapper) {
 	m.st.Answer = answer{}
 	m.Session.SetModel(string(m.Message.Value.Model))
@@ -86,8 +86,8 @@ func emitMessage(m *mapper) {
 	}
 }
 
-// emitMessageText emits the text of a message at the first block that stands for it, and
-// reports whether this one does: a text, or, in a prompt without text, an image.
+// emitMessageText emits the text of a message at the first block that represents it, and reports whether b is such a
+// block: a text, or, in a prompt without text, an image.
 func emitMessageText(m *mapper, b *block, text string) bool {
 	isHuman := m.Role == "user" || m.Type == "user"
 	switch {

@@ -8,8 +8,8 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// input returns the arguments of the tool as a tool_result has them; nil without arguments.
-// Only a result whose call has no event needs them.
+// input returns the arguments of the tool for a tool_result; nil for none. Only a result whose call has no event
+// needs them.
 func (t *tool) input() jsontext.Value {
 	if !lenient.IsValue(t.args) {
 		return nil
@@ -17,8 +17,8 @@ func (t *tool) input() jsontext.Value {
 	return core.EventRaw(t.args)
 }
 
-// output returns the two streams of a command if stderr is not empty (else the text is
-// stdout), and the diff of an edit; nil for neither.
+// output returns the two streams of a command if stderr is not empty (otherwise the text is stdout), and the diff of
+// an edit; nil for neither.
 func (r *result) output(op envelopes.FileOp) *envelopes.ToolOutput {
 	var out envelopes.ToolOutput
 	if r.outcome.Stderr != "" {

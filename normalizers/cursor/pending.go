@@ -8,35 +8,34 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// A thought comes in deltas, which a record `completed` ends. An answer comes as a whole;
-// with --stream-partial-output it comes in deltas (with a time, without a model_call_id),
-// and before a tool and at the end all deltas since the last tool come once more as one
-// record (with a model_call_id, or without a time). Consecutive chunks of a kind are one
+// A thought comes in deltas, and a record `completed` ends it. An answer comes whole. With --stream-partial-output it
+// comes in deltas (with a time, without a model_call_id), and before a tool and at the end all deltas since the last
+// tool are repeated in one record (with a model_call_id, or without a time). Consecutive chunks of a kind are one
 // event (README.md, Deltas).
 
-// maxPending bounds the bytes that pending chunks take as JSON, each for itself.
+// maxPending bounds the bytes that pending chunks take as JSON.
 const maxPending = 48 << 10
 
-// state is what a session of Cursor remembers beyond what all vendors do: the chunks that
-// are pending, and the answer as far as it was emitted before them.
+// state is what a session of Cursor remembers beyond what all sessions do: the pending chunks, and the part of the
+// answer emitted before them.
 type state struct {
-	From      core.Pending `json:"from,omitzero"` // the record of the last chunk
+	From      core.Pending `json:"from,omitzero"` // record of the last chunk
 	Text      string       `json:"w,omitzero"`
-	Quoted    int          `json:"q,omitzero"` // bytes that the text takes as JSON
-	IsThought bool         `json:"t,omitzero"` // else an answer
+	Quoted    int          `json:"q,omitzero"` // bytes of the text as JSON
+	IsThought bool         `json:"t,omitzero"` // otherwise an answer
 	Chunks    int          `json:"n,omitzero"`
 	AllDeltas bool         `json:"d,omitzero"` // every chunk is marked as a delta
 	Answer    answer       `json:"s,omitzero"`
 }
 
-// answer is what was emitted of the answer since the last tool: its length and its hash, by
-// which it is known when it comes once more.
+// answer is the part of the answer emitted since the last tool: its length and hash, to recognize it when it is
+// repeated.
 type answer struct {
 	Length int    `json:"n,omitzero"`
 	Digest uint64 `json:"h,omitzero"`
 }
 
-// add adds a text that is emitted. The hash is FNV-1a, which can be continued.
+// add adds an emitted text. The hash is FNV-1a, which can be continued.
 func (a answer) add(text string) answer {
 	if a.Length == 0 {
 		a.Digest = 14695981039346656037
@@ -48,7 +47,7 @@ func (a answer) add(text string) answer {
 	return a
 }
 
-// cutPrefix returns text without the answer; false when text does not begin with it.
+// cutPrefix returns text without the answer in front; false if it does not begin with the answer.
 func (a answer) cutPrefix(text string) (rest string, ok bool) {
 	if a.Length > len(text) || a.Length > 0 && (answer{}).add(text[:a.Length]) != a {
 		return "", false
@@ -56,8 +55,7 @@ func (a answer) cutPrefix(text string) (rest string, ok bool) {
 	return text[a.Length:], true
 }
 
-// emitText emits an answer or a thought; from is its record, nil for the current one. White
-// space is none.
+// emitText emits an answer or a thought; from is its record, nil for the current one. It ignores white space.
 func (m *mapper) emitText(t envelopes.EventType, text string, from *core.Pending) {
 	if strings.TrimSpace(text) == "" {
 		return
@@ -67,14 +65,14 @@ func (m *mapper) emitText(t envelopes.EventType, text string, from *core.Pending
 	m.Emit(d)
 }
 
-// take returns the pending chunks, which are pending no more.
+// take removes and returns the pending chunks.
 func (s *state) take() state {
 	is := *s
 	*s = state{Answer: is.Answer}
 	return is
 }
 
-// flush emits the pending chunks, as one event of the last of them.
+// flush emits the pending chunks as one event of the last of them.
 func (s *state) flush(m *mapper) {
 	is := s.take()
 	switch {
@@ -90,8 +88,8 @@ func (s *state) flush(m *mapper) {
 	}
 }
 
-// join makes a chunk pending together with those before it. Those of another kind are
-// emitted first, and those of a text that would be too long to be remembered.
+// join adds a chunk to the pending ones. It first emits chunks of another kind, and chunks of a text that would
+// become too long to keep.
 func (s *state) join(m *mapper, text string, isThought, isDelta bool) {
 	quoted := lenient.QuotedLen(text)
 	if s.Chunks > 0 && (s.IsThought != isThought || s.Quoted+quoted > maxPending) {
@@ -109,8 +107,7 @@ func (s *state) join(m *mapper, text string, isThought, isDelta bool) {
 	}
 }
 
-// emitJoined emits a text together with the pending chunks of its kind, as an event of the
-// current record.
+// emitJoined emits a text together with the pending chunks of its kind, as an event of the current record.
 func emitJoined(m *mapper, t envelopes.EventType, text string) {
 	if m.st.Chunks > 0 && m.st.IsThought != (t == envelopes.Reasoning) {
 		m.st.flush(m)
@@ -118,7 +115,7 @@ func emitJoined(m *mapper, t envelopes.EventType, text string) {
 	m.emitText(t, m.st.take().Text+text, nil)
 }
 
-// emitThoughtDelta joins a delta of a thought. An empty one ends nothing.
+// emitThoughtDelta adds a delta of a thought. An empty one ends nothing.
 func emitThoughtDelta(m *mapper) {
 	text := string(m.Text)
 	switch {
@@ -131,8 +128,7 @@ func emitThoughtDelta(m *mapper) {
 	}
 }
 
-// emitThoughtEnd emits a thought, which has the id and the time of this record. Some
-// versions state the whole thought here once more.
+// emitThoughtEnd emits a thought with the id and time of this record. Some versions repeat the whole thought here.
 func emitThoughtEnd(m *mapper) {
 	text := string(m.Text)
 	if isOpen := m.st.Chunks > 0 && m.st.IsThought; isOpen {
@@ -143,8 +139,7 @@ func emitThoughtEnd(m *mapper) {
 	emitJoined(m, envelopes.Reasoning, text)
 }
 
-// isTextOnly reports whether an assistant's record of the stream holds text and nothing
-// else.
+// isTextOnly reports whether an assistant's record of the stream only has text.
 func (r *wireRecord) isTextOnly() bool {
 	for _, b := range r.blocks() {
 		if b.Type != "text" {
@@ -154,8 +149,8 @@ func (r *wireRecord) isTextOnly() bool {
 	return r.Message.OK
 }
 
-// emitAnswer emits an answer, joins a chunk of it, or drops the whole that repeats the
-// chunks. A record that is too long to be remembered is no chunk.
+// emitAnswer emits an answer, adds a chunk of it, or drops the whole answer that repeats the chunks. A record that is
+// too long to keep is not a chunk.
 func emitAnswer(m *mapper) {
 	text := joinTexts(m.blocks(), "")
 	if text == "" {
@@ -184,10 +179,9 @@ func emitAnswer(m *mapper) {
 	}
 }
 
-// cutRepeated reports whether a text repeats the chunks before it, and returns what of it
-// was not emitted: the pending chunks, and what may follow them. A delta repeats nothing,
-// nor does an answer that follows another one, unless it repeats several chunks that
-// together are too long for that to be chance.
+// cutRepeated reports whether a text repeats the chunks before it, and returns the part that was not emitted: the
+// pending chunks, and what follows them. A delta repeats nothing. An answer after another answer repeats only if it
+// matches several chunks that are too long together for this to be chance.
 func (s *state) cutRepeated(text string, isDelta bool) (rest string, ok bool) {
 	const noChance = 16 // bytes
 	if rest, ok = s.Answer.cutPrefix(text); !ok {

@@ -7,7 +7,7 @@ import (
 	"tributary/normalizers/core"
 )
 
-// emitPrompt emits the text of a user's message. White space is none.
+// emitPrompt emits the text of a user's message. It ignores white space.
 func emitPrompt(m *mapper, text string) {
 	kind, text := speechOf(text)
 	if strings.TrimSpace(text) != "" {
@@ -25,10 +25,9 @@ var elements = []string{
 	"uploaded_documents", "conversation_summary",
 }
 
-// speechOf separates what a human typed from what Cursor wrote around it. Of a text with
-// <user_query> elements that is their content; of any other what is left when Cursor's
-// elements are cut from its beginning and its end. A text of which nothing is left is
-// injected.
+// speechOf separates what a human typed from what Cursor wrote around it. In a text with <user_query> elements, that
+// is their content; in any other, the rest after cutting Cursor's elements from its beginning and end. A text without
+// a rest is injected.
 func speechOf(s string) (kind core.Speech, text string) {
 	if queries := userQueries(s); len(queries) > 0 {
 		return core.SpeechHuman, strings.Join(queries, "\n")
@@ -40,8 +39,7 @@ func speechOf(s string) (kind core.Speech, text string) {
 	return core.SpeechHuman, text
 }
 
-// userQueries returns the contents of the <user_query> elements of a text. The last one may
-// lack its end.
+// userQueries returns the contents of the <user_query> elements of a text. The last one may lack its end.
 func userQueries(s string) []string {
 	var queries []string
 	for {
@@ -55,8 +53,7 @@ func userQueries(s string) []string {
 	}
 }
 
-// cutElements cuts Cursor's elements from the beginning and the end of a text, as long as
-// there are any, and reports whether there were.
+// cutElements cuts Cursor's elements from the beginning and end of a text, and reports whether there were any.
 func cutElements(s string) (text string, wasCut bool) {
 	text = s
 	for again := true; again; {
@@ -70,7 +67,7 @@ func cutElements(s string) (text string, wasCut bool) {
 	return text, wasCut
 }
 
-// cutElement cuts an element that a text begins or ends with.
+// cutElement cuts an element from the beginning or end of a text.
 func cutElement(s, name string) (string, bool) {
 	trimmed := strings.TrimSpace(s)
 	opening, closing := "<"+name+">", "</"+name+">"
@@ -87,8 +84,8 @@ func cutElement(s, name string) (string, bool) {
 	return s, false
 }
 
-// parsePromptTime reads the time in a prompt of a transcript into the form of an event:
-// "Thursday, Mar 5, 2026, 10:15 AM (UTC-8)", or RFC 3339.
+// parsePromptTime converts the time in a prompt of a transcript to the form of an event: "Thursday, Mar 5, 2026,
+// 10:15 AM (UTC-8)", or RFC 3339.
 func parsePromptTime(s string) (string, bool) {
 	s = strings.TrimSpace(s)
 	if ts, ok := core.ParseTime(s); ok {

@@ -9,8 +9,8 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// wireRecord are the members of a line of the stream or of a transcript. Older versions
-// write some names with underscores.
+// wireRecord has the members of a line of the stream or of a transcript. Older versions write some names with
+// underscores.
 type wireRecord struct {
 	Type           lenient.Text                `json:"type"`
 	Subtype        lenient.Text                `json:"subtype"`
@@ -44,8 +44,8 @@ type wireMessage struct {
 	Content jsontext.Value `json:"content"`
 }
 
-// wireUsage is what a run has used. What was read from the cache or written to it is not
-// part of the input: the program states 115 input tokens beside 19,776 that were read.
+// wireUsage is what a run has used. Cache reads and writes are not part of the input: the program states 115 input
+// tokens beside 19,776 cache reads.
 type wireUsage struct {
 	Input      lenient.Number `json:"inputTokens"`
 	Output     lenient.Number `json:"outputTokens"`
@@ -54,7 +54,7 @@ type wireUsage struct {
 	Others     jsontext.Value `json:",embed"`
 }
 
-// mode returns the permission mode that the record states.
+// mode returns the permission mode stated in the record.
 func (r *wireRecord) mode() lenient.Text { return cmp.Or(r.Mode, r.ModeSnake) }
 
 // isMessage reports whether the record is a message of the stream or of a transcript.
@@ -69,8 +69,8 @@ func (r *wireRecord) isMessage() bool {
 	}
 }
 
-// time returns the record's own time in the form of an event; empty when it has none. In a
-// transcript only a prompt may have one, in an element of its text.
+// time returns the record's own time in the form of an event; empty for none. In a transcript only a prompt may have
+// one, in an element of its text.
 func (r *wireRecord) time() string {
 	if ts, ok := core.TimeOfMillis(r.TimestampMS); ok {
 		return ts
@@ -89,8 +89,7 @@ func (r *wireRecord) time() string {
 	return ""
 }
 
-// errorText returns the message of an error: of a text, of an object with a message inside,
-// else the value as JSON.
+// errorText returns the message of an error: a text, the message in an object, or else the value as JSON.
 func errorText(v jsontext.Value) string {
 	var in struct {
 		Error lenient.Text `json:"error"`

@@ -12,7 +12,7 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// resultID returns the id of the event of a result; empty where its call has none.
+// resultID returns the id of the event of a result; empty if its call has none.
 func resultID(call string) string {
 	if call == "" {
 		return ""
@@ -20,7 +20,7 @@ func resultID(call string) string {
 	return call + "#result"
 }
 
-// emitResult emits the result of a call of the stream, also of one that never started.
+// emitResult emits the result of a call in the stream, even of one that never started.
 func (m *mapper) emitResult(id string, t tool) {
 	made, known := m.Session.RecallCall(id)
 	name := cmp.Or(made.Tool, t.name)
@@ -46,8 +46,7 @@ func (m *mapper) emitResult(id string, t tool) {
 	m.Emit(d)
 }
 
-// emitToolResult emits the result of a tool in a transcript, where only its call names the
-// tool.
+// emitToolResult emits the result of a tool in a transcript, where only its call names the tool.
 func emitToolResult(m *mapper, b *block) {
 	made, _ := m.Session.RecallCall(string(b.ToolUseID))
 	d := core.Draft{OnChannel: cmp.Or(made.Channel, envelopes.ChannelOther)}
@@ -70,16 +69,15 @@ func emitToolResult(m *mapper, b *block) {
 	m.Emit(d)
 }
 
-// result is the result of a tool of the stream: an object whose key names the outcome, or
-// what the tool returned.
+// result is the result of a tool in the stream: an object whose key names the outcome, or the output of the tool.
 type result struct {
-	name         string         // of the outcome; empty where the result names none
-	value        jsontext.Value // what is under it, or the whole result
+	name         string         // of the outcome; empty if the result names none
+	value        jsontext.Value // value under the name, or the whole result
 	outcome      outcome
-	isBackground bool // the tool runs on
+	isBackground bool // the tool is still running
 }
 
-// outcome are the members of what is under the name of an outcome.
+// outcome has the members of the value under an outcome's name.
 type outcome struct {
 	toolArgs `json:",embed"`
 
@@ -107,8 +105,7 @@ type outcome struct {
 	DurationMS       lenient.Number `json:"durationMs"`
 }
 
-// readResult reads a result. Without a key that names an outcome it is what the tool
-// returned.
+// readResult reads a result. Without a key that names an outcome it is the output of the tool.
 func readResult(v jsontext.Value) result {
 	r := result{value: v}
 	members := lenient.ObjectMembers(v)
@@ -123,7 +120,7 @@ func readResult(v jsontext.Value) result {
 	}
 	lenient.ReadObject(r.value, &r.outcome)
 	if r.name == "" && len(members) == 1 && members[0].Name == "isBackground" {
-		r.value = nil // whether the tool runs on is no result
+		r.value = nil // that the tool is still running is not a result
 	}
 	return r
 }
@@ -133,15 +130,15 @@ func hasMember(v jsontext.Value, name string) bool {
 	return slices.ContainsFunc(lenient.ObjectMembers(v), func(m lenient.Member) bool { return m.Name == name })
 }
 
-// failures are in the names of outcomes that are failures, or that run on.
+// failures occur in the names of outcomes that are failures, or that mean that the tool is still running.
 var failures = []string{
 	"fail", "error", "reject", "timeout", "timedout", "denied", "notfound", "not_found", "nospace", "notfile", "notdirectory",
 	"invalid", "busy", "abort", "cancel", "interrupt", "unavailable", "unsupported", "backgrounded",
 }
 
-// isOutcome reports whether a key of a result names how the call failed, or that it runs on:
-// failure, error, rejected, timeout, permissionDenied, spawnError, fileNotFound,
-// writePermissionDenied, noSpace, invalidFile and so on.
+// isOutcome reports whether a key of a result names a failure, or that the tool is still running: failure, error,
+// rejected, timeout, permissionDenied, spawnError, fileNotFound, writePermissionDenied, noSpace, invalidFile and so
+// on.
 func isOutcome(key string) bool {
 	key = strings.ToLower(key)
 	if key == "iserror" || key == "is_error" {
@@ -170,7 +167,7 @@ func (r *result) status() envelopes.ToolStatus {
 	}
 }
 
-// exitCode returns the exit code that the outcome states.
+// exitCode returns the exit code stated in the outcome.
 func (r *result) exitCode() *int64 {
 	if code := r.outcome.ExitCode.Integer(); code != nil {
 		return code
@@ -178,7 +175,7 @@ func (r *result) exitCode() *int64 {
 	return r.outcome.ExitCodeSnake.Integer()
 }
 
-// latency returns how long the call took in milliseconds, as the vendor states it.
+// latency returns the duration of the call in milliseconds, as stated by the vendor.
 func (r *result) latency() *int64 {
 	o := &r.outcome
 	for _, n := range []lenient.Number{o.ExecutionTime, o.ExecutionTimeMS, o.LocalTimeMS, o.DurationMS} {
@@ -222,8 +219,7 @@ func (r *result) text() *string {
 	return new(string(text))
 }
 
-// mcpText joins the texts of the content of an MCP tool, which are {text} or {text: {text}};
-// another content is JSON.
+// mcpText joins the texts in the content of an MCP tool, which are {text} or {text: {text}}; other content is JSON.
 func mcpText(content jsontext.Value) string {
 	var parts []string
 	for _, e := range lenient.Elements(content) {

@@ -37,7 +37,7 @@ var Vendor = core.Vendor{
 	Samples: samples,
 }
 
-// stateOf returns what the session remembers of Cursor.
+// stateOf returns the state of Cursor in a session.
 func stateOf(s *core.Session) *state { return s.State.(*state) }
 
 // Clone implements [core.State].
@@ -52,7 +52,7 @@ func (s *state) Size() int {
 	return n
 }
 
-// Shrink implements [core.State]: all of it goes at once.
+// Shrink implements [core.State]. It drops everything at once.
 func (s *state) Shrink() bool {
 	if s.Size() == 0 {
 		return false
@@ -103,7 +103,7 @@ func marker(s *core.Shape) string {
 	return ""
 }
 
-// timeOf returns the time that a record states.
+// timeOf returns the time stated in a record.
 func timeOf(s *core.Shape) time.Time {
 	if t := s.Time([]string{"timestamp"}); !t.IsZero() {
 		return t

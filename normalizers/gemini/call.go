@@ -11,7 +11,7 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-const maxFilePaths = 64 << 10 // bytes of the paths of files
+const maxFilePaths = 64 << 10 // bytes of all file paths
 
 // call is a tool call in the toolCalls of a message, with its result.
 type call struct {
@@ -24,14 +24,14 @@ type call struct {
 	ResultDisplay jsontext.Value `json:"resultDisplay"`
 }
 
-// functionCall is a call as the API has it, in a part.
+// functionCall is a call in a part, in the form of the API.
 type functionCall struct {
 	ID   lenient.Text   `json:"id"`
 	Name lenient.Text   `json:"name"`
 	Args jsontext.Value `json:"args"`
 }
 
-// toolArgs are the arguments of a tool that name a file.
+// toolArgs has the arguments of a tool that name a file.
 type toolArgs struct {
 	FilePath     lenient.Text               `json:"file_path"`
 	AbsolutePath lenient.Text               `json:"absolute_path"`
@@ -40,7 +40,7 @@ type toolArgs struct {
 	Paths        lenient.List[lenient.Text] `json:"paths"`
 }
 
-// file returns the file that the arguments name; empty when they name none.
+// file returns the file named in the arguments; empty for none.
 func (a *toolArgs) file() string {
 	file := cmp.Or(a.FilePath, a.AbsolutePath, a.Path, a.DirPath)
 	if file == "" && len(a.Paths) > 0 {
@@ -49,7 +49,7 @@ func (a *toolArgs) file() string {
 	return string(file)
 }
 
-// files returns the files of arguments that name several; nil for any others.
+// files returns the files of arguments that name several; nil for others.
 func (a *toolArgs) files(op envelopes.FileOp) []envelopes.File {
 	if len(a.Paths) < 2 || op == "" {
 		return nil
@@ -64,8 +64,7 @@ func (a *toolArgs) files(op envelopes.FileOp) []envelopes.File {
 	return files
 }
 
-// emitToolCalls emits the calls of a message, those among its parts that toolCalls does not
-// list too.
+// emitToolCalls emits the calls of a message, including those among its parts that toolCalls does not list.
 func emitToolCalls(m *mapper, w *wireMessage) {
 	for i := range w.ToolCalls {
 		emitToolCall(m, w, i, &w.ToolCalls[i].Value)
@@ -77,8 +76,8 @@ func emitToolCalls(m *mapper, w *wireMessage) {
 	}
 }
 
-// emitToolCall emits a call and, as soon as anything is known of it, its result. A history
-// that is written again may have shortened them, and adds nothing.
+// emitToolCall emits a call and, once anything is known about it, its result. A rewritten history may have shortened
+// both, and adds nothing.
 func emitToolCall(m *mapper, w *wireMessage, i int, c *call) {
 	c.ID = cmp.Or(c.id(), w.partID(cmp.Or(m.number, int(m.Session.Records))-1, i))
 	if m.history && m.Session.HasEvent(string(c.ID)) {
@@ -93,7 +92,7 @@ func emitToolCall(m *mapper, w *wireMessage, i int, c *call) {
 	}
 }
 
-// id returns the id of a call: its own, else that of its response.
+// id returns the id of a call: its own, or else that of its response.
 func (c *call) id() lenient.Text {
 	id := c.ID
 	for _, p := range c.Result.parts {
@@ -121,7 +120,7 @@ func (e *emitter) emitCall(id, name lenient.Text, args jsontext.Value, timestamp
 	lenient.ReadObject(args, &in)
 	file := in.file()
 	if tool == core.ToolShell {
-		file = "" // it is the directory that the shell runs in
+		file = "" // it is the shell's directory
 	}
 	d.Touch(file, tool.Op)
 	d.Files = in.files(tool.Op)
@@ -130,7 +129,7 @@ func (e *emitter) emitCall(id, name lenient.Text, args jsontext.Value, timestamp
 	}
 }
 
-// listsCall reports whether toolCalls has a call of this id.
+// listsCall reports whether toolCalls has a call with this id.
 func (w *wireMessage) listsCall(id lenient.Text) bool {
 	for i := range w.ToolCalls {
 		if id != "" && w.ToolCalls[i].Value.ID == id {
@@ -140,7 +139,7 @@ func (w *wireMessage) listsCall(id lenient.Text) bool {
 	return false
 }
 
-// partID returns an id for a call without one: made of its part in the i-th message.
+// partID returns an id for a call without one, made from its part in the i-th message.
 func (w *wireMessage) partID(i, part int) lenient.Text {
 	id := w.ID
 	if id == "" {
@@ -149,14 +148,14 @@ func (w *wireMessage) partID(i, part int) lenient.Text {
 	return id + lenient.Text("#call"+strconv.Itoa(part))
 }
 
-// openCall is a call among the parts of a document that has no response yet.
+// openCall is a call among the parts of a document without a response so far.
 type openCall struct {
 	call   *functionCall
 	partID lenient.Text
 }
 
-// answer gives a call and its response one id: the call's, the response's, or that of the
-// part. It reports false, and changes nothing, where they do not belong together.
+// answer gives a call and its response one id: the call's, the response's, or that of the part. It returns false, and
+// changes nothing, if they do not belong together.
 func (o openCall) answer(r *response) bool {
 	c := o.call
 	if c.ID != "" && r.ID != "" && c.ID != r.ID || c.Name != r.Name {
@@ -167,9 +166,8 @@ func (o openCall) answer(r *response) bool {
 	return true
 }
 
-// pairCalls gives the calls and responses among the parts of a document the ids that the
-// vendor left out. A response belongs to the first open call of its name; calls are open
-// until the next message of the model.
+// pairCalls gives the calls and responses among the parts of a document the ids that the vendor omitted. A response
+// belongs to the first open call with its name; calls are open until the next message of the model.
 func pairCalls(messages []wireMessage) {
 	var open []openCall
 	closeAll := func() {

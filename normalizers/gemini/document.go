@@ -10,15 +10,15 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// emitDocument emits a session that is one document, which the vendor rewrites in place.
-// Messages that cannot have changed since it was last read are passed over.
+// emitDocument emits a session that is one document, which the vendor rewrites in place. It skips messages that
+// cannot have changed since the last read.
 func emitDocument(m *mapper, messages []jsontext.Value) {
 	from := m.st.Document.Unchanged(messages)
 	m.Duplicate = from > 0
 	emitElements(m, messages, from)
 	m.st.Document.Read(messages)
-	// The summary of the document comes after its messages. The raw document is on one event
-	// at most, and not beside its elements.
+	// The summary of the document comes after its messages. The raw document is on at most one event, and only if its
+	// elements are on none.
 	raw := jsontext.Value(m.Record.Data)
 	if m.elementEmitted {
 		raw = nil
@@ -28,8 +28,8 @@ func emitDocument(m *mapper, messages []jsontext.Value) {
 	m.endElement()
 }
 
-// emitList emits an array: the contents of a saved conversation, or typed prompts. An array
-// without a message is kept whole.
+// emitList emits an array: the contents of a saved conversation, or typed prompts. An array without messages is kept
+// whole.
 func emitList(m *mapper, elements []jsontext.Value) {
 	isMessage := func(v jsontext.Value) bool {
 		var w wireMessage
@@ -66,8 +66,8 @@ func emitElements(m *mapper, elements []jsontext.Value, from int) {
 	}
 }
 
-// emitPatch emits what a line changes in the session: messages that replace the history, a
-// summary, and one meta event for the other values that are new.
+// emitPatch emits what a line changes in the session: messages that replace the history, a summary, and one meta
+// event for other new values.
 func emitPatch(m *mapper) {
 	ts := m.TS
 	isHeartbeat, isNew := true, false
@@ -83,7 +83,7 @@ func emitPatch(m *mapper) {
 		case v.Name == "summary" && v.Value.Kind() == '"':
 			summary = lenient.Text(lenient.Unquote(v.Value))
 		case v.Name == "sessionId":
-			isNew = true // a session that is resumed states it each time
+			isNew = true // a resumed session states it each time
 		default:
 			if !knownValues[v.Name] {
 				m.Unknown(core.UnknownRecord, "$set", lenient.Text(v.Name))

@@ -17,18 +17,17 @@ type emitter struct {
 	known known
 
 	// The current element of a document.
-	number  int  // from 1; 0 where the number of the record is that of its events
-	unnamed int  // its events without an id so far
-	history bool // it is of a history that the vendor has written again
+	number  int  // from 1; 0 if events use the number of the record
+	unnamed int  // number of its events without an id
+	history bool // it belongs to a rewritten history
 	copied  bool // and the session has never seen it
 
-	elementEmitted bool            // an element that is finished has an event
+	elementEmitted bool            // a finished element has an event
 	repeated       bool            // another record has stated some of it before
-	skip           core.SkipReason // where it is another one than [emitter.skipReason] finds
+	skip           core.SkipReason // overrides [emitter.skipReason]
 }
 
-// skipReason returns why the record has no event of its own, for the case that it has none;
-// empty where an element of it has one.
+// skipReason returns why a record without an event of its own has none; empty if an element of it has one.
 func (e *emitter) skipReason() core.SkipReason {
 	switch {
 	case e.elementEmitted:
@@ -44,8 +43,7 @@ func (e *emitter) skipReason() core.SkipReason {
 	}
 }
 
-// put emits an event of the record, or of the current element; id is empty where the
-// vendor states none.
+// put emits an event of the record or the current element; id is empty if the vendor states none.
 func (e *emitter) put(id lenient.Text, d core.Draft) bool {
 	if id == "" && e.number > 0 {
 		id = lenient.Text("@" + strconv.Itoa(e.number))
@@ -65,12 +63,12 @@ func (e *emitter) put(id lenient.Text, d core.Draft) bool {
 	return e.Emit(d)
 }
 
-// putSystem emits an event in which the program speaks, not the conversation.
+// putSystem emits an event by the program, not by the conversation.
 func (e *emitter) putSystem(id lenient.Text, t envelopes.EventType, text lenient.Text) {
 	e.put(id, core.SystemDraft(t, text))
 }
 
-// emitSummary emits the summary of the session, unless it is the last one stated.
+// emitSummary emits the summary of the session, unless it equals the last one.
 func (e *emitter) emitSummary(text lenient.Text) {
 	if text == "" || !e.isNewValue("summary", text) {
 		return
@@ -78,16 +76,14 @@ func (e *emitter) emitSummary(text lenient.Text) {
 	e.put("", core.ChatDraft(envelopes.SessionSummary, text.Ptr(), nil))
 }
 
-// isNewValue reports whether a value differs from the last one of its name in the session,
-// and remembers it.
+// isNewValue reports whether a value differs from the last one of its name in the session, and remembers it.
 func (e *emitter) isNewValue(name string, value lenient.Text) bool {
 	isNew := e.st.Stated.IsNew(core.Cut(name, core.MaxName), core.FingerprintOf(string(value)), &e.Session.Lost)
 	e.Duplicate = e.Duplicate || !isNew
 	return isNew
 }
 
-// beginElement begins the n-th element of a document. One without a time is as late as the
-// last event.
+// beginElement begins the n-th element of a document. An element without a time has that of the last event.
 func (e *emitter) beginElement(n int, raw jsontext.Value, timestamp lenient.Text) {
 	e.number, e.unnamed, e.Raw, e.First = n, 0, raw, -1
 	if e.history {

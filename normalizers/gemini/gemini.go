@@ -6,8 +6,8 @@
 // (gemini.go), a message by emitMessage (message.go), a line of the stream by emitStream
 // (stream.go). README.md has the rules.
 //
-// The invariant: Gemini CLI writes a message again whenever it has grown, and repeats the whole
-// history when it changes. Events have the ids of the vendor, and only what is new is emitted.
+// The invariant: Gemini CLI writes a message again whenever it grows, and repeats the whole history when that
+// changes. Events have the ids of the vendor, and only what is new is emitted.
 package gemini
 
 import (
@@ -30,8 +30,7 @@ type mapper struct {
 // mappers are pooled, because one takes more than most records. No event refers to its mapper.
 var mappers = sync.Pool{New: func() any { return new(mapper) }}
 
-// normalize maps one record. The end of input emits the deltas of the stream that are
-// pending.
+// normalize maps one record. The end of input emits the pending deltas of the stream.
 func normalize(s *core.Session, r core.Record) (core.Result, error) {
 	m := mappers.Get().(*mapper)
 	defer func() {
@@ -53,12 +52,12 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 	m.dispatch()
 	skip := m.skipReason()
 	if m.elementEmitted {
-		m.First = -1 // each element has put its own raw record on its first event
+		m.First = -1 // each element has put its own raw on its first event
 	}
 	return m.Finish(skip)
 }
 
-// dispatch emits the events of the record by its kind.
+// dispatch emits the events of the record by kind.
 func (m *mapper) dispatch() {
 	switch {
 	case jsontext.Value(m.Record.Data).Kind() == '[':
@@ -86,8 +85,7 @@ func (m *mapper) dispatch() {
 	}
 }
 
-// noteSession notes what the record states of its session, from now on: the header of a
-// file or a patch.
+// noteSession notes what the record states about its session for later records: the header of a file or a patch.
 func noteSession(m *mapper) {
 	is := sessionValues{SessionID: m.SessionID, ProjectHash: m.ProjectHash, Kind: m.Kind, Directories: m.Directories}
 	if m.Set != nil {
@@ -104,7 +102,7 @@ func noteSession(m *mapper) {
 		m.st.Agent = ""
 	}
 	for _, dir := range is.Directories {
-		// The project is the directory that its hash is of.
+		// The project is the directory with the stated hash.
 		if core.HexHash(string(dir)) == m.Session.ProjectHash {
 			m.Session.SetRoot(string(dir))
 		}

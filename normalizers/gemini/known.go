@@ -10,16 +10,15 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// What is known and not read, and what of a struct is not known: that is counted
+// Members that are known but not read. The remaining members of a struct are unknown and counted
 // (normalizers/README.md, Drift).
 
-// knownValues are the values of a patch that are one meta event where they are new.
+// knownValues are the values of a patch that become one meta event when they are new.
 var knownValues = map[string]bool{
 	"projectHash": true, "startTime": true, "kind": true, "directories": true, "memoryScratchpad": true,
 }
 
-// partBeside are the members of a part that are known, and hold no text: media, code, and what
-// goes with a text.
+// partBeside has the known members of a part without text: media, code, and additions to a text.
 type partBeside struct {
 	ThoughtSignature lenient.Present `json:"thoughtSignature"`
 	InlineData       lenient.Present `json:"inlineData"`
@@ -31,13 +30,13 @@ type partBeside struct {
 	Others jsontext.Value `json:",embed"`
 }
 
-// tokensBeside are the members of the figures of a message that are not read.
+// tokensBeside has the members of a message's token counts that are not read.
 type tokensBeside struct {
 	Total  lenient.Present `json:"total"`
 	Others jsontext.Value  `json:",embed"`
 }
 
-// statsBeside are the members of the figures of a run that are not read.
+// statsBeside has the members of a run's token counts that are not read.
 type statsBeside struct {
 	Duration  lenient.Present `json:"duration_ms"`
 	ToolCalls lenient.Present `json:"tool_calls"`
@@ -48,15 +47,14 @@ type statsBeside struct {
 	Others jsontext.Value `json:",embed"`
 }
 
-// modelTokensBeside are the members of the figures of a model that are not read.
+// modelTokensBeside has the members of a model's token counts that are not read.
 type modelTokensBeside struct {
 	Input  lenient.Present `json:"input"`
 	Total  lenient.Present `json:"total"`
 	Others jsontext.Value  `json:",embed"`
 }
 
-// displayBeside are the members of what a human sees of a result that are not read: of an edit,
-// a subagent, and a search.
+// displayBeside has the members of a result's display that are not read: of an edit, a subagent, and a search.
 type displayBeside struct {
 	FileName     lenient.Present `json:"fileName"`
 	FileDiff     lenient.Present `json:"fileDiff"`
@@ -74,7 +72,7 @@ type displayBeside struct {
 	Others jsontext.Value `json:",embed"`
 }
 
-// noteMessage notes the parts, the figures and the results of a message that are not known.
+// noteMessage counts unknown parts, token counts and results in a message.
 func noteMessage(m *mapper, w *wireMessage) {
 	noteParts(m.Builder, core.UnknownBlock, &w.Content, &w.Parts, &w.DisplayContent)
 	m.UnknownMembers(core.UnknownUsage, w.Tokens.Value.Others)
@@ -83,8 +81,8 @@ func noteMessage(m *mapper, w *wireMessage) {
 	}
 }
 
-// noteParts notes the members of parts that are not known, and the responses of tools among
-// them of a form that is not known: as a rule it is an object with an output or an error.
+// noteParts counts unknown members of parts, and tool responses of an unknown form among them: usually a response is
+// an object with an output or an error.
 func noteParts(b *core.Builder, kind core.UnknownKind, contents ...*parts) {
 	for _, c := range contents {
 		for i := range c.parts {
@@ -97,8 +95,7 @@ func noteParts(b *core.Builder, kind core.UnknownKind, contents ...*parts) {
 	}
 }
 
-// noteResult notes what of the result of a call is not known: its status, its parts, and what a
-// human sees of it.
+// noteResult counts what is unknown in the result of a call: its status, its parts, and its display.
 func noteResult(m *mapper, c *call) {
 	if c.Status != "" && statusOf(c.Status) == "" {
 		m.Unknown(core.UnknownOutput, "status", c.Status)
@@ -113,11 +110,11 @@ func noteResult(m *mapper, c *call) {
 		}
 	case '0', 't', 'f':
 		m.Unknown(core.UnknownOutput, "resultDisplay", core.OutputForm(v))
-	default: // a text, a screen, or none
+	default: // a text, a screen, or nothing
 	}
 }
 
-// noteStats notes the members of the figures of a run that are not known.
+// noteStats counts unknown members in the token counts of a run.
 func noteStats(m *mapper, s *wireStats) {
 	m.UnknownMembers(core.UnknownUsage, s.Others)
 	for _, model := range slices.Sorted(maps.Keys(s.Models.Value)) {

@@ -11,8 +11,7 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// wireMessage are the members of a message: of a session, of a saved conversation, or of
-// logs.json.
+// wireMessage has the members of a message: of a session, of a saved conversation, or of logs.json.
 type wireMessage struct {
 	ID             lenient.Text                          `json:"id"`
 	Timestamp      lenient.Text                          `json:"timestamp"`
@@ -37,7 +36,7 @@ type thought struct {
 	Timestamp   lenient.Text `json:"timestamp"`
 }
 
-// kind returns the type of a message, by the name that sessions use.
+// kind returns the type of a message under the name used in sessions.
 func (w *wireMessage) kind() string {
 	switch {
 	case w.Type == "model", w.Type == "assistant", w.Type == "" && w.Role == "model":
@@ -49,12 +48,12 @@ func (w *wireMessage) kind() string {
 	}
 }
 
-// isMessage reports whether it is a message at all, of a known type or not.
+// isMessage reports whether w is a message, of a known type or not.
 func (w *wireMessage) isMessage() bool {
 	return w.isTypedPrompt() || w.ID != "" && w.Type != "" || w.kind() != "" && (w.Content.present || w.Parts.present)
 }
 
-// isTypedPrompt reports whether it is an entry of logs.json: a prompt as it was typed.
+// isTypedPrompt reports whether w is an entry of logs.json: a prompt as typed.
 func (w *wireMessage) isTypedPrompt() bool {
 	return lenient.Scalar(w.MessageID) != "" && w.Type != "" && w.Message != ""
 }
@@ -67,8 +66,7 @@ func (w *wireMessage) body() *parts {
 	return &w.Parts
 }
 
-// shown returns what a message of the user shows: displayContent, unless that has no text
-// or is a response.
+// shown returns the displayed content of a user message: displayContent, unless that has no text or is a response.
 func (w *wireMessage) shown() *parts {
 	if shown := &w.DisplayContent; strings.TrimSpace(shown.text()) != "" && !shown.has((*part).isResponse) {
 		return shown
@@ -76,7 +74,7 @@ func (w *wireMessage) shown() *parts {
 	return w.body()
 }
 
-// emitMessage emits a message, of which the session may have emitted all or some before.
+// emitMessage emits a message that the session may have emitted before, in whole or in part.
 func emitMessage(m *mapper, w *wireMessage) {
 	isKnown := w.ID != "" && m.known.message(w.ID)
 	m.copied = m.history && !isKnown
@@ -114,8 +112,7 @@ func emitTypedPrompt(m *mapper, w *wireMessage) {
 	m.put(id, core.DraftOf(core.SpeechCommand, string(w.Message)))
 }
 
-// emitUserMessage emits a message of the user's side: responses of tools, and what a human
-// typed or a machine put there.
+// emitUserMessage emits a message of the user's side: tool responses, and what a human typed or a machine added.
 func emitUserMessage(m *mapper, w *wireMessage) {
 	emitResponses(m, w)
 	body := w.body()
@@ -123,7 +120,7 @@ func emitUserMessage(m *mapper, w *wireMessage) {
 	d := core.DraftOf(kind, text)
 	isBlank := strings.TrimSpace(text) == ""
 	if isBlank {
-		d.Text = nil // a prompt of media alone
+		d.Text = nil // a prompt that is only media
 	}
 	if isBlank && (!body.has((*part).isMedia) || body.has((*part).isResponse)) {
 		return
@@ -143,8 +140,8 @@ func emitUserMessage(m *mapper, w *wireMessage) {
 	m.put(w.ID, d)
 }
 
-// emitModelMessage emits a message of the model: its text, its thoughts, its calls, each
-// with its result, and what it adds to the tokens.
+// emitModelMessage emits a message of the model: its text, its thoughts, its calls, each with its result, and the
+// tokens that it adds.
 func emitModelMessage(m *mapper, w *wireMessage) {
 	text := w.body().text()
 	isRepeat := m.isRepeat(w, text)
@@ -161,7 +158,7 @@ func emitModelMessage(m *mapper, w *wireMessage) {
 	emitMessageUsage(m, w)
 }
 
-// emitThoughts emits the thoughts of a message; where it lists none, those among its parts.
+// emitThoughts emits the thoughts that a message lists, or else those among its parts.
 func emitThoughts(m *mapper, w *wireMessage) {
 	n := 0
 	emit := func(text, timestamp lenient.Text) {
@@ -205,8 +202,7 @@ func (e *emitter) emitModelText(w *wireMessage, id lenient.Text, t envelopes.Eve
 	e.put(id, d)
 }
 
-// emitErrorText emits an error that is stated as a text, which may wrap an answer of the
-// API in JSON.
+// emitErrorText emits an error stated as a text, which may wrap a JSON answer of the API.
 func emitErrorText(m *mapper, id lenient.Text, text string) {
 	code, message := "", text
 	if from, to := strings.IndexByte(text, '{'), strings.LastIndexByte(text, '}'); from >= 0 && from < to {

@@ -13,7 +13,7 @@ type parts struct {
 	present bool
 }
 
-// part is a part as the API has it.
+// part is a part in the form of the API.
 type part struct {
 	Text             lenient.Text                 `json:"text"`
 	Thought          lenient.Flag                 `json:"thought"`
@@ -22,7 +22,7 @@ type part struct {
 
 	partBeside
 
-	hasText bool // a string, or a text that is not empty
+	hasText bool // a string, or a non-empty text
 }
 
 // ReadJSON implements [lenient.reader].
@@ -44,7 +44,7 @@ func (p *parts) ReadJSON(c *jsonscan.Scanner) {
 	}
 }
 
-// readPart reads the next part; a value that is none is skipped.
+// readPart reads the next part and skips a value that is not a part.
 func (p *parts) readPart(c *jsonscan.Scanner) {
 	var part part
 	switch c.Kind() {
@@ -69,7 +69,7 @@ func (p *part) isMedia() bool {
 // isResponse reports whether a part is the response of a tool.
 func (p *part) isResponse() bool { return p.FunctionResponse.OK }
 
-// has reports whether one of the parts is such a part.
+// has reports whether is returns true for one of the parts.
 func (p *parts) has(is func(*part) bool) bool {
 	for i := range p.parts {
 		if is(&p.parts[i]) {
@@ -79,7 +79,7 @@ func (p *parts) has(is func(*part) bool) bool {
 	return false
 }
 
-// text joins the texts of the parts without thoughts, by nothing, as the vendor does.
+// text joins the texts of the parts except thoughts, without a separator, as the vendor does.
 func (p *parts) text() string {
 	var b strings.Builder
 	for i := range p.parts {
@@ -90,8 +90,7 @@ func (p *parts) text() string {
 	return b.String()
 }
 
-// prompt is [parts.text] without the parts that a machine put beside what a human typed,
-// unless there are no others.
+// prompt is [parts.text] without the parts that a machine added to what a human typed, unless there are no others.
 func (p *parts) prompt() string {
 	var b strings.Builder
 	for i := range p.parts {

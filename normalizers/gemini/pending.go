@@ -12,8 +12,7 @@ type deltas struct {
 	Text string       `json:"w,omitzero"`
 }
 
-// join joins a delta to those before it. When they are too long to be remembered, the
-// text goes on in another event.
+// join adds a delta to the text. If that becomes too long to keep, it continues in another event.
 func (d *deltas) join(e *emitter, text string) {
 	joined := d.Text + text
 	if !core.FitsDelta(joined) {
@@ -28,7 +27,7 @@ func (d *deltas) join(e *emitter, text string) {
 	e.skip = core.SkipProgress
 }
 
-// flush emits the deltas that are pending, as one event of the last of them.
+// flush emits the pending deltas as one event of the last of them.
 func (d *deltas) flush(e *emitter) {
 	is := *d
 	*d = deltas{}

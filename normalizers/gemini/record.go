@@ -7,8 +7,7 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// wireRecord are the members of a line of a session's file, of a whole document, and of a
-// line of the stream.
+// wireRecord has the members of a line of a session's file, of a whole document, and of a line of the stream.
 type wireRecord struct {
 	wireMessage `json:",embed"`
 	wireStream  `json:",embed"`
@@ -29,8 +28,7 @@ type wireRecord struct {
 	set sessionValues // of Set
 }
 
-// sessionValues are the members of a header, or of a patch, that hold for the session from
-// then on.
+// sessionValues has the members of a header or a patch that apply to the session from then on.
 type sessionValues struct {
 	SessionID   lenient.Text               `json:"sessionId"`
 	ProjectHash lenient.Text               `json:"projectHash"`
@@ -39,7 +37,7 @@ type sessionValues struct {
 	Directories lenient.List[lenient.Text] `json:"directories"`
 }
 
-// time returns the record's own time in the form of an event; empty when it has none.
+// time returns the record's own time in the form of an event; empty for none.
 func (r *wireRecord) time() string {
 	for _, v := range []lenient.Text{r.Timestamp, r.StartTime, r.set.LastUpdated} {
 		if ts, ok := core.ParseTime(string(v)); ok {

@@ -8,17 +8,16 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// known is what a session remembers of messages to know those that come again. It is in the
-// memory of event ids, under keys of its own.
+// known is what a session remembers about messages to recognize repeated ones. It uses the memory of event ids, with
+// keys of its own.
 type known struct {
 	ids *core.Memory[core.Fingerprint]
 }
 
-// messageKey is the key of a message by its id: its value is the hash of its content, zero
-// while it has none.
+// messageKey returns the key of a message by its id. Its value is the hash of the content; zero while it has none.
 func messageKey(id lenient.Text) core.Fingerprint { return core.FingerprintOf("message", string(id)) }
 
-// message reports whether the session has had a message of this id, and remembers it.
+// message reports whether the session has had a message with this id, and remembers it.
 func (k known) message(id lenient.Text) bool {
 	_, ok := k.ids.Get(messageKey(id))
 	if !ok {
@@ -27,8 +26,8 @@ func (k known) message(id lenient.Text) bool {
 	return ok
 }
 
-// text remembers the text of a message. It reports whether the message had the same one before, and whether
-// any message of its kind has had it.
+// text remembers the text of a message. It reports whether the message had the same one before, and whether any
+// message of its kind has had it.
 func (k known) text(w *wireMessage, text string) (same, known bool) {
 	content, contentKey := core.FingerprintOf(w.kind(), text), core.FingerprintOf("said", w.kind(), text)
 	_, known = k.ids.Get(contentKey)
@@ -41,8 +40,8 @@ func (k known) text(w *wireMessage, text string) (same, known bool) {
 	return before == content, known
 }
 
-// hasText reports whether the session has emitted the message before. It is asked before
-// [known.text] remembers the new content.
+// hasText reports whether the session has emitted the message before. It must be called before [known.text] remembers
+// the new content.
 func (k known) hasText(w *wireMessage) bool {
 	content, ok := k.ids.Get(messageKey(w.ID))
 	return ok && content != core.Fingerprint{} && w.ID != ""
@@ -58,8 +57,8 @@ func (k known) entry(id, text lenient.Text) bool {
 	return ok
 }
 
-// isRepeat reports whether the text of a message was emitted before: under its id, or, in a
-// history that is written again, under another id. It remembers the text.
+// isRepeat reports whether the text of a message was emitted before: under its id, or, in a rewritten history, under
+// another id. It remembers the text.
 func (e *emitter) isRepeat(w *wireMessage, text string) bool {
 	text = comparableText(text)
 	same, isKnown := e.known.text(w, text)
@@ -83,9 +82,8 @@ const (
 	inSession                   // the session's own file
 )
 
-// prompt reports whether the other file has stated a prompt. Each prompt of a file
-// repeats one of the other: the counts of those that are not repeated yet, by file, are
-// the first bytes of a value in the memory of ids.
+// prompt reports whether the other file has stated a prompt. Each prompt of a file repeats one of the other. The
+// first bytes of a value in the memory of ids count, per file, the prompts without a repetition so far.
 func (k known) prompt(text string, in promptFile) bool {
 	key := core.FingerprintOf("prompt", strings.TrimSpace(text))
 	counts, _ := k.ids.Get(key)
@@ -103,13 +101,13 @@ func (k known) prompt(text string, in promptFile) bool {
 	return isRepeat
 }
 
-// invisible is what the vendor leaves out of an answer but keeps in the history.
+// invisible matches what the vendor omits from an answer but keeps in the history.
 var invisible = regexp.MustCompile(`[\x{200B}-\x{200D}\x{FEFF}\x{200E}\x{200F}]|(?s:<!--.*?-->)`)
 
-// comparableText returns a text as two of them are compared: without what cannot be seen.
+// comparableText returns a text for comparison, without invisible parts.
 func comparableText(s string) string {
-	// Whatever the expression matches begins with one of these, and few texts have them; dashes
-	// and quotation marks begin with the same two bytes.
+	// Every match of the expression begins with one of these bytes, which few texts have. Dashes and quotation marks
+	// begin with the same two bytes.
 	isHidden := strings.Contains(s, "\xe2\x80") && strings.ContainsAny(s, "\u200b\u200c\u200d\u200e\u200f")
 	if isHidden || strings.Contains(s, "\ufeff") || strings.Contains(s, "<!--") {
 		s = invisible.ReplaceAllString(s, "")

@@ -12,25 +12,25 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// response is a result as the API has it, in a part.
+// response is a result in a part, in the form of the API.
 type response struct {
 	ID       lenient.Text   `json:"id"`
 	Name     lenient.Text   `json:"name"`
 	Response jsontext.Value `json:"response"`
 }
 
-// result is the result of a call, wherever it is stated.
+// result is the result of a call, from any place.
 type result struct {
 	name       lenient.Text
 	status     lenient.Text
-	output     string // what the model reads
+	output     string // what the model sees
 	display    string // what the human sees
 	hasDisplay bool   // display is a text, not the screen of a terminal
 	failed     bool
-	present    bool // anything is stated at all
+	present    bool // anything is stated
 	path       string
-	created    bool           // the file at path
-	listed     jsontext.Value // the lists of what the human sees
+	created    bool           // the file at path was created
+	listed     jsontext.Value // the lists in the display
 	timestamp  lenient.Text
 }
 
@@ -42,7 +42,7 @@ func (e *emitter) hasResult(call lenient.Text) bool {
 	return e.Session.HasEvent(string(resultID(call)))
 }
 
-// answeredKey is the key of a call whose result was emitted from a response.
+// answeredKey returns the key of a call whose result was emitted from a response.
 func answeredKey(call lenient.Text) core.Fingerprint {
 	return core.FingerprintOf("response", string(call))
 }
@@ -53,8 +53,8 @@ func (k known) answered(call lenient.Text) bool {
 	return ok
 }
 
-// emitResponses emits the results among the parts of a message of the user's side, except
-// those that the calls have stated.
+// emitResponses emits the results among the parts of a message of the user's side, except those already stated by the
+// calls.
 func emitResponses(m *mapper, w *wireMessage) {
 	parts := w.body().parts
 	for i := range parts {
@@ -96,8 +96,8 @@ func (c *call) result() (result, bool) {
 	return r, r.present || stated == envelopes.StatusError || stated == envelopes.StatusSuccess
 }
 
-// resultParts returns the parts of the result that are of this call. In a history that was
-// written again, a result holds the parts of all calls that were answered together.
+// resultParts returns the parts of the result that belong to this call. In a rewritten history, a result has the
+// parts of all calls answered together.
 func (c *call) resultParts() []*part {
 	isNamed := c.Result.has(func(p *part) bool { return p.FunctionResponse.Value.ID == c.ID })
 	var out []*part
@@ -138,7 +138,7 @@ func (r *result) addPart(p *part) {
 	}
 }
 
-// textOf returns a JSON string as its text, any other value as JSON; empty for none.
+// textOf returns the text of a JSON string, any other value as JSON; empty for none.
 func textOf(v jsontext.Value) string {
 	switch {
 	case v.Kind() == '"':
@@ -150,7 +150,7 @@ func textOf(v jsontext.Value) string {
 	}
 }
 
-// display is what a human sees of a result, where it is an object.
+// display is what a human sees of a result, if it is an object.
 type display struct {
 	Summary   lenient.Text `json:"summary"`
 	Result    lenient.Text `json:"result"` // of a subagent
@@ -162,7 +162,7 @@ type display struct {
 	displayBeside
 }
 
-// displayLists are the lists in it, of a to-do list, a search, and files that were read.
+// displayLists has the lists in it: a to-do list, search results, and files read.
 type displayLists struct {
 	Files    jsontext.Value `json:"files"`
 	Matches  jsontext.Value `json:"matches"`
@@ -172,7 +172,7 @@ type displayLists struct {
 	Todos    jsontext.Value `json:"todos"`
 }
 
-// object returns the lists in one object, under the vendor's names; nil where there is none.
+// object returns the lists in one object under the vendor's names; nil for none.
 func (l *displayLists) object() jsontext.Value {
 	var out jsontext.Value
 	for _, m := range []struct {
@@ -202,8 +202,7 @@ func (l *displayLists) object() jsontext.Value {
 	return core.EventRaw(append(out, '}'))
 }
 
-// addDisplay adds what a human sees of the result: a text, an object, or the screen of a
-// terminal.
+// addDisplay adds what a human sees of the result: a text, an object, or the screen of a terminal.
 func (r *result) addDisplay(v jsontext.Value) {
 	switch v.Kind() {
 	case '"':
@@ -222,7 +221,7 @@ func (r *result) addDisplay(v jsontext.Value) {
 	}
 }
 
-// screenText returns the text of the screen of a terminal: lines of tokens.
+// screenText returns the text of a terminal's screen: lines of tokens.
 func screenText(screen jsontext.Value) string {
 	var lines []string
 	for _, l := range lenient.Elements(screen) {
@@ -260,7 +259,7 @@ func (e *emitter) emitResult(id, callID lenient.Text, r result) {
 	e.put(id, d)
 }
 
-// text returns what the human sees, else what the model reads; nil for no result.
+// text returns what the human sees, else what the model sees; nil for no result.
 func (r *result) text() *string {
 	switch {
 	case r.hasDisplay || r.output == "" && r.display != "":
@@ -272,7 +271,7 @@ func (r *result) text() *string {
 	}
 }
 
-// statusOf returns the outcome that the vendor states; empty when it states none.
+// statusOf returns the outcome stated by the vendor; empty for none.
 func statusOf(status lenient.Text) envelopes.ToolStatus {
 	switch status {
 	case "success", "completed":
@@ -289,9 +288,8 @@ func statusOf(status lenient.Text) envelopes.ToolStatus {
 // untrusted is the line that the vendor puts before the output of some tools.
 const untrusted = "<untrusted_context>\n"
 
-// toolStatus returns the outcome (normalizers/README.md, Tools). The exit code counts before
-// the status that the vendor states: that is success for every command that could be
-// started.
+// toolStatus returns the outcome (normalizers/README.md, Tools). The exit code takes precedence over the vendor's
+// status, which is success for every command that could be started.
 func (r *result) toolStatus(exit *int64) envelopes.ToolStatus {
 	status := statusOf(r.status)
 	if status == "" && r.present {
@@ -310,8 +308,8 @@ func (r *result) toolStatus(exit *int64) envelopes.ToolStatus {
 	}
 }
 
-// exitCode returns the exit code that the output of a shell states: in the last of its lines
-// that begin with it, else in what the human sees. Nil when it states none.
+// exitCode returns the exit code stated in a shell's output, in the last of its lines that begin with it, else in the
+// display; nil for none.
 func (r *result) exitCode(channel envelopes.Channel) *int64 {
 	if channel != envelopes.ChannelTerminal && !isShellOutput(r.output) {
 		return nil
@@ -333,13 +331,13 @@ func (r *result) exitCode(channel envelopes.Channel) *int64 {
 	return nil
 }
 
-// isShellOutput reports whether an output has the form of a shell's, whatever the tool.
+// isShellOutput reports whether an output has the form of a shell's, for any tool.
 func isShellOutput(output string) bool {
 	head := strings.TrimPrefix(output, untrusted)
 	return strings.HasPrefix(head, "Command: ") || strings.HasPrefix(head, "Stdout: ") || strings.HasPrefix(head, "Output: ")
 }
 
-// leadingInteger returns the number that s begins with, nil when it begins with none.
+// leadingInteger returns the number at the beginning of s; nil for none.
 func leadingInteger(s string) *int64 {
 	end := 0
 	if strings.HasPrefix(s, "-") {

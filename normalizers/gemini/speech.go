@@ -7,15 +7,14 @@ import (
 	"tributary/normalizers/core"
 )
 
-// isNote reports whether a part is one that a hook or the program puts beside a prompt.
+// isNote reports whether a hook or the program added a part to a prompt.
 func isNote(s string) bool {
 	return slices.ContainsFunc([]string{"<hook_context>", "<session_context>", "<system_note>"}, func(prefix string) bool {
 		return strings.HasPrefix(strings.TrimSpace(s), prefix)
 	})
 }
 
-// speeches are the kinds of a user's text by how it begins; the first match counts
-// (normalizers/README.md, Speech).
+// speeches classify a user's text by its beginning; the first match counts (normalizers/README.md, Speech).
 var speeches = []struct {
 	prefix string
 	speech core.Speech
@@ -33,8 +32,8 @@ var speeches = []struct {
 	{"?", core.SpeechCommand},
 }
 
-// speechOf returns the kind of a user's text, and the text without what Gemini CLI wraps
-// around input that was typed while the agent worked.
+// speechOf classifies a user's text, and returns it without what Gemini CLI wraps around input typed while the agent
+// worked.
 func speechOf(s string) (kind core.Speech, text string) {
 	trimmed := strings.TrimSpace(s)
 	for _, c := range speeches {

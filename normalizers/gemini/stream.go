@@ -11,8 +11,8 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// wireStream are the members of what Gemini CLI writes to standard output when a program
-// runs it: lines (--output-format stream-json), or one document (--output-format json).
+// wireStream has the members of Gemini CLI's standard output when a program runs it: lines (--output-format
+// stream-json), or one document (--output-format json).
 type wireStream struct {
 	Delta      lenient.Flag              `json:"delta"`
 	ToolName   lenient.Text              `json:"tool_name"`
@@ -26,7 +26,7 @@ type wireStream struct {
 	Response   lenient.Text              `json:"response"`
 }
 
-// isStream reports whether the record is of one of the two outputs.
+// isStream reports whether the record belongs to one of the two outputs.
 func (r *wireRecord) isStream() bool {
 	switch r.Type {
 	case "init":
@@ -46,8 +46,8 @@ func (r *wireRecord) isStream() bool {
 	}
 }
 
-// emitStream emits a line of the stream, or the one document. Any line but an answer of the
-// model ends the deltas before it.
+// emitStream emits a line of the stream, or the document. Every line except an answer of the model ends the deltas
+// before it.
 func emitStream(m *mapper) {
 	noteParts(m.Builder, core.UnknownBlock, &m.Content)
 	if m.Type == "message" && m.Role != "user" {
@@ -76,7 +76,7 @@ func emitStream(m *mapper) {
 	}
 }
 
-// emitAnswer emits what the model says as a whole, or joins a delta of it.
+// emitAnswer emits a whole answer of the model, or adds a delta of it.
 func emitAnswer(m *mapper) {
 	text := m.Content.text()
 	pending := &m.st.Deltas
@@ -85,7 +85,7 @@ func emitAnswer(m *mapper) {
 		return
 	}
 	if pending.Text == text {
-		*pending = deltas{} // the whole of them
+		*pending = deltas{} // the answer repeats all deltas
 	}
 	pending.flush(&m.emitter)
 	if strings.TrimSpace(text) == "" {

@@ -8,9 +8,9 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// tokens are the figures of a message (README.md, Tokens).
+// tokens has the token counts of a message (README.md, Tokens).
 type tokens struct {
-	Input    lenient.Number `json:"input"` // with what was read from the cache
+	Input    lenient.Number `json:"input"` // including cache reads
 	Output   lenient.Number `json:"output"`
 	Cached   lenient.Number `json:"cached"`
 	Thoughts lenient.Number `json:"thoughts"`
@@ -19,8 +19,7 @@ type tokens struct {
 	tokensBeside
 }
 
-// wireStats are the figures of a run: in total, where thoughts are what the total has above
-// the others, or by model.
+// wireStats has the token counts of a run: in total, where thoughts are the rest of the total, or by model.
 type wireStats struct {
 	Total  lenient.Number                                       `json:"total_tokens"`
 	Input  lenient.Number                                       `json:"input_tokens"`
@@ -45,7 +44,7 @@ type wireModelTokens struct {
 	modelTokensBeside
 }
 
-// tokens returns the figures under the names of a message.
+// tokens returns the counts under the names of a message.
 func (s *wireStats) tokens() *tokens {
 	t := &tokens{Input: s.Input, Output: s.Output, Cached: s.Cached}
 	if s.Total.OK {
@@ -66,14 +65,14 @@ func (s *wireStats) tokens() *tokens {
 	return t
 }
 
-// increment is what figures add to those that the session has seen of their API call.
+// increment is what token counts add to those that the session has seen of their API call.
 type increment struct {
 	usage               *envelopes.Usage
-	input, cached, tool int64 // in the vendor's own figures
+	input, cached, tool int64 // in the vendor's own counts
 	stated              *tokens
 }
 
-// set writes the vendor's own figures.
+// set writes the vendor's own counts.
 func (i *increment) set(e *envelopes.AgentEventV1) {
 	e.TokensInput, e.TokensOutput = &i.input, &i.usage.Output
 	if i.stated.Cached.OK {
@@ -87,9 +86,9 @@ func (i *increment) set(e *envelopes.AgentEventV1) {
 	}
 }
 
-// increment returns what figures add to the highest ones seen of an API call, and remembers
-// them; nil for nothing. What was read from the cache is a part of the input, so usage
-// cannot have more of it than of the input: the rest follows with a later increment.
+// increment returns what token counts add to the highest ones seen of an API call, and remembers them; nil for
+// nothing. Cache reads are part of the input, so usage cannot have more of them than of the input: the rest follows
+// with a later increment.
 func (e *emitter) increment(apiCall core.Fingerprint, key string, t *tokens) *increment {
 	before, _ := e.Session.APICalls.Get(apiCall)
 	now := before.Raise(core.Consumption{
@@ -124,8 +123,8 @@ func (e *emitter) increment(apiCall core.Fingerprint, key string, t *tokens) *in
 	return i
 }
 
-// emitMessageUsage adds what a message states of tokens to its first event, or emits an
-// event for it where the message has none. Copied messages are billed elsewhere.
+// emitMessageUsage adds the tokens stated in a message to its first event, or emits an event for them if the message
+// has none. Copied messages are billed elsewhere.
 func emitMessageUsage(m *mapper, w *wireMessage) {
 	if !w.Tokens.OK || w.ID == "" && m.Duplicate {
 		return
@@ -146,8 +145,8 @@ func emitMessageUsage(m *mapper, w *wireMessage) {
 	m.AddUsage(i.usage, i.set)
 }
 
-// usageID returns the id of an event for figures that came late. Figures that grow once
-// more do not replace those before but add to them, so they have an id of their own.
+// usageID returns the id of an event for token counts that came late. Counts that grow again do not replace earlier
+// ones but add to them, so they get an id of their own.
 func (e *emitter) usageID(message lenient.Text) lenient.Text {
 	if message == "" {
 		return ""
@@ -159,14 +158,14 @@ func (e *emitter) usageID(message lenient.Text) lenient.Text {
 	return id
 }
 
-// theRun is the API call that stands for a run as a whole.
+// theRun stands for a run as a whole in the table of API calls.
 var theRun = core.FingerprintOf("run")
 
-// beginRunUsage begins the count of a run.
+// beginRunUsage resets the counts of a run.
 func beginRunUsage(m *mapper) { m.Session.APICalls.Put(theRun, core.Consumption{}) }
 
-// emitRunUsage adds what a run has used to the first event of the record, or emits an event
-// for it where a document has taken the id of that.
+// emitRunUsage adds the tokens of a run to the first event of the record, or emits an event for them if a document
+// has taken the id of that.
 func emitRunUsage(m *mapper) {
 	i := m.increment(theRun, "", m.Stats.Value.tokens())
 	if i == nil {

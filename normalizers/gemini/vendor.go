@@ -44,15 +44,15 @@ var Vendor = core.Vendor{
 	Samples: samples,
 }
 
-// state is what a session of Gemini CLI remembers beyond what all vendors do.
+// state is what a session of Gemini CLI remembers beyond what all sessions do.
 type state struct {
-	Agent    string            `json:"agent,omitzero"` // of the file of a subagent
+	Agent    string            `json:"agent,omitzero"` // for the file of a subagent
 	Stated   core.Stated       `json:"stated,omitzero"`
 	Document core.DocumentHead `json:"doc,omitzero"`
 	Deltas   deltas            `json:"delta,omitzero"`
 }
 
-// stateOf returns what the session remembers of Gemini CLI.
+// stateOf returns the state of Gemini CLI in a session.
 func stateOf(s *core.Session) *state { return s.State.(*state) }
 
 // Clone implements [core.State].
@@ -63,7 +63,7 @@ func (s *state) Size() int {
 	return len(s.Agent) + 48*len(s.Stated) + len(s.Deltas.Text) + s.Deltas.From.Size()
 }
 
-// Shrink implements [core.State]: stated values and pending deltas go at once.
+// Shrink implements [core.State]. It drops stated values and pending deltas at once.
 func (s *state) Shrink() bool {
 	if len(s.Stated) == 0 && s.Deltas.Text == "" {
 		return false
@@ -72,8 +72,8 @@ func (s *state) Shrink() bool {
 	return true
 }
 
-// marker recognizes a line of a session's file, the document that older versions kept, a
-// list of typed prompts, a saved conversation, and the output of a run.
+// marker recognizes a line of a session's file, the document of older versions, a list of typed prompts, a saved
+// conversation, and the output of a run.
 func marker(s *core.Shape) string {
 	kind := s.Text("type")
 	switch {
@@ -107,7 +107,7 @@ func marker(s *core.Shape) string {
 	return ""
 }
 
-// isNotice reports whether a type is one of those that lines of other programs have, too.
+// isNotice reports whether lines of other programs have this type, too.
 func isNotice(kind string) bool {
 	switch kind {
 	case "user", "info", "warning", "error":
@@ -128,8 +128,8 @@ func isContent(s *core.Shape) bool {
 	return s.Text("type") == "" && (role == "user" || role == "model") && s.Kind("parts") == '[' && !isForeign(s.Value("parts"))
 }
 
-// isForeign reports whether the parts of a message are of another protocol whose messages
-// look alike: its parts name their content, or their type.
+// isForeign reports whether the parts of a message belong to another protocol with similar messages, whose parts name
+// their content or their type.
 func isForeign(parts jsontext.Value) bool {
 	for _, part := range lenient.Elements(parts) {
 		for _, m := range lenient.ObjectMembers(part) {
@@ -141,8 +141,7 @@ func isForeign(parts jsontext.Value) bool {
 	return false
 }
 
-// firstHas reports whether the first element of an array has a member of this name, or there is
-// no element.
+// firstHas reports whether an array is empty, or its first element has a member with this name.
 func firstHas(array jsontext.Value, name string) bool {
 	elements := lenient.Elements(array)
 	return len(elements) == 0 || slices.ContainsFunc(lenient.ObjectMembers(elements[0]), func(m lenient.Member) bool { return m.Name == name })
@@ -153,7 +152,7 @@ func isDocument(s *core.Shape) bool {
 	return marker(s) != "" && (s.First != nil || s.Kind("messages") == '[' || s.Kind("history") == '[')
 }
 
-// sessionOf returns the session that a record states.
+// sessionOf returns the session stated in a record.
 func sessionOf(s *core.Shape) string {
 	if s.Text("sessionId") == "" {
 		if id := s.Text("$set", "sessionId"); id != "" {
@@ -163,7 +162,7 @@ func sessionOf(s *core.Shape) string {
 	return s.Session()
 }
 
-// timeOf returns the time that a record states.
+// timeOf returns the time stated in a record.
 func timeOf(s *core.Shape) time.Time {
 	return s.Time([]string{"timestamp"}, []string{"startTime"}, []string{"$set", "lastUpdated"})
 }

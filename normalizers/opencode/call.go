@@ -10,8 +10,8 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// toolState is the state of a tool part. The part is written again as the call goes on:
-// pending, running, then completed or error.
+// toolState is the state of a tool part. The part is rewritten as the call proceeds: pending, running, then completed
+// or error.
 type toolState struct {
 	Status   lenient.Text             `json:"status"`
 	Input    jsontext.Value           `json:"input"`
@@ -22,25 +22,25 @@ type toolState struct {
 	Metadata jsontext.Value           `json:"metadata"`
 }
 
-// isDone reports whether the result of the call is there.
+// isDone reports whether the result of the call is known.
 func (s *toolState) isDone() bool {
 	return s.Status == "completed" || s.Status == "error" || s.Output.OK || s.Error.OK
 }
 
-// input are the arguments that name files.
+// input has the arguments that name files.
 type input struct {
 	FilePath  lenient.Text `json:"filePath"`
 	Path      lenient.Text `json:"path"`
 	PatchText lenient.Text `json:"patchText"`
 }
 
-// ownTools are the tools that other vendors give no such name, or another meaning.
+// ownTools are the tools that other vendors lack, or use under the same name with another meaning.
 var ownTools = map[string]core.Tool{
 	"list":  core.ToolSearch,
 	"patch": core.ToolModify,
 }
 
-// toolOf looks up a tool by its name.
+// toolOf returns a tool by its name.
 func toolOf(name string) core.Tool {
 	if t, ok := ownTools[name]; ok {
 		return t
@@ -48,8 +48,8 @@ func toolOf(name string) core.Tool {
 	return core.ToolOf(name)
 }
 
-// emitTool emits the call and, once it is there, the result of a tool part. The id of the part
-// pairs the two: the callID of some models begins anew with each message.
+// emitTool emits the call and, once known, the result of a tool part. The id of the part pairs the two, because the
+// callID of some models restarts with each message.
 func emitTool(c *mapper, m message, p *part, id string) {
 	s := &p.State.Value
 	noteState(c, s)
@@ -71,7 +71,7 @@ func emitTool(c *mapper, m message, p *part, id string) {
 	}
 }
 
-// draft is what the call and the result of a tool part have in common.
+// draft returns the fields common to the call and the result of a tool part.
 func (p *part) draft(t envelopes.EventType, id string) core.Draft {
 	is := toolOf(string(p.Tool))
 	d := core.Draft{OnChannel: is.Channel}
@@ -87,7 +87,7 @@ func (p *part) draft(t envelopes.EventType, id string) core.Draft {
 	return d
 }
 
-// call is the event of a call.
+// call returns the event of a call.
 func call(m message, p *part, id string) core.Draft {
 	s := &p.State.Value
 	d := p.draft(envelopes.ToolCall, id)

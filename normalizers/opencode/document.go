@@ -8,8 +8,8 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// A document holds all messages of a session and is written anew as a whole. Its elements
-// are the session and the messages; the first event of each carries the element.
+// A document has all messages of a session and is rewritten as a whole. Its elements are the session and the
+// messages; the first event of each carries the element.
 
 // emitExport maps the document of `opencode export`.
 func emitExport(c *mapper, messages []jsontext.Value) {
@@ -21,8 +21,7 @@ func emitExport(c *mapper, messages []jsontext.Value) {
 	emitMessages(c, messages)
 }
 
-// emitList maps an array: the messages of a session as the server returns them. Any other array
-// is kept whole.
+// emitList maps an array: the messages of a session as returned by the server. Any other array is kept whole.
 func emitList(c *mapper, elements []jsontext.Value) {
 	if len(elements) == 0 {
 		return
@@ -37,8 +36,8 @@ func emitList(c *mapper, elements []jsontext.Value) {
 	c.putSystem("", envelopes.Meta, "")
 }
 
-// emitMessages maps the messages of a document. The document begins with messages that can only
-// change in what no event holds; they are passed over when they were read before.
+// emitMessages maps the messages of a document. Leading messages that can only change in parts that no event has are
+// skipped if they were read before.
 func emitMessages(c *mapper, elements []jsontext.Value) {
 	messages := make([]wireMessage, len(elements))
 	settled := 0
@@ -65,7 +64,7 @@ func emitMessages(c *mapper, elements []jsontext.Value) {
 	}
 }
 
-// isSettled reports whether no later document can change what the message's events hold.
+// isSettled reports whether no later document can change what the message's events have.
 func (m *wireMessage) isSettled() bool {
 	if m.Info.Value.Role == "user" {
 		return true
@@ -81,10 +80,10 @@ func (m *wireMessage) isSettled() bool {
 	return true
 }
 
-// digest identifies what the events of messages hold. What OpenCode changes in old messages
-// (the time at which the output of a tool was pruned, the differences of a turn) is left out.
+// digest identifies what the events of messages have. It omits what OpenCode changes in old messages: the time at
+// which a tool's output was pruned, and the differences of a turn.
 func digest(messages []wireMessage) core.Fingerprint {
-	var b []byte // of a message
+	var b []byte // bytes of one message
 	add := func(parts ...string) {
 		for _, p := range parts {
 			b = append(append(b, p...), 0xfe)

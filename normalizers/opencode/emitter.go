@@ -15,12 +15,12 @@ type emitter struct {
 	*core.Builder
 	st *state
 
-	element int             // number of the current message of a document, from 1; 0 in any other record
-	own     bool            // an element that is done has an event
-	skip    core.SkipReason // why what was looked at has no event
+	element int             // number of the current message in a document, from 1; 0 in any other record
+	own     bool            // a finished element has an event
+	skip    core.SkipReason // why the present content has no event
 }
 
-// skipped returns why nothing of the record is emitted.
+// skipped returns why the record has no event.
 func (e *emitter) skipped() core.SkipReason {
 	switch {
 	case e.skip != "":
@@ -32,7 +32,7 @@ func (e *emitter) skipped() core.SkipReason {
 	}
 }
 
-// put emits an event of this record; id is empty where the vendor gives none.
+// put emits an event of this record; id is empty if the vendor has none.
 func (e *emitter) put(id string, d core.Draft) bool {
 	d.EventID = id
 	if e.st.Child {
@@ -43,12 +43,12 @@ func (e *emitter) put(id string, d core.Draft) bool {
 	return e.Emit(d)
 }
 
-// putSystem emits an event in which the program speaks, not the conversation.
+// putSystem emits an event by the program, not by the conversation.
 func (e *emitter) putSystem(id string, t envelopes.EventType, text string) {
 	e.put(id, core.SystemDraft(t, lenient.Text(text)))
 }
 
-// note emits a part in which nobody speaks.
+// note emits a part without a speaker.
 func (e *emitter) note(m message, id, text string) {
 	e.say(m, id, core.SystemDraft(envelopes.Meta, lenient.Text(text)))
 }
@@ -61,7 +61,7 @@ func (e *emitter) say(m message, id string, d core.Draft) bool {
 	return e.put(id, d)
 }
 
-// failure is the event of an error. That a human stopped the agent is none of the agent.
+// failure returns the event of an error. If a human stopped the agent, it is not an error of the agent.
 func (e *emitter) failure(code, text string) core.Draft {
 	d := e.Session.ErrorDraft(code, text)
 	if code == "MessageAbortedError" {
@@ -70,7 +70,7 @@ func (e *emitter) failure(code, text string) core.Draft {
 	return d
 }
 
-// begin starts the work on an element of a document.
+// begin begins an element of a document.
 func (e *emitter) begin(n int, raw jsontext.Value, created lenient.Number) {
 	e.element, e.Raw, e.First = n, raw, -1
 	if ts, ok := core.TimeOfMillis(created); ok {
@@ -78,7 +78,7 @@ func (e *emitter) begin(n int, raw jsontext.Value, created lenient.Number) {
 	}
 }
 
-// end finishes an element: its first event carries it.
+// end ends an element: its first event carries it.
 func (e *emitter) end() {
 	if e.First >= 0 {
 		e.CarryRaw(e.First, e.Raw)
@@ -87,8 +87,8 @@ func (e *emitter) end() {
 	e.element, e.Raw, e.First, e.skip = 0, e.Record.Data, -1, ""
 }
 
-// place returns the id of a part, or of a message where part is below zero, by its place in
-// the document; empty in any other record.
+// place returns an id for a part, or for a message if part is negative, made from its place in the document; empty in
+// any other record.
 func (e *emitter) place(part int) string {
 	if e.element == 0 {
 		return ""

@@ -12,7 +12,7 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// properties are those of an event of the server.
+// properties has the properties of a server event.
 type properties struct {
 	SessionID lenient.Text           `json:"sessionID"`
 	Info      jsontext.Value         `json:"info"`
@@ -60,7 +60,7 @@ func emitEvent(c *mapper) {
 	case "session.status":
 		learnSessionID(c, in.SessionID)
 		sessionStatus(c, &in.Status.Value)
-	case "vcs.branch.updated": // of the folder of the server
+	case "vcs.branch.updated": // about the server's folder
 		learnSessionID(c, in.SessionID)
 		c.Session.SetBranch(in.Branch)
 		c.putSystem("", envelopes.Meta, "")
@@ -85,7 +85,7 @@ func otherEvent(c *mapper, kind string, session lenient.Text) {
 	}
 }
 
-// isHeartbeat reports whether an event is of the server or of an editor, not of a session.
+// isHeartbeat reports whether an event concerns the server or an editor, not a session.
 func isHeartbeat(kind string) bool {
 	for _, prefix := range []string{"server.", "lsp.", "installation.", "custom."} {
 		if strings.HasPrefix(kind, prefix) {
@@ -112,7 +112,7 @@ func runLine(c *mapper) {
 	}
 }
 
-// sessionUpdated maps what the server states of the session.
+// sessionUpdated maps what the server states about the session.
 func sessionUpdated(c *mapper, v jsontext.Value) {
 	var in session
 	lenient.ReadObject(v, &in)
@@ -122,7 +122,7 @@ func sessionUpdated(c *mapper, v jsontext.Value) {
 	emitSession(c, &in)
 }
 
-// sessionStatus emits that a call is tried again, and why.
+// sessionStatus emits that a call is retried, and why.
 func sessionStatus(c *mapper, s *status) {
 	switch s.Type {
 	case "retry":
@@ -138,8 +138,8 @@ func sessionStatus(c *mapper, s *status) {
 	}
 }
 
-// messageUpdated maps what the server states of a message, of which the parts come in events
-// of their own. When the message is done its parts are too.
+// messageUpdated maps what the server states about a message, whose parts come in events of their own. When the
+// message is done, so are its parts.
 func messageUpdated(c *mapper, v jsontext.Value) {
 	var in info
 	lenient.ReadObject(v, &in)
@@ -158,13 +158,13 @@ func messageUpdated(c *mapper, v jsontext.Value) {
 	c.skip = core.SkipProgress
 	messageError(c, m, in.Error)
 	if m.key == "" {
-		return // its step-finish is what it can be known by
+		return // only its step-finish identifies it
 	}
 	t := in.used()
 	c.bill(m, t, func() int { return c.carrier(m, t, len(c.Events)) })
 }
 
-// messageOf returns what is known of the message of a part.
+// messageOf returns what is known about the message of a part.
 func messageOf(c *mapper, p *part) message {
 	learnSessionID(c, p.SessionID)
 	m := message{ID: core.FingerprintOf(string(p.MessageID)), Model: c.Session.Model}
@@ -177,8 +177,7 @@ func messageOf(c *mapper, p *part) message {
 	return m
 }
 
-// partUpdated maps a part as it is now. A text of the model is pending until it states its
-// end.
+// partUpdated maps the present form of a part. A text of the model is pending until it states its end.
 func partUpdated(c *mapper, v jsontext.Value) {
 	var p part
 	lenient.ReadObject(v, &p)
@@ -193,10 +192,10 @@ func partUpdated(c *mapper, v jsontext.Value) {
 	emitPart(c, m, &p, vendorID(p.ID))
 }
 
-// stateTS is when a tool was done, else when it began; empty where it states neither.
+// stateTS returns when a tool was done, else when it began; empty if it states neither.
 func stateTS(s *toolState) string { return partTS(&part{Time: s.Time}) }
 
-// hold makes a text that still grows pending.
+// hold makes a growing text pending.
 func hold(c *mapper, m message, p *part) {
 	c.skip = core.SkipProgress
 	h := pendingPart{

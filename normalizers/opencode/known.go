@@ -8,23 +8,22 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// knownEvents are the events of the server that are one meta event. What has neither a place
-// here nor a function (events.go, message.go) is counted as unknown (normalizers/README.md,
-// Drift).
+// knownEvents are the server events that become one meta event. An event that neither is listed here nor has a
+// function (events.go, message.go) is counted as unknown (normalizers/README.md, Drift).
 var knownEvents = map[lenient.Text]bool{
 	"permission.asked": true, "permission.replied": true, "permission.updated": true, "question.asked": true,
 	"question.rejected": true, "question.replied": true, "session.compacted": true, "session.deleted": true,
 	"command.executed": true, "file.watcher.updated": true,
 }
 
-// noteTokens notes the members of the figures of a message that are not known.
+// noteTokens counts unknown members in the token counts of a message.
 func (e *emitter) noteTokens(t *tokens) {
 	for _, others := range []jsontext.Value{t.Others, t.Cache.Value.Others} {
 		e.UnknownMembers(core.UnknownUsage, others)
 	}
 }
 
-// noteState notes the state of a tool that is not known: its status, and the form of its output.
+// noteState counts what is unknown in the state of a tool: its status, and the form of its output.
 func noteState(c *mapper, s *toolState) {
 	switch s.Status {
 	case "pending", "running", "completed", "error":
@@ -36,11 +35,11 @@ func noteState(c *mapper, s *toolState) {
 	}
 }
 
-// output is what a tool returned: a text.
+// output is the output of a tool: a text.
 type output struct {
 	lenient.NullText
 
-	form lenient.Text // of a value that is no text and not null; else empty
+	form lenient.Text // of a value that is neither text nor null; otherwise empty
 }
 
 // ReadJSON implements [lenient.reader].

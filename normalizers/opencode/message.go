@@ -19,13 +19,13 @@ type wireMessage struct {
 	Parts lenient.List[lenient.Object[part]] `json:"parts"`
 }
 
-// readMessage reads a message with its parts; a value that is none has no Info.
+// readMessage reads a message with its parts; a value that is not a message has no Info.
 func readMessage(v jsontext.Value) (m wireMessage) {
 	lenient.ReadObject(v, &m)
 	return m
 }
 
-// info is what OpenCode states of a message.
+// info is what OpenCode states about a message.
 type info struct {
 	ID         lenient.Text                `json:"id"`
 	SessionID  lenient.Text                `json:"sessionID"`
@@ -33,17 +33,17 @@ type info struct {
 	Time       lenient.Object[messageTime] `json:"time"`
 	ModelID    lenient.Text                `json:"modelID"`
 	ProviderID lenient.Text                `json:"providerID"`
-	Model      lenient.Object[model]       `json:"model"` // that a user message asks for
+	Model      lenient.Object[model]       `json:"model"` // requested by a user message
 	Agent      lenient.Text                `json:"agent"`
 	Mode       lenient.Text                `json:"mode"` // older name of Agent
 	Path       lenient.Object[path]        `json:"path"`
 	Tokens     lenient.Object[tokens]      `json:"tokens"`
 	Cost       lenient.Number              `json:"cost"`
 	Error      jsontext.Value              `json:"error"`
-	Summary    lenient.Flag                `json:"summary"` // the message is a summary; of a user message it is an object
+	Summary    lenient.Flag                `json:"summary"` // the message is a summary; for a user message it is an object
 }
 
-// used returns what the message used, and what that cost.
+// used returns the tokens and the cost of the message.
 func (in *info) used() *tokens {
 	in.Tokens.Value.cost = in.Cost
 	return &in.Tokens.Value
@@ -95,17 +95,17 @@ type partTime struct {
 	End   lenient.Number `json:"end"`
 }
 
-// message is what is known of a message while its parts are mapped. A session remembers it
-// where the parts come one by one.
+// message is what is known about a message while its parts are mapped. A session remembers it if the parts come one
+// by one.
 type message struct {
 	ID      core.Fingerprint `json:"i"`
 	Role    role             `json:"r,omitzero"`
 	Model   string           `json:"m,omitzero"`
 	Created string           `json:"t,omitzero"` // in the form of an event
-	Summary bool             `json:"s,omitzero"` // the summary that a compacted conversation goes on with
+	Summary bool             `json:"s,omitzero"` // the summary with which a compacted conversation continues
 	Copied  bool             `json:"c,omitzero"` // history of another session
 
-	key string // the vendor's id, else the place in the document; empty where there is neither
+	key string // the vendor's id, else the place in the document; empty if there is neither
 }
 
 // maxMessages is how many messages are remembered.
@@ -118,21 +118,21 @@ type messages struct {
 
 // remember keeps what is known of a message for its parts.
 func (ms *messages) remember(m message) {
-	m.key = "" // not remembered
+	m.key = "" // not kept
 	others := ms.Messages.Without(func(o message) bool { return o.ID == m.ID })
 	ms.Messages = others.Push(m, maxMessages, nil)
 }
 
-// role is who speaks in a message.
+// role is the speaker of a message.
 type role int
 
 const (
-	roleAssistant role = iota // also where a part comes without its message, as in a run
+	roleAssistant role = iota // also for a part without its message, as in a run
 	roleUser
 	roleOther
 )
 
-// learn takes from a message what is true for the session and for its parts.
+// learn notes what a message states about the session and about its parts.
 func learn(c *mapper, in *info) message {
 	learnSessionID(c, in.SessionID)
 	c.Session.SetRoot(string(in.Path.Value.Cwd))
@@ -169,8 +169,8 @@ func emitMessage(c *mapper, v jsontext.Value) {
 	wholeMessage(c, &m)
 }
 
-// wholeMessage maps a message that came with all its parts: the parts in their order, then
-// its error. What it used is on its first answer, else on its first event.
+// wholeMessage maps a message that came with all of its parts: the parts in order, then its error. Its token counts
+// are on its first answer, else on its first event.
 func wholeMessage(c *mapper, w *wireMessage) {
 	if !w.Info.OK {
 		c.putSystem(c.place(-1), envelopes.Meta, "")
@@ -192,14 +192,14 @@ func wholeMessage(c *mapper, w *wireMessage) {
 	c.bill(m, t, func() int { return c.carrier(m, t, from) })
 }
 
-// carrier returns the event that carries what a message used: its first answer, else its
-// first event of those from the given one on, else one made for it.
+// carrier returns the event that carries the token counts of a message: its first answer, else its first event at or
+// after from, else one made for it.
 func (e *emitter) carrier(m message, t *tokens, from int) int {
 	first := -1
 	for i := from; i < len(e.Events); i++ {
 		at := &e.Events[i]
 		switch {
-		case at.Sequence != e.Record.Sequence: // of a record that was pending
+		case at.Sequence != e.Record.Sequence: // of a pending record
 		case at.Event.EventType == envelopes.AssistantMessage:
 			return i
 		case first < 0:
@@ -212,7 +212,7 @@ func (e *emitter) carrier(m message, t *tokens, from int) int {
 	return first
 }
 
-// emitPart maps a part in its final form; id is empty where the vendor gives none.
+// emitPart maps a part in its final form; id is empty if the vendor has none.
 func emitPart(c *mapper, m message, p *part, id string) {
 	switch p.Type {
 	case "text", "reasoning":
@@ -246,14 +246,14 @@ func emitPart(c *mapper, m message, p *part, id string) {
 	}
 }
 
-// emitText emits a text by who wrote it (README.md, Speech). White space is no message.
+// emitText emits a text by its author (README.md, Speech). It ignores white space.
 func emitText(c *mapper, m message, p *part, id string) {
 	if strings.TrimSpace(string(p.Text)) == "" {
 		return
 	}
 	d := speech(m, p)
 	if d.EventType == envelopes.UserMessage && !c.Session.HasEvent(id) {
-		c.st.releaseAll(&c.emitter) // what was said before it is of the turn before
+		c.st.releaseAll(&c.emitter) // earlier text belongs to the previous turn
 		if c.st.Child {
 			d.Origin = envelopes.OriginAgent
 		}
@@ -262,7 +262,7 @@ func emitText(c *mapper, m message, p *part, id string) {
 	c.say(m, id, d)
 }
 
-// speech is the event that a text becomes by its part and its message.
+// speech returns the event of a text by its part and its message.
 func speech(m message, p *part) core.Draft {
 	text := string(p.Text)
 	switch {
@@ -281,8 +281,7 @@ func speech(m message, p *part) core.Draft {
 	}
 }
 
-// partTS is when a part was done, else when it began, in the form of an event; empty where
-// the part states neither.
+// partTS returns when a part was done, else when it began, in the form of an event; empty if it states neither.
 func partTS(p *part) string {
 	if ts, ok := core.TimeOfMillis(p.Time.Value.End); ok {
 		return ts
@@ -291,12 +290,11 @@ func partTS(p *part) string {
 	return ts
 }
 
-// statedError is an error that a message or the session has stated. Both state the same
-// error, one after the other.
+// statedError is an error stated by a message or the session. Both state the same error, one after the other.
 type statedError struct {
 	Error   core.Fingerprint `json:"e"`
 	Message core.Fingerprint `json:"m,omitzero"` // zero until a message states it
-	Session bool             `json:"s,omitzero"` // the session states it
+	Session bool             `json:"s,omitzero"` // the session stated it
 }
 
 const maxErrors = 16 // errors that a session remembers
@@ -306,8 +304,8 @@ type statedErrors struct {
 	Errors core.Window[statedError] `json:"errors,omitzero"`
 }
 
-// repeatedBy notes that a message, or the session where message is zero, states an error again. It reports false
-// for an error that is new.
+// repeatedBy notes that a message, or the session if message is zero, states an error again. It returns false for a
+// new error.
 func (s *statedErrors) repeatedBy(message, is core.Fingerprint) bool {
 	for i, e := range s.Errors {
 		switch {
@@ -350,7 +348,7 @@ func messageError(c *mapper, m message, v jsontext.Value) {
 	}
 }
 
-// sessionError emits an error that the session states, unless a message has stated it.
+// sessionError emits an error stated by the session, unless a message has stated it.
 func sessionError(c *mapper, v jsontext.Value) {
 	code, text := readError(v)
 	is := core.FingerprintOf(code, text)
@@ -383,7 +381,7 @@ func readError(v jsontext.Value) (code, text string) {
 	return string(e.Name), text
 }
 
-// joined is a list of texts as the content of an event.
+// joined returns a list of texts as the content of an event.
 func joined(list []lenient.Text) string {
 	b, err := json.Marshal(list, jsontext.AllowInvalidUTF8(true))
 	if err != nil {

@@ -4,9 +4,9 @@
 //
 // Start with [Vendor] and normalize: each form ends in the functions for messages and parts.
 //
-// The invariant: a session is a list of messages, and a message is a list of parts. Every form
-// writes the same parts under the same ids, as often as they change, so that an event has the id
-// of its part and only what is new is emitted, in whatever form it comes.
+// The invariant: a session is a list of messages, and a message is a list of parts. Every form has the same parts
+// with the same ids, however often they change. So an event has the id of its part, and only what is new is emitted,
+// whatever the form.
 package opencode
 
 import (
@@ -26,8 +26,7 @@ type mapper struct {
 	wireRecord
 }
 
-// normalize maps one record. Only texts that still grow are pending; the end of input
-// releases them.
+// normalize maps one record. Only growing texts are pending; the end of input releases them.
 func normalize(s *core.Session, r core.Record) (core.Result, error) {
 	c := &mapper{emitter: emitter{st: stateOf(s)}}
 	if r.Origin.End {
@@ -72,11 +71,11 @@ func dispatch(c *mapper) {
 	}
 }
 
-// isBanner recognizes the line of text that the program writes in front of an export.
+// isBanner recognizes the line of text that the program writes before an export.
 func isBanner(line []byte) bool { return bytes.HasPrefix(line, []byte("Exporting session: ")) }
 
-// vendorID returns an id of the vendor; empty for none, and for the word that stands in the
-// place of ids that were taken out of a log (README.md, Identity).
+// vendorID returns an id of the vendor; empty for none, and for the word that replaces ids removed from a log
+// (README.md, Identity).
 func vendorID[T ~string](id T) string {
 	if id == "REDACTED" {
 		return ""
@@ -84,7 +83,7 @@ func vendorID[T ~string](id T) string {
 	return string(id)
 }
 
-// session is what OpenCode states of a session.
+// session is what OpenCode states about a session.
 type session struct {
 	ID        lenient.Text                `json:"id"`
 	ParentID  lenient.Text                `json:"parentID"`
@@ -100,7 +99,7 @@ type sessionTime struct {
 	Updated lenient.Number `json:"updated"`
 }
 
-// learnSession takes what is true for the session from now on.
+// learnSession notes what applies to the session from now on.
 func learnSession(c *mapper, in *session) {
 	s := c.Session
 	s.SetResumeID(vendorID(in.ID))
@@ -118,15 +117,14 @@ func learnSession(c *mapper, in *session) {
 	}
 }
 
-// learnSessionID takes the session that a record states, where nothing has stated it before.
+// learnSessionID notes the session stated in a record, if none was stated before.
 func learnSessionID(c *mapper, id lenient.Text) {
 	if c.Session.ResumeID == "" {
 		c.Session.SetResumeID(vendorID(id))
 	}
 }
 
-// emitSession maps what OpenCode states of the session: its title, and that messages are taken
-// back or put back.
+// emitSession maps what OpenCode states about the session: its title, and that messages are taken back or restored.
 func emitSession(c *mapper, in *session) {
 	learnSession(c, in)
 	if in.Title != "" {

@@ -13,23 +13,23 @@ const (
 	maxPendingText = 48 << 10 // bytes of the texts of all pending parts, in JSON
 )
 
-// pendingPart is a text that still grows, as its last update has it.
+// pendingPart is a growing text in the form of its last update.
 type pendingPart struct {
 	ID        string       `json:"id"`
 	Message   message      `json:"msg"`
 	Reasoning bool         `json:"r,omitzero"`
 	Text      string       `json:"t"`
-	Cut       bool         `json:"c,omitzero"` // Text is not all of it
+	Cut       bool         `json:"c,omitzero"` // Text is incomplete
 	TS        string       `json:"ts,omitzero"`
 	From      core.Pending `json:"from"`
 }
 
-// pendingParts are the texts of a session that still grow.
+// pendingParts are the growing texts of a session.
 type pendingParts struct {
 	Pending core.Window[pendingPart] `json:"pending,omitzero"`
 }
 
-// push adds a pending part. The oldest are emitted as they are until there is room for it.
+// push adds a pending part, after emitting the oldest ones until there is room.
 func (p *pendingParts) push(e *emitter, h pendingPart) {
 	for len(p.Pending) > 0 && (len(p.Pending) == maxPending || pendingSize(p.Pending)+lenient.QuotedLen(h.Text) > maxPendingText) {
 		oldest := p.Pending[0].ID
@@ -38,7 +38,7 @@ func (p *pendingParts) push(e *emitter, h pendingPart) {
 	p.Pending = p.Pending.Push(h, maxPending, nil)
 }
 
-// pendingSize is how many bytes the texts of parts take in an encoded session.
+// pendingSize returns how many bytes the texts of parts take in an encoded session.
 func pendingSize(parts []pendingPart) int {
 	n := 0
 	for i := range parts {
@@ -55,7 +55,7 @@ func (p *pendingPart) setText(s string) {
 	}
 }
 
-// drop forgets a pending part: it came in a later form.
+// drop forgets a pending part, because it came in a later form.
 func (p *pendingParts) drop(id string) {
 	p.Pending = p.Pending.Without(func(o pendingPart) bool { return o.ID == core.BoundID(id) })
 }

@@ -8,12 +8,12 @@ import (
 
 // wireRecord is a record of any form, in the vendor's names.
 type wireRecord struct {
-	// An event of the server. The global stream has it in an envelope.
+	// An event of the server. The global stream wraps it in an envelope.
 	Type       lenient.Text   `json:"type"`
 	Properties jsontext.Value `json:"properties"`
 	Payload    jsontext.Value `json:"payload"`
 
-	// A line of a run, beside the type.
+	// A line of a run, in addition to the type.
 	SessionID lenient.Text   `json:"sessionID"`
 	Timestamp lenient.Number `json:"timestamp"`
 	Part      jsontext.Value `json:"part"`

@@ -8,13 +8,13 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// toolMetadata is what is read of the metadata of a state.
+// toolMetadata is the part of a state's metadata that is read.
 type toolMetadata struct {
 	Exit jsontext.Value `json:"exit"`
 }
 
-// result is the event of a result. A command that failed is completed: only its exit code shows it,
-// which is null where the command was stopped or ran out of time.
+// result returns the event of a result. A failed command is completed: only its exit code shows the failure; the code
+// is null if the command was stopped or timed out.
 func result(p *part, id string) core.Draft {
 	s := &p.State.Value
 	d := p.draft(envelopes.ToolResult, id)
@@ -40,8 +40,8 @@ func result(p *part, id string) core.Draft {
 	return d
 }
 
-// hasMetadata reports whether the results of a tool carry its metadata: those of files and
-// shells, the list of tasks, and the session of a subagent.
+// hasMetadata reports whether the results of a tool carry its metadata: for files and shells, the task list, and the
+// session of a subagent.
 func hasMetadata(tool string) bool {
 	switch toolOf(tool).Channel {
 	case envelopes.ChannelTerminal, envelopes.ChannelEditor:
