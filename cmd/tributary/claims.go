@@ -19,10 +19,10 @@ func claimsCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "claims",
 		Short: "List and remove the objects of large records",
-		Long: `A record that is too large for a message is an object in the bucket CLAIMS, named
-by the SHA-256 of its bytes, and its message in the raw stream names the object. An
-object that no record names is an orphan: its producer died before it published the
-record, or the raw stream does not have the record any more.`,
+		Long: `A record that is too large for a message is an object in the bucket CLAIMS, named by the
+SHA-256 of its bytes, and its message in the raw stream names the object. An object that
+no record names is an orphan: its producer died before it published the record, or the
+record has left the raw stream.`,
 		Example: `  tributary claims ls                      all objects, and how many records name each
   tributary claims gc --dry-run            show the orphans
   tributary claims gc                      remove them`,
@@ -50,7 +50,7 @@ func withClaims(ctx context.Context, a *app, output string, work func(context.Co
 	return err
 }
 
-// objectJSON is an object as JSON.
+// objectJSON is the JSON form of an object.
 type objectJSON struct {
 	Name    string    `json:"name"`
 	Size    int64     `json:"size"`
@@ -58,7 +58,7 @@ type objectJSON struct {
 	Records int       `json:"records"`
 }
 
-// printObjects writes objects to standard output, in the form of --output.
+// printObjects writes objects to standard output, as --output says.
 func printObjects(a *app, objects []claims.Object, output string) error {
 	if output != "json" {
 		return printObjectTable(a, objects)

@@ -11,8 +11,7 @@ import (
 	"tributary/pipeline/claims"
 )
 
-// defaultGrace is the age below which an orphan is kept: its producer may be about to publish
-// the record.
+// defaultGrace is the age below which an orphan is kept: its producer may be about to publish the record.
 const defaultGrace = 24 * time.Hour
 
 func claimsCollectCommand(a *app) *cobra.Command {
@@ -22,10 +21,10 @@ func claimsCollectCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gc [flags]",
 		Short: "Remove the objects that no record names",
-		Long: `Remove the objects that no record in the raw stream names, and list them. An object
-that was stored within --older-than is kept, because its record may still be
-published: choose more time than any producer needs between the object and the
-record. The command may run at any time, beside producers and workers.`,
+		Long: `Remove the objects that no record in the raw stream names, and list them. An object that
+was stored within --older-than is kept, because its record may still be published:
+choose more time than any producer takes between the object and the record. The command
+may run at any time, beside producers and workers.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if grace < 0 {
@@ -57,7 +56,7 @@ record. The command may run at any time, beside producers and workers.`,
 	return cmd
 }
 
-// removeObjects removes orphans, and returns those that were removed.
+// removeObjects removes orphans and returns those that it removed, also with an error.
 func removeObjects(ctx context.Context, claims *claims.Store, orphans []claims.Object) ([]claims.Object, error) {
 	removed := orphans[:0]
 	for _, o := range orphans {

@@ -14,7 +14,7 @@ func claimsListCommand(a *app) *cobra.Command {
 		Use:   "ls [flags]",
 		Short: "List the objects and how many records name each",
 		Long: `List the objects, the oldest first, and how many records in the raw stream name
-each. An object without a name is an upload that was interrupted.`,
+each. An object without a name is an interrupted upload.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withClaims(cmd.Context(), a, output, func(ctx context.Context, claims *claims.Store) error {

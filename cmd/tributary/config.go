@@ -26,11 +26,10 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// config has all settings of the program, except for the folders of the agents, which are in
-// the table of vendors. Nothing else reads the environment. The tag envconfig of a field is
-// its variable, desc its documentation, and oneof lists its values, if they are an enum. An
-// empty variable counts as unset. Flags are bound to the fields, so that they win over the
-// environment, which wins over the defaults.
+// config has all settings of the program, except the folders of the agents, which are in the table of vendors.
+// Nothing else reads the environment. The tag envconfig of a field names its variable, desc documents it, and oneof
+// lists its values. An empty variable counts as unset. Flags are bound to the fields: they win over the environment,
+// which wins over the defaults.
 type config struct {
 	NATSURL      string `envconfig:"NATS_URL" default:"nats://127.0.0.1:4222" desc:"servers to connect to, separated by commas"`
 	NATSUser     string `envconfig:"NATS_USER" desc:"user name, or a token when there is no password"`
@@ -40,7 +39,7 @@ type config struct {
 	NATSCert     string `envconfig:"NATS_CERT" desc:"file with the client's TLS certificate"`
 	NATSKey      string `envconfig:"NATS_KEY" desc:"file with the key of the TLS certificate"`
 	NATSCA       string `envconfig:"NATS_CA" desc:"file with the certificates of the authorities to trust"`
-	NATSInbox    string `envconfig:"NATS_INBOX_PREFIX" desc:"where answers are sent to, such as _INBOX_ship, for a user that may subscribe to nothing else; default _INBOX"`
+	NATSInbox    string `envconfig:"NATS_INBOX_PREFIX" desc:"prefix of the subjects of answers, such as _INBOX_ship, for a user that may subscribe to nothing else; default _INBOX"`
 	NATSContext  string `envconfig:"NATS_CONTEXT" desc:"a context of the nats command; it replaces all other NATS_ settings"`
 
 	Generation    string         `envconfig:"TRIBUTARY_GENERATION" desc:"generation to work with: a-z, 0-9 and -, at most 32; default the live one, on a new broker v1"`
@@ -135,11 +134,11 @@ func (e settingsError) Error() string {
 // setting is the documentation of one field of [config].
 type setting struct {
 	name, fallback, values, desc string
-	field                        reflect.StructField // of [config]; the zero value for a setting of the table of vendors
+	field                        reflect.StructField // of [config]; zero for a setting of the table of vendors
 }
 
-// settings lists all settings in the order of the documentation: the fields of [config], then
-// the folders of the agents.
+// settings lists all settings as the documentation orders them: the fields of [config], then the folders of the
+// agents.
 func settings() []setting {
 	var list []setting
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[config]()) {
@@ -162,8 +161,8 @@ func settings() []setting {
 	return list
 }
 
-// loadConfig reads the environment. A variable that cannot be parsed is in the error, and its
-// field has the default.
+// loadConfig reads the environment. The error has the variables that cannot be parsed; their fields have the
+// defaults.
 func loadConfig() (*config, settingsError) {
 	c := new(config)
 	var wrong settingsError
@@ -190,14 +189,14 @@ func loadConfig() (*config, settingsError) {
 	return c, wrong
 }
 
-// kubernetesVariable are the variables that Kubernetes sets in a pod for services whose names
-// begin with tributary.
+// kubernetesVariable matches the variables that Kubernetes sets in a pod for services whose names begin with
+// tributary.
 var kubernetesVariable = regexp.MustCompile(`^TRIBUTARY_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
 
-// unknownSetting is a variable with the prefix of this program that is no setting of it.
+// unknownSetting is a variable that has the prefix of this program but is no setting.
 type unknownSetting struct{ name, nearest string }
 
-// nearest returns the setting whose name is most like name, empty if none is like it.
+// nearest returns the most similar setting, empty if none is similar.
 func nearest(name string, known []string) string {
 	best, limit := "", (len(name)-len("TRIBUTARY_"))/3
 	for _, k := range known {
@@ -208,7 +207,7 @@ func nearest(name string, known []string) string {
 	return best
 }
 
-// warnOfUnknown logs the variables that look like settings and are none.
+// warnOfUnknown logs the variables that look like settings but are none.
 func (c *config) warnOfUnknown(ctx context.Context, log *slog.Logger) {
 	for _, u := range c.unknown {
 		cure := "unset it; tributary help environment lists all settings"
@@ -219,7 +218,7 @@ func (c *config) warnOfUnknown(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// load reads one field by itself, because envconfig stops at the first error.
+// load reads one field; envconfig would stop at the first error.
 func (c *config) load(s setting) error {
 	if s.field.Name == "" {
 		return nil
@@ -232,8 +231,7 @@ func (c *config) load(s setting) error {
 	return nil
 }
 
-// parseFailure describes a value of s that cannot be parsed. It never prints a secret: a
-// string can always be parsed.
+// parseFailure describes a value that cannot be parsed. It never prints a secret, because every string can be parsed.
 func parseFailure(s setting, err error) string {
 	var parse *envconfig.ParseError
 	if !errors.As(err, &parse) {
@@ -285,10 +283,10 @@ func (c *config) shipState() (string, error) {
 	return filepath.Join(dir, "ship"), err
 }
 
-// broker is what the user calls the broker.
+// broker identifies the broker in the state of ship.
 func (c *config) broker() string { return c.NATSContext + "\n" + c.NATSURL }
 
-// oldOffsets is where earlier versions kept the offsets of the broker.
+// oldOffsets is the file in which earlier versions kept the offsets of the broker.
 func (c *config) oldOffsets(state string) string {
 	sum := sha256.Sum256([]byte(c.broker()))
 	return filepath.Join(state, hex.EncodeToString(sum[:8])+".json")
@@ -317,7 +315,7 @@ func settingsTable() string {
 	return b.String()
 }
 
-// text is the description of a setting with its values.
+// text returns the description of a setting and its values.
 func (s setting) text() string {
 	if s.values == "" {
 		return s.desc

@@ -19,8 +19,8 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// connect connects to the broker of the settings. It fails if the broker is away; a connection
-// that is lost later is made again. The caller closes the connection.
+// connect connects to the broker of the settings. It fails if the broker is away, but a connection that is lost later
+// reconnects. The caller closes the connection.
 func (a *app) connect(ctx context.Context, opts ...nats.Option) (*nats.Conn, error) {
 	c := a.config
 	opts = append([]nats.Option{
@@ -51,7 +51,7 @@ func (a *app) connect(ctx context.Context, opts ...nats.Option) (*nats.Conn, err
 	if cure := connectionCure(err); cure != "" {
 		err = fmt.Errorf("%w: %s", err, cure)
 	}
-	if errors.Is(err, syscall.EPIPE) { // which ends a command silently where it is that of standard output
+	if errors.Is(err, syscall.EPIPE) { // ends a command silently if it comes from standard output
 		err = errors.New(err.Error())
 	}
 	switch {
@@ -66,17 +66,17 @@ func (a *app) connect(ctx context.Context, opts ...nats.Option) (*nats.Conn, err
 	}
 }
 
-// syncQueue is how many answers to one request fit in memory: the broker sends at most 1,024 messages
-// and a status. The default of the library takes 512 KiB for each request.
+// syncQueue is how many messages the answer to one request may have: the broker sends at most 1,024 and a status. The
+// default of the library takes 512 KiB for each request.
 const syncQueue = 2048
 
-// connectionCure is the cure of an error of a new connection, empty if there is none.
+// connectionCure returns the cure of an error of a new connection, empty if none is known.
 func connectionCure(err error) string {
 	var name x509.HostnameError
 	var invalid x509.CertificateInvalidError
 	text := ""
 	if err != nil {
-		text = err.Error() // of errors that have no type
+		text = err.Error() // some errors have no type
 	}
 	switch {
 	case errors.Is(err, nats.ErrAuthorization):
@@ -103,8 +103,8 @@ func connectionCure(err error) string {
 	return ""
 }
 
-// dial connects with NATS_CONTEXT, or with the other NATS_ settings. With named, NATS_URL
-// replaces the servers of the context.
+// dial connects with NATS_CONTEXT, else with the other NATS_ settings. With named, NATS_URL replaces the servers of
+// the context.
 func (c *config) dial(named bool, opts []nats.Option) (*nats.Conn, error) {
 	if c.NATSContext != "" {
 		if named {
@@ -134,7 +134,7 @@ func servers(urls string) nats.Option {
 // requestTimeout bounds the wait for an answer of JetStream.
 const requestTimeout = 5 * time.Second
 
-// withCure adds the cure to an error of the broker that does not name it.
+// withCure adds the cure to an error of the broker.
 func (a *app) withCure(err error) error {
 	if d, ok := a.denials.Last(); ok && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout)) {
 		return fmt.Errorf("%w: the broker denies to %s: %s", err, d.Right(), d.Cure())
@@ -160,8 +160,8 @@ func (a *app) jetStream(ctx context.Context) (jetstream.JetStream, error) {
 	return jetstream.New(nc, jetstream.WithDefaultTimeout(requestTimeout))
 }
 
-// jetStreamLive is [app.jetStream] for a command that reads one generation: the live one, unless
-// the settings name another.
+// jetStreamLive is [app.jetStream] for a command that reads one generation: the one of the settings, else the live
+// one.
 func (a *app) jetStreamLive(ctx context.Context) (jetstream.JetStream, error) {
 	js, err := a.jetStream(ctx)
 	if err != nil || a.config.Generation != "" {
@@ -210,8 +210,7 @@ func (a *app) serverFlag(cmd *cobra.Command) {
 	flag.DefValue = redactURL(a.config.NATSURL)
 }
 
-// serverValue is the value of that flag. It wins over the server of NATS_CONTEXT, of which the
-// credentials remain.
+// serverValue is the value of that flag. It replaces the servers of NATS_CONTEXT, but not its credentials.
 type serverValue struct{ *app }
 
 func (v serverValue) String() string     { return redactURL(v.config.NATSURL) }

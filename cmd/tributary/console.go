@@ -35,10 +35,9 @@ broker, until a signal. The rights of the user at the broker decide what is seen
 
 It listens on this machine alone. Another address needs a certificate
 (TRIBUTARY_CONSOLE_CERT and _KEY), or --insecure-listen behind a proxy that has one, and
-asks for a token: that of TRIBUTARY_CONSOLE_TOKEN, or a new one, which is part of the
-address that is printed. Or a proxy names its user in the header of
-TRIBUTARY_CONSOLE_USER_HEADER. Names of hosts other than localhost are in
-TRIBUTARY_CONSOLE_HOSTS, or in the certificate.
+asks for a token: TRIBUTARY_CONSOLE_TOKEN, or a new one, which is part of the printed
+address. Or a proxy names its user in the header of TRIBUTARY_CONSOLE_USER_HEADER. Names
+of hosts other than localhost are in TRIBUTARY_CONSOLE_HOSTS, or in the certificate.
 
 ` + pricesHelp,
 		Example: `  tributary console
@@ -83,25 +82,25 @@ func (a *app) writeFlag(flags *pflag.FlagSet) {
 	flags.BoolVar(&a.config.ConsoleWrite, "write", a.config.ConsoleWrite, "let the console change titles, pins, dead letters and generations (TRIBUTARY_CONSOLE_WRITE)")
 }
 
-// defaultConsole is the address of the console where no setting names one.
+// defaultConsole is the default address of the console.
 const defaultConsole = "127.0.0.1:8423"
 
-// consolePage is the page of the console, for console and up.
+// consolePage is the page of the console, for the commands console and up.
 type consolePage struct {
 	*app
 
 	js         jetstream.JetStream
-	generation string // that is shown; empty for the live one
+	generation string // to show; empty for the live one
 	pricing    *figures.Pricing
-	zone       *time.Location // nil for the local one
+	zone       *time.Location // nil for the local zone
 	insecure   bool           // other machines may reach it without TLS
-	anyPort    bool           // where the port is in use, any free one will do
+	anyPort    bool           // any free port will do if the port is in use
 
-	address string // where it is, once it listens
+	address string // of the page, once it listens
 }
 
-// listen opens the address of the settings and prints where the page is. serve answers its requests until its context ends;
-// it closes the address.
+// listen opens the address of the settings and prints the address of the page. serve answers requests until its
+// context ends, then closes the address.
 func (p *consolePage) listen(ctx context.Context) (serve func(context.Context) error, err error) {
 	address := p.config.ConsoleListen
 	here := local(address)
@@ -141,7 +140,7 @@ func (p *consolePage) listen(ctx context.Context) (serve func(context.Context) e
 	return func(ctx context.Context) error { return page.Serve(ctx, listener) }, nil
 }
 
-// guard returns who is let in, and the query of the address that is printed: the token, if it is a new one.
+// guard returns who is let in, and the query of the printed address, which has the token if it is new.
 func (p *consolePage) guard(here bool, certificate *tls.Certificate) (g console.Guard, query string, err error) {
 	c := p.config
 	g = console.Guard{Addresses: !here, Header: c.ConsoleUserHeader, TLS: certificate != nil, Hosts: list(c.ConsoleHosts)}
@@ -198,7 +197,8 @@ func list(setting string) []string {
 	return strings.FieldsFunc(setting, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// shownAddress is where a browser of this machine reaches a listener, by the first of the names if there is one.
+// shownAddress returns the address at which a browser of this machine reaches a listener, by the first of hosts if
+// there is one.
 func shownAddress(address net.Addr, hosts []string) string {
 	host, port, err := net.SplitHostPort(address.String())
 	if err != nil {

@@ -11,12 +11,12 @@ import (
 	"tributary/pipeline/sessions"
 )
 
-// pricesHelp says in the help of commands where costs come from.
-const pricesHelp = `The cost is in US dollars, at the list prices that are built in, or those of --prices: a
-file of LiteLLM (model_prices_and_context_window.json) or models.dev (api.json). The
-output says which table it is, and its date. Cache writes of an hour, prompts above a size
-and web searches have prices of their own. Tokens without a price are not in it: their
-models are printed, a plus sign marks the amount, and JSON has their number as unpriced.`
+// pricesHelp explains costs in the help of commands.
+const pricesHelp = `The cost is in US dollars, at the built-in list prices, or those of --prices: a file of
+LiteLLM (model_prices_and_context_window.json) or models.dev (api.json). The output
+names the table and its date. Cache writes of an hour, prompts above a size and web
+searches have prices of their own. It leaves out tokens without a price: their models
+are printed, a plus sign marks the amount, and JSON has their number as unpriced.`
 
 // pricesFlags adds the flags that choose a table.
 func pricesFlags(flags *pflag.FlagSet, file *string, providers *[]string) {
@@ -24,7 +24,7 @@ func pricesFlags(flags *pflag.FlagSet, file *string, providers *[]string) {
 	flags.StringSliceVar(providers, "provider", nil, "providers whose prices count, the first first")
 }
 
-// newPricing reads a price file; without a name it is the table that is built in.
+// newPricing reads a price file; an empty name stands for the built-in table.
 func newPricing(name string, providers []string) (*figures.Pricing, error) {
 	switch {
 	case name != "":
@@ -36,7 +36,7 @@ func newPricing(name string, providers []string) (*figures.Pricing, error) {
 	}
 }
 
-// reportPrices states which prices were used, and what has none in the sessions of a list.
+// reportPrices prints which prices were used, and which models of the sessions have none.
 func reportPrices(w io.Writer, pricing *figures.Pricing, list []sessionView) {
 	models := map[string]*sessions.Billed{}
 	for i := range list {
@@ -48,7 +48,7 @@ func reportPrices(w io.Writer, pricing *figures.Pricing, list []sessionView) {
 	reportUnpriced(w, "no price", pricing.Unpriced(models))
 }
 
-// reportUnpriced states what has no price.
+// reportUnpriced prints which models have no price.
 func reportUnpriced(w io.Writer, what string, list []figures.Unpriced) {
 	for i := range list {
 		fmt.Fprintf(w, "%s: %s\n", what, list[i].Text())
@@ -63,7 +63,7 @@ func totalCost(list []sessionView, pricing *figures.Pricing) (sum figures.Cost) 
 	return sum
 }
 
-// costText writes a cost, and the one that the vendor states.
+// costText writes a cost, and the cost that the vendor states.
 func costText(c figures.Cost, vendor float64) string {
 	text := c.Text()
 	if vendor > 0 {

@@ -24,12 +24,11 @@ func dlqExportCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export [flags] [SEQUENCE...]",
 		Short: "Write dead letters with their bytes",
-		Long: `Write dead letters to standard output, one JSON object per line, with the exact
-bytes in base64 as data. With --dir write only the bytes, to one file for each
-session, named SOURCE.SESSION.jsonl, with each record on lines of its own: the
-input of tributary normalize.
+		Long: `Write dead letters to standard output, one JSON object per line, with the exact bytes in
+base64 as data. With --dir write only the bytes, to one file for each session, named
+SOURCE.SESSION.jsonl, where each record begins a line: the input of tributary normalize.
 
-The exit code is 3 if the bytes of some do not exist any more.`,
+The exit code is 3 if the bytes of some are gone.`,
 		Example: `  tributary dlq export >dead.ndjson
   tributary dlq export 4711 | jq -r .data | base64 -d
   tributary dlq export --dir dead && tributary normalize --source SOURCE dead/SOURCE.SESSION.jsonl`,
@@ -53,7 +52,7 @@ The exit code is 3 if the bytes of some do not exist any more.`,
 	return cmd
 }
 
-// export passes the dead letters to write with their bytes, nil if they do not exist any more.
+// export passes each dead letter to write with its bytes; data is nil if they are gone.
 func (s *letterSelection) export(ctx context.Context, write func(l *events.DeadLetter, data *[]byte) error) error {
 	n, gone := 0, 0
 	for l, err := range s.letters(ctx) {
@@ -82,14 +81,13 @@ func (s *letterSelection) export(ctx context.Context, write func(l *events.DeadL
 	return s.missed()
 }
 
-// letterFiles are the files that dead letters are exported to, one for each session.
+// letterFiles are the files of exported dead letters, one for each session.
 type letterFiles struct {
 	dir     string
 	created map[string]bool
 }
 
-// add appends the bytes of a dead letter to the file of its session. It never writes to a file
-// that existed before.
+// add appends the bytes of a dead letter to the file of its session. It refuses a file that existed before.
 func (f letterFiles) add(l *events.DeadLetter, data *[]byte) error {
 	if data == nil {
 		return nil
@@ -98,7 +96,7 @@ func (f letterFiles) add(l *events.DeadLetter, data *[]byte) error {
 	if session == "" {
 		session = strconv.FormatUint(l.Sequence, 10)
 	}
-	// The tokens of subjects are safe as names of files.
+	// Tokens of subjects are safe as file names.
 	name := filepath.Join(f.dir, envelopes.Token(string(l.Source))+"."+envelopes.Token(session)+".jsonl")
 	flags := os.O_WRONLY | os.O_APPEND
 	if !f.created[name] {

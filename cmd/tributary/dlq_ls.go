@@ -19,7 +19,7 @@ func dlqListCommand(a *app) *cobra.Command {
 		Use:   "ls [flags] [SEQUENCE...]",
 		Short: "List dead letters",
 		Long: `List dead letters in the order in which they were stored: those whose records have
-not been read since, unless --status selects others. With --group print how many
+not been read later, unless --status selects others. With --group print how many
 there are by reason and agent. With -o json print one object per line.`,
 		Example: `  tributary dlq ls
   tributary dlq ls --group --status all
@@ -46,7 +46,7 @@ there are by reason and agent. With -o json print one object per line.`,
 	return cmd
 }
 
-// list prints the dead letters, or their groups, and returns their number.
+// list prints the dead letters or their groups, and returns how many dead letters there are.
 func (s *letterSelection) list(ctx context.Context, list *letterList, group bool) (int, error) {
 	n := 0
 	counts := letters.Counts{}

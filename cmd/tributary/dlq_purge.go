@@ -26,7 +26,7 @@ func dlqPurgeCommand(a *app) *cobra.Command {
 		Short: "Remove dead letters",
 		Long: `Remove dead letters for good, settled ones too unless --status selects others.
 Events and session states remain, and so do the records, for as long as the raw
-stream keeps them. A record that was requeued before is still processed.
+stream keeps them. A requeued record is still processed.
 
 The command asks before it removes anything.`,
 		Example: `  tributary dlq purge --status settled
@@ -56,7 +56,7 @@ The command asks before it removes anything.`,
 					return nil
 				}
 				if n > 0 {
-					s.q.Through = last // the question was not about dead letters that are stored later
+					s.q.Through = last // later dead letters were not part of the question
 				}
 				return s.purge(ctx)
 			})
@@ -69,7 +69,7 @@ The command asks before it removes anything.`,
 	return cmd
 }
 
-// count counts the dead letters, and returns the positions of the last ones.
+// count counts the dead letters and returns the last positions.
 func (s *letterSelection) count(ctx context.Context) (n int, last streams.Positions, err error) {
 	for l, err := range s.letters(ctx) {
 		if err != nil {
@@ -98,7 +98,7 @@ func (s *letterSelection) purge(ctx context.Context) error {
 	return cmp.Or(err, s.missed())
 }
 
-// checkConfirm reports that a command cannot ask, because there is no terminal, although it has to.
+// checkConfirm refuses a command that has to ask but has no terminal.
 func (a *app) checkConfirm(command string, yes bool) error {
 	if in, ok := a.stdin.(*os.File); yes || ok && term.IsTerminal(int(in.Fd())) {
 		return nil
@@ -106,11 +106,11 @@ func (a *app) checkConfirm(command string, yes bool) error {
 	return usageError{errors.New(command + " asks on a terminal: pass --yes if there is none")}
 }
 
-// confirm asks the user, and reports whether the answer is yes. An interrupt means no.
+// confirm asks the user and reports whether the answer is yes. An interrupt means no.
 func (a *app) confirm(ctx context.Context, question string) bool {
 	fmt.Fprint(a.stderr, question+" [y/N] ")
 	answer := make(chan string, 1)
-	go func() { // without an answer it ends with the process
+	go func() { // ends with the process if there is no answer
 		line, _ := bufio.NewReader(a.stdin).ReadString('\n')
 		answer <- strings.ToLower(strings.TrimSpace(line))
 	}()

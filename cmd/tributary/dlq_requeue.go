@@ -25,12 +25,11 @@ their events to their sessions. A record that still cannot be read becomes a new
 dead letter, which names the one before it.
 
 One line per dead letter says its record, its generation and what became of it:
-requeued, waiting (it was requeued minutes ago), settled (it was read since, or is a
-dead letter of its own), or why it cannot be requeued: forgotten, no_session, gone,
-too_large.
+requeued, waiting (it was requeued minutes ago), settled (it was read later, or became a
+new dead letter), or why it cannot be requeued: forgotten, no_session, gone, too_large.
 
-The command may be interrupted and repeated: a record yields its events once,
-however often it is requeued. The exit code is 3 if some could not be requeued.`,
+The command may be interrupted and repeated: a record yields its events once, even if it
+is requeued again. The exit code is 3 if some could not be requeued.`,
 		Example: `  tributary dlq requeue 4711 4712
   tributary dlq requeue --reason panic --dry-run
   tributary dlq requeue --all -o json | jq -c 'select(.done | not)'`,
@@ -67,26 +66,25 @@ however often it is requeued. The exit code is 3 if some could not be requeued.`
 	return cmd
 }
 
-// requeueReport reports the outcome of dead letters that are requeued.
+// requeueReport prints the outcome of requeued dead letters.
 type requeueReport struct {
 	*letterSelection
 	json   bool
-	failed error // of the first line that could not be written
+	failed error // to write the first line that could not be written
 	counts map[events.Requeued]int
 }
 
-// requeuedLine is the line of a dead letter in JSON.
+// requeuedLine is the JSON line of a dead letter.
 type requeuedLine struct {
 	Sequence   uint64           `json:"sequence"`
 	Generation string           `json:"generation"`
 	Source     envelopes.Source `json:"source"`
 	Session    string           `json:"session"`
 	Outcome    events.Requeued  `json:"outcome"`
-	Done       bool             `json:"done"` // no other attempt is needed
+	Done       bool             `json:"done"` // no further attempt is needed
 }
 
-// add prints the outcome of a dead letter and counts it. The first refusals of each reason have
-// their cures.
+// add prints and counts the outcome of a dead letter. It adds the cure to the first refusals of each reason.
 func (r *requeueReport) add(l events.DeadLetter, outcome events.Requeued) {
 	const shown = 5
 	r.counts[outcome]++
@@ -103,7 +101,7 @@ func (r *requeueReport) add(l events.DeadLetter, outcome events.Requeued) {
 	}
 }
 
-// close prints the counts; verb is what was done.
+// close prints the counts; verb says what was done.
 func (r *requeueReport) close(verb string) error {
 	refused := 0
 	for outcome, n := range r.counts {

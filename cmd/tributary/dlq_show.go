@@ -60,7 +60,7 @@ func (s *letterSelection) writeRaw(ctx context.Context, l *events.DeadLetter) er
 	return err
 }
 
-// show prints a dead letter with its bytes, if they still exist.
+// show prints a dead letter, and its bytes if they still exist.
 func (s *letterSelection) show(ctx context.Context, l *events.DeadLetter, output string) error {
 	data, err := l.LoadRecord(ctx, s.js)
 	gone := errors.Is(err, events.ErrRecordGone)
@@ -76,7 +76,7 @@ func (s *letterSelection) show(ctx context.Context, l *events.DeadLetter, output
 	}
 }
 
-// maxShown limits the bytes of a record that are shown.
+// maxShown limits the printed bytes of a record.
 const maxShown = 4 << 10
 
 // printLetter prints a dead letter for people.

@@ -22,13 +22,13 @@ func doctorCommand(a *app) *cobra.Command {
 		Use:   "doctor [flags]",
 		Short: "Show progress, problems and their cures",
 		Long: `Inspect the broker, the streams, the workers and every partition of the generation:
-which worker owns which partitions, how many records are not processed yet, and
-how old they are; the edges: which were seen when, and what they have not sent; how far
-the records of sessions are; and the subscriptions, and the exports that you name:
-which events they have not read, and which expired before they were.
-Checks judge rights, streams, replicas, lag, clocks, retention, durability and limits.
-Anything you may not read is listed, but is not counted as a problem.
-The command changes nothing. The exit code is 1 if there is a problem.
+which worker owns which partitions, how many records are not processed yet, and how old
+they are; the edges: when each was seen, and what it has not sent; how far the records
+of sessions are; the subscriptions, and the exports that you name: which events they
+have not read, and which expired unread. Checks judge rights, streams, replicas, lag,
+clocks, retention, durability and limits. Anything you may not read is listed, but is
+not counted as a problem. The command changes nothing. The exit code is 1 if there is a
+problem.
 
 Records that left the raw stream before they were read are a problem until
 doctor acknowledge says that you know of them.
@@ -108,8 +108,8 @@ func doctorAcknowledgeCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "acknowledge [flags]",
 		Short: "Acknowledge records that expired before they were read",
-		Long: `Acknowledge the records that left the raw stream before a generation had read them:
-doctor and the alert report later ones alone from then on. The command prints what it
+		Long: `Acknowledge the records that left the raw stream before a generation had read them: from
+then on doctor and the alert report only later ones. The command prints what it
 acknowledges. Ship the logs that still exist again first: tributary ship --again.`,
 		Example: `  tributary doctor acknowledge`,
 		Args:    noArgs,

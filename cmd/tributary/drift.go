@@ -10,8 +10,8 @@ import (
 	"tributary/cmd/internal/terminal"
 )
 
-// sayDrift prints a line for each agent of whose log something is not known, or whose version
-// is newer than the one that was checked. Those of a list have the name of their file.
+// sayDrift prints a line for each agent whose log has items of unknown types, or whose version is newer than the last
+// checked one. In a list each line names its file.
 func (f fileReports) sayDrift(w io.Writer, list bool) {
 	for _, p := range f {
 		name := ""
@@ -22,7 +22,7 @@ func (f fileReports) sayDrift(w io.Writer, list bool) {
 	}
 }
 
-// sayDrift prints the lines of one report behind a name.
+// sayDrift prints the lines of one report, each after name.
 func (p *report) sayDrift(w io.Writer, name string) {
 	for _, source := range slices.Sorted(maps.Keys(p.Drift)) {
 		d := p.Drift[source]

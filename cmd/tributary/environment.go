@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// environmentCommand is the help topic "environment": it has no action of its own.
+// environmentCommand is the help topic "environment", which has no action.
 func environmentCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "environment",

@@ -18,13 +18,13 @@ type eventFilter struct {
 	types, excluded           []string
 	since, until, storedSince string
 	grep                      string
-	text                      *regexp.Regexp // of grep; nil for none
+	text                      *regexp.Regexp // of --grep; nil for none
 }
 
 // sinceAll is the value of --since for all events.
 const sinceAll = "all"
 
-// addFlags adds the flags to a command.
+// addFlags adds the flags of the filter to a command.
 func (f *eventFilter) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.since, "since", "", "only events that happened since then: all, or a duration, date or time")

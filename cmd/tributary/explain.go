@@ -10,7 +10,7 @@ import (
 	"tributary/pipeline/ship"
 )
 
-// explainFiles prints by what the agent of each file was recognized, or why the file is refused.
+// explainFiles prints how the agent of each file was recognized, or why the file is refused.
 func explainFiles(ctx context.Context, a *app, paths []string, file normalizers.File) error {
 	var failed filesError
 	for _, path := range paths {
@@ -47,7 +47,7 @@ func explanation(r normalizers.Recognition) string {
 	}
 }
 
-// recognizeLog reads the log at path as far as its agent is not known.
+// recognizeLog reads the log at path until its agent is known.
 func recognizeLog(ctx context.Context, a *app, path string, file normalizers.File) (normalizers.Recognition, error) {
 	in, err := openLog(a, path, &file)
 	if err != nil {

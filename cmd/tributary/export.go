@@ -28,29 +28,28 @@ func exportCommand(a *app) *cobra.Command {
 	var f exportFlags
 	cmd := &cobra.Command{
 		Use:   "export [flags] --out DIR|URL",
-		Short: "Write the events to Parquet files, or to lines of JSON",
+		Short: "Write the events to Parquet or JSON Lines files",
 		Long: `Write the events of the broker to files that DuckDB, ClickHouse, Spark and pandas
 read, in folders by month (UTC) and source:
 
   DIR/month=2026-03/source=SOURCE/part-FIRST-LAST.parquet
 
-FIRST and LAST are the range of sequences of the events stream that was stored
-together. Each row is one event with typed columns; --raw adds the raw record. With
-DuckDB: select model, sum(usage_output) from 'DIR/*/*/*.parquet' group by all
+FIRST and LAST are the range of sequences of the events stream that a file was written
+for. Each row is one event with typed columns; --raw adds the raw record. With DuckDB:
+select model, sum(usage_output) from 'DIR/*/*/*.parquet' group by all
 
-Run it again to add what was stored since then: every event is in exactly one file,
-whatever ended the run before. Files appear when they are complete and never change;
-when the events stream went back in time, those of what it has lost are made again.
---compact replaces small files by larger ones, at the end or, with --follow, as soon
-as there are many: pipeline/export/README.md says what programs see that read the files
-meanwhile. Beside the files, in _export, are the list prices of models for costs in SQL.
-With --follow it goes on with events that arrive until Ctrl-C, which stores what is
-read. It follows the live generation: when another is promoted, or a promotion is
-rolled back, the files are made again of all its events. Without --follow, files of
-another generation are refused.
+Run it again to add what was stored since then: every event is in exactly one file, even
+if the last run failed. Files appear when they are complete and never change; if the
+events stream is restored from a backup, the files of lost events are replaced.
+--compact replaces small files by larger ones, at the end or, with --follow, as soon as
+there are many: pipeline/export/README.md says what readers of the files see meanwhile.
+The folder _export has the list prices of models, for costs in SQL. With --follow it
+continues with new events until Ctrl-C, and then stores what it has read. It follows the
+live generation: when another is promoted, or a promotion is rolled back, it writes all
+files again from the new one. Without --follow, files of another generation are refused.
 
 A URL names a folder (file:///DIR) or a bucket of Amazon S3 or a store with its
-protocol, such as MinIO, R2 and Ceph (s3://BUCKET/PREFIX). The store is the one of
+protocol, such as MinIO, R2 and Ceph (s3://BUCKET/PREFIX). The store is set by
 AWS_ENDPOINT_URL and AWS_REGION; credentials are those of AWS_ACCESS_KEY_ID and
 AWS_SECRET_ACCESS_KEY, of AWS_PROFILE in ~/.aws/credentials, or of the machine. They
 need the rights s3:ListBucket, s3:GetObject, s3:PutObject and s3:DeleteObject.`,
@@ -67,9 +66,9 @@ need the rights s3:ListBucket, s3:GetObject, s3:PutObject and s3:DeleteObject.`,
 	completeFlag(cmd, "format", texts(export.Formats))
 	flags.BoolVar(&f.raw, "raw", false, "add the raw records")
 	flags.BoolVar(&f.compact, "compact", false, "replace small files by larger ones")
-	flags.BoolVar(&f.follow, "follow", false, "go on with events that arrive")
-	flags.DurationVar(&f.every, "every", export.DefaultEvery, "with --follow, store what has arrived so often; longer makes fewer files")
-	flags.IntVar(&f.spanBytes, "span-bytes", export.DefaultSpanBytes, "bytes of events that are stored together; less needs less memory and makes more files")
+	flags.BoolVar(&f.follow, "follow", false, "continue with new events")
+	flags.DurationVar(&f.every, "every", export.DefaultEvery, "with --follow, how often to store events; more rarely makes fewer files")
+	flags.IntVar(&f.spanBytes, "span-bytes", export.DefaultSpanBytes, "bytes of events in one file; less needs less memory and makes more files")
 	a.serverFlag(cmd)
 	return cmd
 }
@@ -108,7 +107,7 @@ func exportEvents(ctx context.Context, a *app, f *exportFlags) error {
 		return err
 	}
 	defer js.Conn().Close()
-	cfg.Generation = a.config.Generation // the broker has named the live one
+	cfg.Generation = a.config.Generation // the broker has named the live generation
 	if cfg.Bucket == nil {
 		unlock, err := lock(filepath.Join(out.dir, "_export"), "pass another folder with --out")
 		if err != nil {

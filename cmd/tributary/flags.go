@@ -17,7 +17,7 @@ import (
 
 // completeFlag makes the shell complete the value of a flag of cmd.
 func completeFlag(cmd *cobra.Command, name string, values []string) {
-	// The only error is a flag that does not exist.
+	// It fails only for a flag that does not exist.
 	_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -73,13 +73,13 @@ func parseSince(since string, now time.Time) (time.Time, error) {
 	return parseTime("since", since, now)
 }
 
-// parseTime is [parseTimeIn] the local zone.
+// parseTime is [parseTimeIn] with the local zone.
 func parseTime(flag, value string, now time.Time) (time.Time, error) {
 	return parseTimeIn(flag, value, now, time.Local)
 }
 
-// parseTimeIn parses the value of a flag: a time, a date in a zone, or a duration before now; empty is
-// the zero time.
+// parseTimeIn parses the value of a flag: a time, a date in zone, or a duration before now. An empty value is the
+// zero time.
 func parseTimeIn(flag, value string, now time.Time, zone *time.Location) (time.Time, error) {
 	t, err := moment.Parse(value, now, zone)
 	if err != nil {
@@ -109,7 +109,7 @@ func flagError(err error) error {
 	return fmt.Errorf("--%s %q: write %s", value.GetFlag().Name, value.GetValue(), cure)
 }
 
-// noArgs is for commands that take flags only.
+// noArgs is for commands that take no arguments.
 func noArgs(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("unexpected argument %q: this command takes flags only", args[0])
@@ -117,7 +117,7 @@ func noArgs(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// oneArg is for commands that take one argument.
+// oneArg is for commands that take one argument; what names it.
 func oneArg(what string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
@@ -127,7 +127,7 @@ func oneArg(what string) cobra.PositionalArgs {
 	}
 }
 
-// someArgs is for commands that take one argument or more.
+// someArgs is for commands that take one argument or more; what names one.
 func someArgs(what string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -137,7 +137,7 @@ func someArgs(what string) cobra.PositionalArgs {
 	}
 }
 
-// texts returns the values of an enum as strings.
+// texts converts the values of an enum to strings.
 func texts[T ~string](values []T) []string {
 	out := make([]string, len(values))
 	for i, v := range values {

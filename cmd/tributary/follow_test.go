@@ -303,7 +303,7 @@ func TestCommandsFollowTheLiveGeneration(t *testing.T) {
 	}
 	worker.signal(syscall.SIGTERM)
 	for _, f := range slices.Backward(followers) {
-		if slices.Contains([]string{"up", "tail", "sessions watch"}, f.name) && strings.Count(f.stderr.String(), " is live in the place of ") != 3 {
+		if slices.Contains([]string{"up", "tail", "sessions watch"}, f.name) && strings.Count(f.stderr.String(), " is live instead of ") != 3 {
 			t.Errorf("%s does not say three times that another generation is live\n%s", f.name, &f.stderr)
 		}
 		if code := f.signal(syscall.SIGINT); code != 0 && code != 130 && f.name != "node" {

@@ -11,7 +11,7 @@ import (
 	"tributary/cmd/internal/terminal"
 )
 
-// fitHelp makes the help of a command and of those below it fit the terminal.
+// fitHelp fits the help of a command and of its subcommands to the terminal.
 func (a *app) fitHelp(root *cobra.Command) {
 	help := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
@@ -23,11 +23,11 @@ func (a *app) fitHelp(root *cobra.Command) {
 	})
 }
 
-// lastColumn matches a line of several columns up to the last of them.
+// lastColumn matches everything before the last column of a line.
 var lastColumn = regexp.MustCompile(`^ *\S.* {2,}`)
 
-// fitted breaks the lines of a help that are longer than width. Paragraphs are filled; what stands in a column goes on there. A
-// command line stays whole, so that it can be copied.
+// fitted breaks the lines of a help that are longer than width. It fills paragraphs, and continues the last column of
+// a table in its place. A command line stays whole, so that it can be copied.
 func fitted(text string, width int) string {
 	var out, paragraph []string
 	fill := func() {

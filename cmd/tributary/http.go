@@ -33,11 +33,11 @@ func (c *config) httpAddress() string {
 
 // probed is a part of the process that knows its health.
 type probed interface {
-	Alive() error // why it makes no progress and needs a restart; nil while it works, or waits for the broker
-	Ready() error // what keeps it from its work, one reason a line; nil while nothing does
+	Alive() error // nil while the part works or waits for the broker; an error if it makes no progress and needs a restart
+	Ready() error // nil if the part can work, else the reasons why it cannot, one a line
 }
 
-// health is what the probes report. The zero value is a process that starts.
+// health is what the probes report. The zero value reports that the process starts.
 type health struct {
 	mu    sync.Mutex
 	parts []probed
@@ -57,7 +57,7 @@ var (
 
 func (h *health) alive() error { return h.ask(probed.Alive) }
 
-// ready reports a process that starts, or whose context has ended, as not ready.
+// ready returns an error while the process starts, and after its context has ended.
 func (h *health) ready(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return errDraining
@@ -81,14 +81,14 @@ func (h *health) ask(question func(probed) error) error {
 	return errors.Join(errs...)
 }
 
-// worker is the health of a worker: it needs the broker also while it has no partition.
+// workerHealth is the health of a worker, which needs the broker even while it has no partition.
 type workerHealth struct {
 	*runner.Runner
 
 	nc *nats.Conn
 }
 
-// Ready is that of the runner, and the connection.
+// Ready fails without a connection, and else returns the state of the runner.
 func (w workerHealth) Ready() error {
 	if !w.nc.IsConnected() {
 		return errors.New("not connected to the broker")
@@ -96,8 +96,8 @@ func (w workerHealth) Ready() error {
 	return w.Runner.Ready()
 }
 
-// serveHTTP serves the probes and metrics of a command until stop is called, if an address is set.
-// The end of ctx makes the process not ready.
+// serveHTTP serves the probes and metrics of a command until stop, if an address is set. The process is not ready
+// after ctx ends.
 func (a *app) serveHTTP(ctx context.Context, t *telemetry) (stop func(), err error) {
 	address := a.config.httpAddress()
 	if address == "" {
@@ -125,7 +125,7 @@ func (a *app) serveHTTP(ctx context.Context, t *telemetry) (stop func(), err err
 	}, nil
 }
 
-// listenError names the setting of an address and the cure.
+// listenError adds the setting of the address and the cure to err.
 func (c *config) listenError(address string, err error) error {
 	setting := "TRIBUTARY_HTTP"
 	if c.HTTP == "" {
@@ -138,7 +138,7 @@ func (c *config) listenError(address string, err error) error {
 	return fmt.Errorf("%s: cannot listen on %s: %w: %s", setting, address, err, cure)
 }
 
-// handler answers the requests of probes, of Prometheus and of people.
+// handler answers requests for the probes, the metrics and the version.
 func (a *app) handler(ctx context.Context, t *telemetry) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { answer(w, a.health.alive()) })
@@ -150,12 +150,12 @@ func (a *app) handler(ctx context.Context, t *telemetry) http.Handler {
 	}))
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.MarshalWrite(w, describeVersion()) // fails when the client has gone away
+		_ = json.MarshalWrite(w, describeVersion()) // fails if the client has gone away
 	})
 	return mux
 }
 
-// answer writes the outcome of a probe: the reasons of a failure, one a line.
+// answer writes the outcome of a probe: ok, or the reasons of the failure, one a line.
 func answer(w http.ResponseWriter, err error) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	text := "ok"
@@ -163,12 +163,12 @@ func answer(w http.ResponseWriter, err error) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		text = err.Error()
 	}
-	_, _ = io.WriteString(w, text+"\n") // fails when the client has gone away
+	_, _ = io.WriteString(w, text+"\n") // fails if the client has gone away
 }
 
 // scrapeLog logs the errors of scrapes.
 type scrapeLog struct {
-	ctx context.Context //nolint:containedctx // of the command; the interface has none
+	ctx context.Context //nolint:containedctx // of the command; the interface of promhttp passes none
 	*app
 }
 

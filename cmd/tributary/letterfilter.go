@@ -34,13 +34,13 @@ var letterStatuses = []string{string(core.StandingOpen), string(core.StandingSet
 func letterFlags(cmd *cobra.Command, a *app, status string) *letterFilter {
 	f := &letterFilter{}
 	flags := cmd.Flags()
-	sourceFlag(cmd, &f.source, "only of this agent; any other source that a subject names is allowed, too")
+	sourceFlag(cmd, &f.source, "only of this agent, or of any other source that a subject names")
 	flags.StringVar(&f.session, "session", "", "only of this session: its whole id")
 	flags.StringVar(&f.reason, "reason", "", "only with this reason: malformed, panic, ...; ls --group lists them")
 	flags.StringVar(&f.since, "since", "", "only those stored since then: a duration, date or time")
 	flags.StringVar(&f.until, "until", "", "only those stored before then: a duration, date or time")
 	flags.IntSliceVar(&f.partitions, "partition", nil, "only of these partitions")
-	flags.StringVar(&f.status, "status", status, "open: not read yet; settled: requeued, and then read or a new dead letter; forgotten: its session has no memory of it; or all")
+	flags.StringVar(&f.status, "status", status, "open: not read yet; settled: requeued, then read or a new dead letter; forgotten: its session does not remember it; or all")
 	completeFlag(cmd, "status", letterStatuses)
 	a.serverFlag(cmd)
 	return f
@@ -84,7 +84,7 @@ func (f *letterFilter) isSet(cmd *cobra.Command, args []string) bool {
 	return len(args) > 0
 }
 
-// letterSelection is the dead letters that flags and arguments select, at a broker.
+// letterSelection is a selection of the dead letters of a broker.
 type letterSelection struct {
 	*app
 	js      jetstream.JetStream
@@ -92,8 +92,8 @@ type letterSelection struct {
 	missing missing
 }
 
-// selectLetters connects to the broker and passes the selection of the flags and arguments to work.
-// Sequences select their dead letters whatever the status is.
+// selectLetters connects to the broker and passes the selected dead letters to work. Sequences select dead letters of
+// any status.
 func (f *letterFilter) selectLetters(cmd *cobra.Command, a *app, args []string, work func(context.Context, *letterSelection) error) error {
 	if len(args) > 0 && !cmd.Flags().Changed("status") {
 		f.status = allLetters
@@ -111,8 +111,7 @@ func (f *letterFilter) selectLetters(cmd *cobra.Command, a *app, args []string, 
 	return a.noStream(work(ctx, &letterSelection{a, js, q, missingOf(q)}))
 }
 
-// letters iterates over the selection. A message that is not a valid dead letter is reported and
-// skipped.
+// letters iterates over the selection. It reports and skips messages that are no valid dead letters.
 func (s *letterSelection) letters(ctx context.Context) iter.Seq2[events.DeadLetter, error] {
 	return func(yield func(events.DeadLetter, error) bool) {
 		for l, err := range events.DeadLetters(ctx, s.js, s.config.Generation, s.q) {
@@ -127,7 +126,7 @@ func (s *letterSelection) letters(ctx context.Context) iter.Seq2[events.DeadLett
 	}
 }
 
-// missed is the error of a sequence of the arguments that was not found, nil if all are.
+// missed returns the error of a sequence that was not found, nil if all were.
 func (s *letterSelection) missed() error {
 	if len(s.missing) == 0 {
 		return nil
@@ -135,10 +134,10 @@ func (s *letterSelection) missed() error {
 	return fmt.Errorf("no such dead letter in generation %s: %d: dlq ls --status all lists all", s.config.Generation, s.missing[0])
 }
 
-// missing are the sequences of the arguments that are not found yet.
+// missing are the sequences among the arguments that have not been found.
 type missing []uint64
 
-// missingOf returns the sequences of a query, of which none is found yet.
+// missingOf returns the sequences of a query before any is found.
 func missingOf(q events.DeadLettersQuery) missing { return slices.Clone(q.Sequences) }
 
 func (m *missing) found(l *events.DeadLetter) {

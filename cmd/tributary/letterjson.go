@@ -8,7 +8,7 @@ import (
 	"tributary/pipeline/events"
 )
 
-// letterJSON is a dead letter as JSON.
+// letterJSON is the JSON form of a dead letter.
 type letterJSON struct {
 	Sequence   uint64              `json:"sequence"`
 	Status     core.Standing       `json:"status"`
@@ -24,14 +24,14 @@ type letterJSON struct {
 	Stored     time.Time           `json:"stored"`
 	Normalizer int                 `json:"normalizer"`
 	Requeued   uint64              `json:"requeued,omitzero"`
-	Size       int64               `json:"size"` // of the record, also where an object has its bytes
+	Size       int64               `json:"size"` // of the record, even if an object has its bytes
 	InRaw      bool                `json:"only_in_raw,omitzero"`
 	Edge       *envelopes.Edge     `json:"edge,omitzero"`
 	Headers    map[string][]string `json:"headers"`
 	Data       *[]byte             `json:"data,omitzero"`
 }
 
-// toJSON returns l with its bytes, unless data is nil.
+// toJSON returns l and its bytes, which are left out if data is nil.
 func toJSON(l *events.DeadLetter, data *[]byte) letterJSON {
 	return letterJSON{
 		Sequence: l.Sequence, Status: l.Standing, Source: l.Source, Session: l.Session, Reason: l.Reason, Error: l.Error,

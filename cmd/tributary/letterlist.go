@@ -12,18 +12,18 @@ import (
 // letterList prints dead letters line by line, as a table or as JSON.
 type letterList struct {
 	json         io.Writer       // nil for a table
-	wide, narrow bool            // what the terminal has room for
+	wide, narrow bool            // which columns the terminal has room for
 	letters      *terminal.Lines // of dead letters
 	groups       *terminal.Lines
 }
 
-// The widths of terminals from which the table of dead letters has more.
+// The widths of a terminal from which the table of dead letters has further columns.
 const (
 	withSince   = 110 // columns: when the dead letter was stored
 	withSession = 150 // columns: the whole session id
 )
 
-// newLetterList returns a list on standard output, where other programs get whole lines.
+// newLetterList returns a list that writes to standard output, in whole lines for other programs.
 func newLetterList(a *app, asJSON bool) *letterList {
 	if asJSON {
 		return &letterList{json: a.stdout}

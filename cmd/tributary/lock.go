@@ -10,9 +10,9 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// lock locks a folder, which it creates if it is missing, for this process alone. The system
-// releases the lock when the process ends in any way. The error names the process that has the
-// lock, and cure names another way than to end that process.
+// lock locks a folder for this process, and creates a missing folder. The system releases the lock when the process
+// ends. The error names the process that has the lock, and cure, which says what to do instead of ending that
+// process.
 func lock(dir, cure string) (unlock func(), err error) {
 	failed := func(err error) error { return fmt.Errorf("data folder: %s: %w", cure, err) }
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -23,7 +23,7 @@ func lock(dir, cure string) (unlock func(), err error) {
 	if err != nil {
 		return nil, failed(err)
 	}
-	// The process id is in a file of its own: some systems let nobody read a locked file.
+	// The process id is in a separate file: some systems let nobody read a locked file.
 	pid := filepath.Join(dir, "pid")
 	if !locked {
 		owner := "another process"

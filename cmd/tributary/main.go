@@ -1,10 +1,10 @@
 // Tributary turns the logs of coding agents into one stream of events.
 //
-// Each command is a file of its name with one constructor, a line of rootCommand. The
-// commands share main.go (dispatch, signals, exit codes), config.go (settings), flags.go,
-// connection.go (the broker) and telemetry.go (OpenTelemetry), and the packages of cmd/internal:
-// terminal (safe output, tables, JSON), printer (events), progress, doctor (the state of the broker)
-// and rights (what it denies). Standard output is for data, standard error for messages.
+// Each command is a file of its name with one constructor, which rootCommand calls. The commands share main.go
+// (dispatch, signals, exit codes), config.go (settings), flags.go, connection.go (the broker) and telemetry.go
+// (OpenTelemetry), and the packages of cmd/internal: terminal (safe output, tables, JSON), printer (events),
+// progress, doctor (the state of the broker) and rights (what the broker denies). Standard output is for data,
+// standard error for messages.
 package main
 
 import (
@@ -31,10 +31,10 @@ const (
 	exitUsage       = 2   // wrong arguments or settings: nothing was done
 	exitPartly      = 3   // done, but some records are dead letters or were refused
 	exitInterrupted = 130 // by a signal
-	exitPipe        = 141 // the reader of the output has gone away, as SIGPIPE ends a program
+	exitPipe        = 141 // the reader of the output has gone away; the code of a program that SIGPIPE ended
 )
 
-// partlyError ends a command that did its work, but not for every record.
+// partlyError ends a command that did its work, except for some records.
 type partlyError string
 
 func (e partlyError) Error() string { return string(e) }
@@ -44,8 +44,8 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// app is what all commands share: the settings, the broker, the logger and the outputs. What a command does is a
-// function or a type in its own file, which gets the app.
+// app is what all commands share: the settings, the broker, the logger and the outputs. A command is a function or a
+// type in its own file that gets the app.
 type app struct {
 	config      *config
 	configError settingsError // the variables that cannot be read
@@ -55,8 +55,8 @@ type app struct {
 
 	stdin  io.Reader
 	stdout io.Writer            // data
-	stderr io.Writer            // messages; every write is made safe for a terminal
-	status *terminal.StatusLine // the last line of stderr; nil if that is no terminal
+	stderr io.Writer            // messages, written safely for a terminal
+	status *terminal.StatusLine // the last line of stderr; nil if stderr is no terminal
 	log    *slog.Logger
 }
 
@@ -67,8 +67,8 @@ func (a *app) printer() *printer.Pretty {
 
 func main() { os.Exit(run(os.Args[1:])) }
 
-// run is the program; it returns the exit code. The first signal ends the context of the
-// command, which finishes the work in progress; the second ends the process.
+// run runs the program and returns the exit code. The first signal ends the context of the command, which finishes
+// the work in progress; the second ends the process.
 func run(args []string) int {
 	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: terminal.Safe(os.Stderr)}
 	if terminal.IsTerminal(os.Stderr) {
@@ -82,7 +82,7 @@ func run(args []string) int {
 	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it
 		signal.Notify(signals, syscall.SIGHUP)
 	}
-	signal.Ignore(syscall.SIGPIPE) // a write fails instead, so that the command cleans up
+	signal.Ignore(syscall.SIGPIPE) // writes fail instead, so that the command cleans up
 	go func() {
 		stop(signalError{<-signals})
 		first := time.Now()
@@ -109,8 +109,8 @@ func run(args []string) int {
 	return code
 }
 
-// signalEcho is the time in which a repeated signal counts as the same one: timeout(1) and
-// others send it to the process and to its group.
+// signalEcho is the time within which a repeated signal counts once: timeout(1) and others send a signal to the
+// process and to its group.
 const signalEcho = 200 * time.Millisecond
 
 // signalError is the cause of a context that a signal ended.
@@ -118,9 +118,9 @@ type signalError struct{ os.Signal }
 
 func (e signalError) Error() string { return "stopped by signal: " + e.String() }
 
-// exitCode maps the outcome of a command to its exit code. An error before the start is a
-// mistake of the caller. A command that runs until a signal succeeds after SIGTERM; after an
-// interrupt the shell expects exitInterrupted.
+// exitCode maps the outcome of a command to its exit code. An error before the start is a mistake of the caller. A
+// command that runs until a signal succeeds after SIGTERM, but returns exitInterrupted after an interrupt, as the
+// shell expects.
 func exitCode(ctx context.Context, err error, started bool) int {
 	by, stopped := errors.AsType[signalError](context.Cause(ctx))
 	_, usage := errors.AsType[usageError](err)
@@ -143,16 +143,16 @@ func exitCode(ctx context.Context, err error, started bool) int {
 	}
 }
 
-// rootCommand builds all commands. It sets started once the arguments and the settings of
-// the command that runs are valid.
+// rootCommand builds all commands. It sets started once the arguments and the settings of the chosen command are
+// valid.
 func (a *app) rootCommand(started *bool) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "tributary",
-		Short: "One stream of events out of the logs of coding agents",
+		Short: "One stream of events from the logs of coding agents",
 		Long: `Tributary reads the logs of coding agents, keeps every raw record in a NATS
 JetStream stream, and turns the records into one stream of events: exactly once,
 in order per session.`,
-		Example: `  tributary up --samples                   try it, without anything else
+		Example: `  tributary up --samples                   try it, nothing else is needed
   tributary up                             everything in one process, with the logs of this machine
   tributary normalize session.jsonl        one log to events, without a broker
   tributary run                            a worker at the broker of NATS_URL
@@ -210,8 +210,7 @@ in order per session.`,
 	return root
 }
 
-// needsSettings reports whether a command uses the settings. Help, completion and version
-// do not, and work whatever the environment is.
+// needsSettings reports whether a command uses the settings. Help, completion and version work with any environment.
 func (a *app) needsSettings(cmd *cobra.Command) bool {
 	for c := cmd; c != nil; c = c.Parent() {
 		switch c.Name() {

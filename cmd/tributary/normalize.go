@@ -39,28 +39,28 @@ func normalizeCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "normalize [flags] FILE...|-",
 		Short: "Turn logs into events, without a broker",
-		Long: `Read logs and print their events, one AgentEventV1 in JSON per line: byte for byte
-the data that a worker publishes when the same file is shipped. Each file is read by
-itself, as if it were the only one, and their events have the order of the arguments.
-A file that cannot be opened does not keep the others from being read.
+		Long: `Read logs and print their events, one AgentEventV1 in JSON per line: the same bytes that
+a worker publishes when the same file is shipped. Each file is read by itself, and the
+events have the order of the arguments. A file that cannot be opened does not stop the
+others.
 
 With --as entries the events are printed as the lines of a conversation
 (NormalizedEntry). A tool is printed when it is called and again with its result: the
 last line of each index counts. With --as acp they are printed as messages of the Agent
-Communication Protocol: one of the role user per prompt, one of the role agent/<name>
-for everything that the agent does until the next prompt, printed when it is complete.
-Such lines also have source and session_id.
+Communication Protocol: one of the role user per prompt, and one of the role
+agent/<name> for all that the agent does until the next prompt, printed when it is
+complete. Such lines also have source and session_id.
 
 A file that ends in .zst or .gz is unpacked. The agent is recognized by the content
 unless --source names it; a log of an agent without a normalizer is refused, and never
-read as another agent's. With --explain a line for each file says by what its agent was
+read as another agent's. With --explain a line for each file says how its agent was
 recognized, or why it is refused, instead of the events. The exit code is 3 if some
 records could not be read.
 
-A line on standard error states how many items of unknown types the log has, as a newer
-version of an agent may write them, and whether its version is newer than the last one
-that was checked; the report counts them by version, kind and name. No event depends on
-it, and --quiet leaves it out. Records that could not be read are named in any case.
+A line on standard error states how many items of unknown types the log has, which newer
+versions of agents write, and whether its version is newer than the last one that was
+checked; the report counts the items by version, kind and name. No event depends on
+them, and --quiet leaves the line out. Unreadable records are always named.
 
 With --report - the report is printed instead of the events. The report of several
 files lists each with its name.`,
@@ -78,7 +78,7 @@ files lists each with its name.`,
 	flags.StringVar(&f.session, "session", "", "session of every record, instead of the one that the log states")
 	flags.BoolVar(&f.cloudEvents, "cloudevents", false, "print structured CloudEvents")
 	flags.StringVar(&f.report, "report", "", "write the outcome of the records to this file, as JSON; - prints it instead of the events")
-	flags.BoolVar(&f.explain, "explain", false, "say by what the agent of each file was recognized, instead of printing events")
+	flags.BoolVar(&f.explain, "explain", false, "say how the agent of each file was recognized, instead of printing events")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print no notes on unknown types and newer versions")
 	formFlag(cmd, &f.form)
 	return cmd
@@ -87,7 +87,7 @@ files lists each with its name.`,
 // stdio is the argument that names standard input, or standard output.
 const stdio = "-"
 
-// normalizeFiles prints the events of logs, and writes the report of their records.
+// normalizeFiles prints the events of logs and writes the report.
 func normalizeFiles(ctx context.Context, a *app, paths []string, f *normalizeFlags) error {
 	source, as, err := f.parse()
 	if err != nil {
@@ -142,7 +142,7 @@ func normalizeFiles(ctx context.Context, a *app, paths []string, f *normalizeFla
 	return verdict
 }
 
-// parse returns the agent and the form that the flags name.
+// parse parses the agent and the form of the flags.
 func (f *normalizeFlags) parse() (envelopes.Source, printer.Form, error) {
 	source, err := parseSource(f.source)
 	if err != nil {
@@ -161,8 +161,8 @@ func (f *normalizeFlags) parse() (envelopes.Source, printer.Form, error) {
 	return source, as, nil
 }
 
-// normalizeOutputs opens what the events and the report are written to; the report is nil
-// without a name. It is opened before the work, so that a wrong name fails at once.
+// normalizeOutputs opens the outputs of the events and the report; report is nil if it has no name. It is called
+// before the work, so that a wrong name fails at once.
 func normalizeOutputs(a *app, reportName string) (events io.Writer, report io.WriteCloser, err error) {
 	switch reportName {
 	case "":
@@ -177,8 +177,8 @@ func normalizeOutputs(a *app, reportName string) (events io.Writer, report io.Wr
 	return a.stdout, file, nil
 }
 
-// relaxGC lets the heap grow to five times what is live, unless GOGC says otherwise. A log takes
-// a few MB at a time, and to collect after each few MB more takes a fifth of the time.
+// relaxGC lets the heap grow to five times the live data, unless GOGC is set. A log needs only a few MB at a time,
+// and collecting garbage that often would take a fifth of the time.
 func relaxGC() {
 	const usual = 100
 	if percent := debug.SetGCPercent(4 * usual); percent != usual {
@@ -186,7 +186,7 @@ func relaxGC() {
 	}
 }
 
-// filesError is the error of files that are not normalized. It unwraps to that of the last one.
+// filesError is the error of files that could not be normalized. It unwraps to the error of the last one.
 type filesError struct {
 	count int
 	last  error
@@ -198,7 +198,7 @@ func (e filesError) Error() string {
 
 func (e filesError) Unwrap() error { return e.last }
 
-// normalizeLog prints the events of the log at path, which it may read into buffer.
+// normalizeLog prints the events of the log at path. buffer is for reading.
 func normalizeLog(ctx context.Context, a *app, path string, file normalizers.File, n *logNormalizer, buffer []byte) error {
 	in, err := openLog(a, path, &file)
 	if err != nil {
@@ -222,14 +222,14 @@ type keptOpen struct{ io.Writer }
 
 func (keptOpen) Close() error { return nil }
 
-// openedLog is a log that is open, unpacked.
+// openedLog is an open log, unpacked.
 type openedLog struct {
 	io.Reader
 	io.Closer
-	stored bool // in a file: no read waits for a writer
+	stored bool // in a file, where no read waits for a writer
 }
 
-// openLog opens a log and completes file by its name and modification time.
+// openLog opens a log and sets the name and modification time in file.
 func openLog(a *app, path string, file *normalizers.File) (*openedLog, error) {
 	if path == stdio {
 		file.Name, file.Path, file.Modified = "stdin", "stdin", time.Unix(0, 0).UTC()
@@ -260,8 +260,7 @@ func openLog(a *app, path string, file *normalizers.File) (*openedLog, error) {
 	return &openedLog{unpacked, in, info.Mode().IsRegular()}, nil
 }
 
-// logNormalizer turns one log into events. Each session has a state of its own; records have the
-// order of the file.
+// logNormalizer turns one log into events. Each session has its own state. Records are read in the order of the file.
 type logNormalizer struct {
 	framer     *normalizers.Framer
 	sessions   map[events.SessionID]*core.Session
@@ -271,11 +270,11 @@ type logNormalizer struct {
 	lines      *printer.Lines // writes to out
 	report     *report
 
-	records uint64 // records so far: the sequence of the last one
-	line    []byte // buffer of the CloudEvent that is printed
+	records uint64 // how many were read: the sequence of the last one
+	line    []byte // buffer of a CloudEvent
 }
 
-// newLogNormalizer returns a normalizer that prints to out, as CloudEvents or by lines, which write there.
+// newLogNormalizer returns a normalizer that prints to out, as CloudEvents or by lines, which writes to out, too.
 func newLogNormalizer(a *app, out *bufio.Writer, lines *printer.Lines, cloudEvents bool) *logNormalizer {
 	n := &logNormalizer{
 		sessions: map[events.SessionID]*core.Session{},
@@ -307,8 +306,8 @@ func (n *logNormalizer) read(ctx context.Context, in io.Reader, buffer []byte) e
 	}
 }
 
-// run processes in to its end. It prints the events of a chunk before it waits for the next
-// one, so that a pipe has no delay. It returns when ctx ends, also while it waits for input.
+// run processes in to its end. It prints the events of each chunk before it waits for the next one, so that a pipe
+// has no delay. It returns when ctx ends, even while it waits for input.
 func (n *logNormalizer) run(ctx context.Context, in io.Reader) error {
 	chunks := ship.Chunks(ctx, in)
 	for {
@@ -328,7 +327,7 @@ func (n *logNormalizer) run(ctx context.Context, in io.Reader) error {
 	}
 }
 
-// process prints the events that a chunk of the log completes.
+// process prints the events that become complete with a chunk of the log.
 func (n *logNormalizer) process(data []byte, last bool) error {
 	_, _ = n.framer.Write(data) // never fails
 	if last {
@@ -345,8 +344,8 @@ func (n *logNormalizer) process(data []byte, last bool) error {
 	return nil
 }
 
-// record normalizes one record and prints its events. The sequence of a record is its number
-// in the file, not its line, because a line can have several records.
+// record normalizes a record and prints its events. The sequence of a record is its number in the file; its line
+// would not do, because a line can have several records.
 func (n *logNormalizer) record(framed normalizers.Framed) error {
 	r := framed.Record
 	if r.Source == "" {
@@ -385,7 +384,7 @@ func (n *logNormalizer) session(r core.Record) *core.Session {
 	return session
 }
 
-// print writes an event in the form of the output.
+// print writes an event in the form that the flags ask for.
 func (n *logNormalizer) print(e *core.Emitted) error {
 	if n.generation == "" {
 		return n.lines.CheckedEvent(&e.Event, e.Checked)

@@ -14,8 +14,8 @@ import (
 	"tributary/cmd/internal/terminal"
 )
 
-// pager returns a writer to the pager of the user, and a function that waits until the user has left it. Where standard
-// output is no terminal, or no pager is there, it is standard output.
+// pager returns a writer to the pager of the user, and a function that waits until the user has left the pager. The
+// writer is standard output if that is no terminal, or if there is no pager.
 func pager(ctx context.Context, a *app) (w io.Writer, wait func() error) {
 	direct := func() error { return nil }
 	if !terminal.IsTerminal(a.stdout) {
@@ -44,7 +44,7 @@ func pager(ctx context.Context, a *app) (w io.Writer, wait func() error) {
 	signal.Ignore(os.Interrupt) // it belongs to the pager now
 	buffered := bufio.NewWriter(in)
 	return buffered, func() error {
-		_ = buffered.Flush() // fails when the user has left the pager
+		_ = buffered.Flush() // fails if the user has left the pager
 		_ = in.Close()
 		if err := cmd.Wait(); err != nil {
 			return fmt.Errorf("the pager %s: %w: name another one in PAGER", strings.Join(args, " "), err)

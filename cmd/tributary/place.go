@@ -18,13 +18,13 @@ import (
 	"tributary/pipeline/objects"
 )
 
-// place is where objects are: a folder, or a bucket and a prefix in it.
+// place is a place of objects: a folder, or a bucket and a prefix in it.
 type place struct{ dir, bucket, prefix string }
 
-// errPlace is the end of the errors about a place. They never repeat a URL that may have a password.
+// errPlace ends the errors about a place. No error repeats a URL that may have a password.
 var errPlace = errors.New("write a folder, file:///DIR or s3://BUCKET/PREFIX")
 
-// parsePlace reads the place that a flag or a setting names. It does not look whether it is there.
+// parsePlace parses the place that a flag or a setting names. It does not check whether the place exists.
 func parsePlace(name, text string) (place, error) {
 	p, err := parseFolderOrURL(text)
 	if err != nil {
@@ -59,7 +59,7 @@ func parseFolderOrURL(out string) (place, error) {
 	return place{}, fmt.Errorf("URLs of %s are not known: %w", scheme, errPlace)
 }
 
-// fileOut is the folder of a URL.
+// fileOut parses a URL of a folder.
 func fileOut(u *url.URL) (place, error) {
 	if u.Host != "" && u.Host != "localhost" || strings.Trim(u.Path, "/") == "" {
 		return place{}, errors.New("the URL names no folder of this machine: write file:///DIR, with three slashes")
@@ -67,7 +67,7 @@ func fileOut(u *url.URL) (place, error) {
 	return place{dir: filepath.FromSlash(u.Path)}, nil
 }
 
-// bucketOut is the bucket and the prefix of a URL.
+// bucketOut parses a URL of a bucket.
 func bucketOut(u *url.URL) (place, error) {
 	if err := s3utils.CheckValidBucketNameStrict(u.Host); err != nil {
 		return place{}, fmt.Errorf("%q is not the name of a bucket: write s3://BUCKET/PREFIX", u.Host)
@@ -81,13 +81,14 @@ func bucketOut(u *url.URL) (place, error) {
 	return place{bucket: u.Host, prefix: prefix}, nil
 }
 
-// Limits of requests for the credentials of the machine, and to a store that is away, of an export that does not follow.
+// Limits of an export that does not follow: of a request for the credentials of the machine, and of requests to a
+// store that is away.
 const (
 	credentialsTimeout = 5 * time.Second
 	storeLimit         = time.Minute
 )
 
-// bucket returns the bucket of a place, whose endpoint, region and credentials are those of the AWS tools.
+// bucket opens the bucket of a place. Endpoint, region and credentials come from the AWS_ settings.
 func (c *config) bucket(out place) (*objects.Bucket, error) {
 	host, secure := "s3.amazonaws.com", true
 	if endpoint := cmp.Or(c.S3Endpoint, c.AWSEndpoint); endpoint != "" {
@@ -107,7 +108,7 @@ func (c *config) bucket(out place) (*objects.Bucket, error) {
 	}
 	client, err := minio.New(host, &minio.Options{
 		Creds: keys, Secure: secure, Region: cmp.Or(c.AWSRegion, c.AWSDefaultRegion),
-		MaxRetries: 1, // a bucket repeats requests, and logs why
+		MaxRetries: 1, // objects.Bucket repeats requests itself, and logs why
 	})
 	if err != nil {
 		return nil, fmt.Errorf("object store: %w: check AWS_ENDPOINT_URL", err)

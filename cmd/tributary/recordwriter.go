@@ -11,16 +11,15 @@ import (
 	"tributary/pipeline/events"
 )
 
-// recordWriter prints the raw records of events, each once for the events of it that follow
-// each other.
+// recordWriter prints the raw records of events: one record once for consecutive events of it.
 type recordWriter struct {
 	app  *app
 	js   jetstream.JetStream
 	last uint64 // raw sequence of the last event
-	gone int    // records that have left the raw stream
+	gone int    // how many records have left the raw stream
 }
 
-// write prints the record of an event, as its agent wrote it, on lines of its own.
+// write prints the record of an event as its agent wrote it, and ends it with a line end.
 func (w *recordWriter) write(ctx context.Context, e *events.Event) error {
 	if e.Provenance.RawSequence == w.last {
 		return nil
@@ -41,14 +40,14 @@ func (w *recordWriter) write(ctx context.Context, e *events.Event) error {
 	return err
 }
 
-// missing reports a record that has left the raw stream.
+// missing prints that a record has left the raw stream.
 func (w *recordWriter) missing(e *events.Event) {
 	w.gone++
-	fmt.Fprintf(w.app.stderr, "record %d of %s %s is gone: it has expired or was removed from the raw stream\n",
+	fmt.Fprintf(w.app.stderr, "record %d of %s %s is gone: it expired or was removed from the raw stream\n",
 		e.Provenance.RawSequence, e.Source, terminal.OneLine(e.SessionID))
 }
 
-// err is the error of a command that has not found all records.
+// err returns the error of records that were missing, nil if none were.
 func (w *recordWriter) err() error {
 	if w.gone == 0 {
 		return nil

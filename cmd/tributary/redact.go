@@ -27,7 +27,7 @@ func (a *app) redactFlags(cmd *cobra.Command, usage string) {
 	flags.StringVar(&a.config.RedactRules, "redact-rules", a.config.RedactRules, "`file` of rules in the format of gitleaks, which add to the built-in ones (TRIBUTARY_REDACT_RULES)")
 }
 
-// checkRedactArgs refuses a mode that was meant for --redact.
+// checkRedactArgs refuses an argument that is a mode, which was meant for --redact.
 func checkRedactArgs(args []string) error {
 	for _, arg := range args {
 		if slices.Contains(redact.Modes, redact.Mode(arg)) {
@@ -37,7 +37,7 @@ func checkRedactArgs(args []string) error {
 	return nil
 }
 
-// redactor returns the redactor of a mode, nil when it replaces nothing.
+// redactor returns the redactor of a mode, nil if the mode replaces nothing.
 func (c *config) redactor(mode redact.Mode) (*redact.Redactor, error) {
 	if mode == "" || mode == redact.Full {
 		if c.RedactRules != "" {
@@ -52,8 +52,8 @@ func (c *config) redactor(mode redact.Mode) (*redact.Redactor, error) {
 	return redact.New(redact.Config{Mode: mode, Key: key, Rules: c.RedactRules})
 }
 
-// redactKey returns the key of redaction: that of the settings, or the one in the data folder,
-// which is made if it is missing and create is true.
+// redactKey returns the key of redaction: the one of the settings, else the one in the data folder, which it creates
+// if the key is missing and create is true.
 func (c *config) redactKey(create bool) (redact.Key, error) {
 	switch {
 	case c.RedactKey != "" && c.RedactKeyFile != "":
@@ -97,7 +97,7 @@ func useRedaction(a *app, c *ship.Config) (err error) {
 	return nil
 }
 
-// redactedTopology is the topology with the settings of redaction, for a worker.
+// redactedTopology returns the topology of a worker with its redaction.
 func redactedTopology(a *app) (streams.Topology, error) {
 	top := a.config.topology()
 	top.Settings.Redact = a.config.Redact
@@ -108,14 +108,14 @@ func redactedTopology(a *app) (streams.Topology, error) {
 	return top, err
 }
 
-// logRedaction logs what is replaced, and with which key.
+// logRedaction logs the mode and the fingerprint of the key.
 func logRedaction(ctx context.Context, a *app, r *redact.Redactor) {
 	if r != nil {
 		a.log.InfoContext(ctx, "records are redacted before they are sent", "mode", string(r.Mode()), "rules", len(r.Rules())-1, "key_fingerprint", r.Fingerprint())
 	}
 }
 
-// printRedacted prints how many secrets were replaced, by rule.
+// printRedacted prints how many secrets of each rule were replaced.
 func printRedacted(w io.Writer, counts map[string]int) {
 	if len(counts) == 0 {
 		return

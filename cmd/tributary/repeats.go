@@ -11,21 +11,21 @@ import (
 )
 
 const (
-	repeatInterval = time.Minute // between two lines of the same trouble
-	maxRepeats     = 1000        // troubles that are remembered
+	repeatInterval = time.Minute // a trouble is written at most this often
+	maxRepeats     = 1000        // troubles in memory
 )
 
-// repeats passes warnings and errors on to another handler, but the same one once a minute: the
-// last of those in between follows at the end of the minute, with their count as repeated. Lines
-// are the same if they differ in nothing but the numbers of an error and in varying.
+// repeats passes warnings and errors on to another handler, each at most once a minute: the last repetition follows
+// at the end of the minute, with their count as repeated. Lines repeat each other if they differ only in varying and
+// in the numbers of an error.
 type repeats struct {
 	slog.Handler
 
-	scope string // the attributes and groups that the handler has
+	scope string // the attributes and groups of the handler
 	known *troubles
 }
 
-// varying are attributes that differ between lines of the same trouble.
+// varying are attributes that may differ between repetitions.
 var varying = []string{"epoch", "partitions", "tries"}
 
 var digits = regexp.MustCompile(`[0-9]+`)
@@ -38,8 +38,8 @@ type troubles struct {
 
 // trouble is a line and its repetitions.
 type trouble struct {
-	until time.Time // repetitions are counted
-	count int       // of them
+	until time.Time // the end of its minute
+	count int       // of repetitions
 	last  func(count int)
 }
 
@@ -75,14 +75,14 @@ func (r *repeats) Handle(ctx context.Context, record slog.Record) error {
 	record = record.Clone()
 	if r.known.repeated(key.String(), func(count int) {
 		record.AddAttrs(slog.Int("repeated", count))
-		_ = r.Handler.Handle(context.WithoutCancel(ctx), record) // as slog.Logger, which ignores the error
+		_ = r.Handler.Handle(context.WithoutCancel(ctx), record) // slog.Logger ignores the error, too
 	}) {
 		return nil
 	}
 	return r.Handler.Handle(ctx, record)
 }
 
-// keyOf is what of an attribute distinguishes troubles.
+// keyOf returns the part of an attribute that distinguishes troubles.
 func keyOf(a slog.Attr) string {
 	value := a.Value.String()
 	switch {
@@ -94,8 +94,8 @@ func keyOf(a slog.Attr) string {
 	return "\x00" + a.Key + "=" + value
 }
 
-// repeated reports whether the line of a key was written within a minute. Then it is counted, and
-// last is called at the end of that minute, unless a later one replaces it.
+// repeated reports whether a line with this key was written within the last minute. If so, it counts the repetition,
+// and calls last at the end of the minute unless a later repetition replaces it.
 func (t *troubles) repeated(key string, last func(count int)) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -115,7 +115,7 @@ func (t *troubles) repeated(key string, last func(count int)) bool {
 	return true
 }
 
-// write writes what was repeated, and begins another minute.
+// write writes the last repetition and begins another minute.
 func (t *troubles) write(is *trouble) {
 	t.mu.Lock()
 	count, last := is.count, is.last
@@ -124,7 +124,7 @@ func (t *troubles) write(is *trouble) {
 	last(count)
 }
 
-// forget drops what was not repeated within its minute.
+// forget drops troubles that were not repeated within their minute.
 func (t *troubles) forget(now time.Time) {
 	for key, is := range t.seen {
 		if is.count == 0 && !now.Before(is.until) {

@@ -20,15 +20,15 @@ func replayCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay",
 		Short: "Build events again beside the live ones, compare them, and cut over",
-		Long: `A generation is one set of events: what one revision of the normalizers makes of the
-raw records with one set of settings. Consumers read the live one. start builds
-another from the raw stream; the workers that run do the work, in the time that the
-live generation leaves them. diff compares two generations, promote makes one live,
-and rollback takes that back.
+		Long: `A generation is one set of events: what one revision of the normalizers makes of the raw
+records with one set of settings. Consumers read the live one. start builds another from
+the raw stream; the running workers do the work, in the time that the live generation
+leaves them. diff compares two generations, promote makes one live, and rollback reverts
+that.
 
-A worker works on generations of its own revision alone (tributary version prints
-it): to build events of a new version, start workers of that version beside the
-others, and run its replay start.`,
+A worker works on generations of its own revision alone (tributary version prints it):
+to build events of a new version, start workers of that version beside the others, and
+run replay start of that version.`,
 		Example: `  tributary replay start b --set tool_metadata=current
   tributary replay status b --wait
   tributary replay diff v1 b
@@ -52,7 +52,7 @@ func (a *app) withBroker(ctx context.Context, do func(context.Context, jetstream
 	return do(ctx, js)
 }
 
-// generationArgs is for commands whose arguments are so many names of generations.
+// generationArgs is for commands whose arguments are n names of generations.
 func generationArgs(n int) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != n {
@@ -88,17 +88,17 @@ func replayStartCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "start NAME [flags]",
 		Short: "Build a generation beside the live one",
-		Long: `Make a generation, and let the workers build it from everything that the raw stream
+		Long: `Create a generation, and let the workers build it from everything that the raw stream
 has. The command returns at once; replay status shows how far it is. Its settings are
-those of the live generation, but for those of --set:
+those of the live generation, unless --set changes them:
 
 ` + settingValues() + `
-With --since, --sequence, --source or --session it is made of a part of the raw
+With --since, --sequence, --source or --session it is built from a part of the raw
 stream, for looking and comparing; it cannot be promoted. Sessions that began before
---since or --sequence begin there, as if nothing had been before.
+--since or --sequence begin there, without their earlier records.
 
-The command may be repeated, and goes on with a replay of the same settings. On a
-retired generation it takes the work up again.`,
+The command may be repeated: it continues a replay with the same settings. On a
+retired generation it resumes the work.`,
 		Example: `  tributary replay start b
   tributary replay start b --set tool_metadata=current --set cloudevents=structured
   tributary replay start trial --since 24h`,
@@ -123,7 +123,7 @@ retired generation it takes the work up again.`,
 	flags.Uint64Var(&f.sequence, "sequence", 0, "only records from this sequence of the raw stream on")
 	sourceFlag(cmd, &f.source, "only records of this agent")
 	flags.StringVar(&f.session, "session", "", "only records of this session: its whole id")
-	flags.BoolVar(&f.expired, "allow-expired", false, "go on although records have left the raw stream: sessions may begin in the middle")
+	flags.BoolVar(&f.expired, "allow-expired", false, "continue although records have left the raw stream: sessions may begin in the middle")
 	a.serverFlag(cmd)
 	return cmd
 }
@@ -137,7 +137,7 @@ func settingValues() string {
 	return b.String()
 }
 
-// replay returns the replay that the flags describe, without --since.
+// replay returns the request that the flags describe, without --since.
 func (f *replayFlags) replay(c *config, name string) (replay.Request, error) {
 	r := replay.Request{Name: name, Part: streams.Part{Sequence: f.sequence, Session: f.session}, Expired: f.expired}
 	if f.since != "" && f.sequence != 0 {
@@ -164,7 +164,7 @@ func (f *replayFlags) replay(c *config, name string) (replay.Request, error) {
 	return r, err
 }
 
-// startReplay starts a replay and prints the next command.
+// startReplay starts a replay and names the next command.
 func startReplay(ctx context.Context, a *app, js jetstream.JetStream, r replay.Request, since time.Time) error {
 	if _, err := readGenerations(ctx, js); err != nil {
 		return err

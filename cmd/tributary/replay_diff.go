@@ -21,11 +21,11 @@ func replayDiffCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff A B [flags]",
 		Short: "Compare the events of two generations",
-		Long: `Compare the events of two generations, session by session, by their event_id: which
-are the same, changed (and in which fields), added (in B alone), removed (in A alone)
-and reordered within their session, by agent and type. The field sequence is not compared: it is the
-position in the session. The two are compared up to the last record that both have
-done.
+		Long: `Compare the events of two generations, session by session, by event_id: which are the
+same, changed (and in which fields), added (in B alone), removed (in A alone) and
+reordered within their session, by agent and type. The field sequence is not compared:
+it is the position in the session. The comparison ends with the last record that both
+have done.
 
 The exit code is 0 if nothing differs, 1 if something does or if there was nothing to
 compare.`,
@@ -65,10 +65,10 @@ compare.`,
 	return cmd
 }
 
-// Errors of a comparison that was made, or had nothing to compare.
+// Errors of a comparison that found differences, or nothing to compare.
 var (
 	errDifferent       = errors.New("the generations differ")
-	errNothingCompared = errors.New("nothing was compared: no event of what both generations have done is selected: see tributary replay ls, and --source and --session")
+	errNothingCompared = errors.New("nothing was compared: --source and --session select no event of the records that both generations have done: see tributary replay ls")
 )
 
 // diffGenerations compares two generations and prints the result.
@@ -101,7 +101,7 @@ func diffGenerations(ctx context.Context, a *app, js jetstream.JetStream, nameA,
 	return nil
 }
 
-// printDiff writes a diff for people, in lines of a width.
+// printDiff writes a diff for people, in lines of at most width columns.
 func printDiff(w io.Writer, d *replay.Diff, width int) error {
 	t := terminal.NewTable("", d.A.Generation, d.B.Generation)
 	t.Add("events", terminal.Thousands(int64(d.A.Events)), terminal.Thousands(int64(d.B.Events)))
@@ -147,7 +147,7 @@ func printDiff(w io.Writer, d *replay.Diff, width int) error {
 	return nil
 }
 
-// groupTable has the agents and types of which events differ.
+// groupTable lists the agents and types whose events differ.
 func groupTable(d *replay.Diff) *terminal.Table {
 	t := &terminal.Table{Columns: []terminal.Column{
 		{Head: "AGENT"},
@@ -175,5 +175,5 @@ func groupTable(d *replay.Diff) *terminal.Table {
 	return t
 }
 
-// maxValue is how much of a value of an example is shown at most.
+// maxValue limits the width of a value in an example.
 const maxValue = 100

@@ -22,8 +22,8 @@ other commands follow the live generation; a consumer of your own reads its name
 the key current of the bucket TRIBUTARY. The generation that was live is retired: it
 keeps its events, and rollback makes it live again.
 
-The command may be repeated after an interruption, which it finishes; until then other
-commands refuse to change the live generation.`,
+After an interruption, run the command again: it finishes the promotion; until then
+other commands refuse to change the live generation.`,
 		Example: `  tributary replay promote b
   tributary replay promote b --wait`,
 		Args: generationArgs(1),
@@ -51,7 +51,7 @@ commands refuse to change the live generation.`,
 	return cmd
 }
 
-// finished begins a message when the command goes on with a change that was open before it.
+// finished begins the message of a command that finished an interrupted change.
 func finished(before *streams.Generations, what string) string {
 	if before.Cutover.Open() {
 		return "finished the " + what + " that was interrupted: "
@@ -63,13 +63,13 @@ func replayRollbackCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollback [NAME] [flags]",
 		Short: "Make the generation live again that was live before",
-		Long: `Make the generation live again that was live before the last promotion. It goes on
+		Long: `Make the generation live again that was live before the last promotion. It continues
 where it stopped then, and has the records since within seconds or minutes. The
-generation that is live now is retired: replay start takes the work on it up again.
+generation that is live now is retired: replay start resumes the work on it.
 
-The command may be repeated after an interruption, which it finishes. So it goes back
-one promotion and no further, however often it runs; to take back the promotion before
-that, too, name the generation to go back to.`,
+After an interruption, run the command again: it finishes the rollback. It goes back one
+promotion and no further, even if it runs again; to revert the promotion before that,
+too, name the generation to go back to.`,
 		Example: `  tributary replay rollback
   tributary replay rollback v1`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -89,7 +89,7 @@ that, too, name the generation to go back to.`,
 	return cmd
 }
 
-// rollBack rolls back and prints which generation is live then.
+// rollBack rolls back and prints which generation is live now.
 func rollBack(ctx context.Context, a *app, js jetstream.JetStream, name string) error {
 	all, err := readGenerations(ctx, js)
 	if err != nil {

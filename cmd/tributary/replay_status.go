@@ -61,14 +61,14 @@ type replayStatus struct {
 	Settings streams.Settings  `json:"settings"`
 	Part     streams.Part      `json:"part,omitzero"`
 	From     streams.Positions `json:"from,omitzero"`
-	Expired  []replay.Expired  `json:"expired,omitempty"` // records that left the raw stream before this generation had read them
+	Expired  []replay.Expired  `json:"expired,omitempty"` // records that left the raw stream before this generation read them
 }
 
-// statusEvery is the interval between two looks at a generation.
+// statusEvery is the interval between two readings of the status.
 const statusEvery = time.Second
 
-// readReplayStatus reads the status of a generation until the rate is known; with wait, until the
-// generation has caught up.
+// readReplayStatus reads the status of a generation until its rate is known, and with wait until the generation has
+// caught up.
 func readReplayStatus(ctx context.Context, a *app, js jetstream.JetStream, name string, wait bool) (*replayStatus, error) {
 	all, err := readGenerations(ctx, js)
 	if err != nil {
@@ -79,7 +79,7 @@ func readReplayStatus(ctx context.Context, a *app, js jetstream.JetStream, name 
 		return nil, err
 	}
 	if g.State == streams.StateStarting {
-		return nil, fmt.Errorf("the start of %s was interrupted: finish it with tributary replay start %s and the flags of before", name, name)
+		return nil, fmt.Errorf("the start of %s was interrupted: finish it with tributary replay start %s and the same flags", name, name)
 	}
 	s := &replayStatus{Name: name, State: g.State, Revision: g.Revision, Settings: g.Settings, Part: g.Part, From: g.From}
 	if s.Progress, err = replay.ReadProgress(ctx, js, g); err != nil {
@@ -114,7 +114,7 @@ func readReplayStatus(ctx context.Context, a *app, js jetstream.JetStream, name 
 	return s, err
 }
 
-// progress is how much is done, in words.
+// progress says how much is done.
 func (s *replayStatus) progress() string {
 	text := fmt.Sprintf("%s of %s done", terminal.Thousands(int64(s.Done)), terminal.Plural(int(s.Total), "record"))
 	switch {
@@ -127,7 +127,7 @@ func (s *replayStatus) progress() string {
 	return text
 }
 
-// table has the status for people.
+// table lists the status for people.
 func (s *replayStatus) table() *terminal.Table {
 	t := &terminal.Table{Columns: []terminal.Column{{}, {Wrap: true}}}
 	t.Add("generation", fmt.Sprintf("%s, %s", s.Name, s.State))
@@ -148,7 +148,7 @@ func (s *replayStatus) table() *terminal.Table {
 	return t
 }
 
-// withReplayCure adds the cure to an error of a replay that does not name it.
+// withReplayCure adds the cure to an error of a replay.
 func withReplayCure(err error) error {
 	if errors.Is(err, streams.ErrExpired) {
 		return fmt.Errorf("%w: pass --allow-expired to build it from what is left, or --sequence for a part", err)
@@ -223,7 +223,7 @@ func replayDropCommand(a *app) *cobra.Command {
 		Use:   "drop NAME [flags]",
 		Short: "Remove a generation for good",
 		Long: `Remove the events, dead letters and states of a generation that is not live. The raw
-records stay: the generation can be built again. The command asks on a terminal before,
+records stay: the generation can be built again. The command asks first, on a terminal,
 unless --yes is passed, and may be repeated after an interruption.`,
 		Args: generationArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -14,9 +14,9 @@ import (
 	"tributary/normalizers/core"
 )
 
-// report is the outcome of the records of a log. At any time Records is the sum of
-// RecordsWithEvents, all of Skipped, and DeadLetters: a record is in exactly one of them, and
-// moves from Skipped to RecordsWithEvents when its event is emitted later.
+// report is the outcome of the records of a log. At any time Records is the sum of RecordsWithEvents, all of Skipped,
+// and DeadLetters: each record is in exactly one of them. It moves from Skipped to RecordsWithEvents if its event is
+// emitted later.
 type report struct {
 	Records           int                               `json:"records"`
 	RecordsWithEvents int                               `json:"records_with_events"`
@@ -25,7 +25,7 @@ type report struct {
 	DeadLetters       []deadLetter                      `json:"dead_letters"`
 	Drift             map[envelopes.Source]*drift.Agent `json:"drift"` // of each agent of the log
 
-	drift *drift.Counter // of Drift
+	drift *drift.Counter // counts Drift
 
 	waiting map[uint64]core.SkipReason // skipped records whose events may still be emitted
 	oldest  []uint64                   // keys of waiting, oldest first
@@ -37,8 +37,8 @@ type deadLetter struct {
 	Reason string `json:"reason"`
 }
 
-// maxWaiting limits the skipped records that wait for their events: far more than the state of
-// a session can have pending.
+// maxWaiting limits the skipped records whose events may follow: far more than the state of a session can have
+// pending.
 const maxWaiting = 1 << 16
 
 func newReport() *report {
@@ -52,8 +52,7 @@ func newReport() *report {
 	}
 }
 
-// deadLetter counts a record that failed with err. It returns err if that is no fault of the
-// record.
+// deadLetter counts a record that failed with err. It returns err if the record is not at fault.
 func (p *report) deadLetter(line int, err error) error {
 	reason, permanent := core.Reason(err)
 	if !permanent {
@@ -86,13 +85,13 @@ func (p *report) count(s *core.Session, r core.Record, result core.Result) {
 		return
 	}
 	reason := result.Skip
-	if reason == "" { // all of its events are of earlier records: its own follow later, or never
+	if reason == "" { // all events belong to earlier records: its own may follow
 		reason = core.SkipHeld
 	}
 	p.skip(r.Sequence, reason)
 }
 
-// settle counts an earlier record, of which an event was emitted now.
+// settle counts an earlier record whose event was emitted now.
 func (p *report) settle(sequence uint64) {
 	reason, ok := p.waiting[sequence]
 	if !ok {
@@ -128,7 +127,7 @@ type fileReport struct {
 // fileReports are the reports of files in the order of the arguments.
 type fileReports []fileReport
 
-// write writes the reports as JSON: a list, or the only one as it is.
+// write writes the reports as JSON: as a list, or without list the only one by itself.
 func (f fileReports) write(w io.WriteCloser, list bool) error {
 	for _, p := range f {
 		for _, d := range p.Drift {
@@ -144,8 +143,8 @@ func (f fileReports) write(w io.WriteCloser, list bool) error {
 	return errors.Join(terminal.WriteJSON(w, value, jsontext.WithIndent("  ")), w.Close())
 }
 
-// verdict prints the first dead letters and returns their error, nil if there are none. Those of
-// a list have the name of their file.
+// verdict prints the first dead letters and returns their error, nil if there are none. In a list each line names its
+// file.
 func (f fileReports) verdict(w io.Writer, list bool) error {
 	const most = 5
 	letters, records := 0, 0

@@ -26,13 +26,13 @@ func runCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [flags]",
 		Short: "Run a worker: turn raw records into events",
-		Long: `Create the streams that are missing, then normalize raw records and store their
-events until a signal arrives. Any number of workers share the partitions: a worker
-that joins takes over its part, and the partitions of a worker that dies are taken
-over within seconds. Each event is stored once, whatever happens to the workers. While
-the broker is away or elects a leader, a worker waits.
-Workers also answer the requests that title and pin sessions, as the NATS micro
-service tributary-sessions, and one of them keeps the records of sessions.
+		Long: `Create the streams that are missing, then normalize raw records and store their events
+until a signal arrives. Any number of workers share the partitions: a worker that joins
+takes over its part, and the partitions of a dead worker move to others within seconds.
+Each event is stored once, even if workers crash. While the broker is away or elects a
+leader, a worker waits. Workers also answer the requests that title and pin sessions, as
+the NATS micro service tributary-sessions, and one of them keeps the records of
+sessions.
 
 A worker follows the live generation, and builds replays beside it in the time that
 is left (tributary replay --help). With TRIBUTARY_GENERATION it works on that
@@ -74,12 +74,12 @@ generation alone.`,
 	return cmd
 }
 
-// errDrainTimeout ends a drain that takes too long. Nothing is lost: the next worker processes
-// the records that are not stored.
-var errDrainTimeout = errors.New("drain took too long: the records that are not stored are processed again next time")
+// errDrainTimeout ends a drain that takes too long. Nothing is lost: the next worker processes the records whose
+// events are not stored.
+var errDrainTimeout = errors.New("drain took too long: the next worker processes the rest again")
 
-// runWorker runs a worker, the service of titles and pins, and the keeper of the records of sessions, until ctx ends, then
-// drains them. member is the key of the worker among the workers, log its log.
+// runWorker runs a worker, the service of titles and pins, and the keeper of the records of sessions, until ctx ends,
+// then drains them. member is the worker's key in the list of workers; log is for the worker.
 func runWorker(ctx context.Context, a *app, js jetstream.JetStream, t *telemetry, top streams.Topology, member string, log *slog.Logger) error {
 	handover := events.NewHandover()
 	runner := runner.New(js, worker.Config{
@@ -122,7 +122,7 @@ func runWorker(ctx context.Context, a *app, js jetstream.JetStream, t *telemetry
 			kill(err)
 		}
 	})
-	serving.Go(func() { _ = keeper.Run(working) }) // ends with working, or drained
+	serving.Go(func() { _ = keeper.Run(working) }) // ends with working, or is drained
 	defer serving.Wait()
 	defer keeper.Drain()
 	defer sessions.Drain()
@@ -149,7 +149,7 @@ func (c *config) topology() streams.Topology {
 	}
 }
 
-// workerName is the name under which a worker acquires partitions.
+// workerName is the worker's name among the owners of partitions.
 func (c *config) workerName() string {
 	if c.Worker != "" {
 		return c.Worker

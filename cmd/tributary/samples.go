@@ -9,10 +9,9 @@ import (
 	"tributary/pipeline/ship"
 )
 
-// copySamples writes the samples of all vendors as files below dir, because ship follows
-// files, and returns their roots.
+// copySamples writes the samples of all vendors to files below dir, for ship to follow, and returns their roots.
 func copySamples(dir string) ([]ship.Root, error) {
-	folders := make(map[string]string) // of a vendor's samples, by the variable that names its folder
+	folders := make(map[string]string) // the folder of a vendor's samples, by the variable that sets it
 	var homeless []ship.Root
 	for _, v := range normalizers.Vendors() {
 		logs, err := fs.Sub(v.Samples, "samples")

@@ -45,10 +45,10 @@ func parseSchemaForm(name string) (schema.Form, error) {
 	return schema.Form(name), nil
 }
 
-// currentSchema is the name of the schemas of this program, beside the names of releases.
+// currentSchema names the schemas of this program; releases have names of their own.
 const currentSchema = "current"
 
-// schemaView returns the schema of a form in the view of producers or of consumers.
+// schemaView returns the schema of a form for producers or for consumers.
 func schemaView(form schema.Form, consumer bool) []byte {
 	if consumer {
 		return form.Consumer()
@@ -63,10 +63,10 @@ func schemaPrintCommand(a *app) *cobra.Command {
 		Use:   "print",
 		Short: "Print the JSON Schema of events or of a projection",
 		Long: `Print the JSON Schema (2020-12) of events, entries or ACP messages: what this version
-writes, without any other field and any other value of an enum. With --consumer it is
-what a consumer should check with: fields and values that a later version adds pass.
+writes, with no other field and no other value of an enum. With --consumer it is what a
+consumer should check with: fields and values that a later version adds pass.
 
-The $id is the version. That of events is the dataschema of their CloudEvents.`,
+The $id has the version. CloudEvents have the $id of events as dataschema.`,
 		Example: `  tributary schema print
   tributary schema print --consumer >event.json
   tributary schema print --form entries`,
@@ -91,7 +91,7 @@ func schemaDiffCommand(a *app) *cobra.Command {
 		Use:   "diff OLD NEW",
 		Short: "Compare two JSON Schemas: can NEW follow OLD?",
 		Long: `Compare two JSON Schemas. OLD and NEW are files, - for standard input, the name of a
-release such as v1.0, or current for the schema of this version, as producers meet it.
+release such as v1.0, or current for the producers' schema of this version.
 
 Which differences break depends on the direction:
   backward   events of OLD are read with NEW: a new required property, a narrower type,
@@ -100,11 +100,11 @@ Which differences break depends on the direction:
              values of enums: a wider type or bound breaks, and a property that is not
              required any more; narrower ones do not
   full       both, as every release of version 1 has to be
-A property that is removed and a constant that changes break always. What cannot be judged
+A removed property and a changed constant always break. What cannot be judged
 counts as breaking. Descriptions, titles and examples are not compared.
 
-Each line has a JSON Pointer into NEW; of what NEW lacks, into OLD.
-The exit code is 0 if NEW is compatible, 1 if something breaks.`,
+Each line has a JSON Pointer into NEW; if NEW lacks the place, into OLD. The exit code
+is 0 if NEW is compatible, 1 if something breaks.`,
 		Example: `  tributary schema diff v1.0 current
   tributary schema diff --compatibility full old.json new.json
   tributary schema print | tributary schema diff v1.0 - -o json`,
@@ -136,12 +136,12 @@ The exit code is 0 if NEW is compatible, 1 if something breaks.`,
 	return cmd
 }
 
-// schemaDifference is a difference as it is printed.
+// schemaDifference is a difference in the output.
 type schemaDifference struct {
 	Pointer  string `json:"pointer"`
 	Change   string `json:"change"`
 	Breaking bool   `json:"breaking"`
-	Reason   string `json:"reason,omitzero"` // of what breaks
+	Reason   string `json:"reason,omitzero"` // why it breaks
 }
 
 // diffSchemas compares two schemas and prints their differences.
@@ -187,7 +187,7 @@ func diffSchemas(a *app, form schema.Form, older, newer string, direction schema
 
 const errIncompatible = "the new schema breaks readers"
 
-// readSchema returns a schema by its name, or of a file.
+// readSchema returns a schema by its name, or from a file.
 func readSchema(a *app, form schema.Form, name string) ([]byte, error) {
 	if released, ok := form.Released(name); ok {
 		return released, nil

@@ -44,7 +44,7 @@ operations of a program beside Tributary. The server is that of NATS_URL.`,
 // object is an object of the document.
 type object = map[string]any
 
-// asyncAPI returns the AsyncAPI document. Subjects, headers and types are those of the code.
+// asyncAPI returns the AsyncAPI document. It takes subjects, headers and types from the code.
 func asyncAPI(servers string) (object, error) {
 	schemas, err := payloadSchemas()
 	if err != nil {
@@ -62,7 +62,7 @@ func asyncAPI(servers string) (object, error) {
 		"info": object{
 			"title":       "Tributary",
 			"version":     strings.TrimPrefix(releases[len(releases)-1], "v") + ".0",
-			"description": "One stream of events out of the logs of coding agents. Values of headers are percent-encoded. Unknown headers, fields and values of enums pass: a later version may have them.",
+			"description": "One stream of events from the logs of coding agents. Values of headers are percent-encoded. Unknown headers, fields and values of enums pass: a later version may have them.",
 		},
 		"defaultContentType": "application/json",
 		"servers":            asyncServers(servers),
@@ -72,7 +72,7 @@ func asyncAPI(servers string) (object, error) {
 	}, nil
 }
 
-// asyncServers returns the servers of a list of URLs, without what is secret in them.
+// asyncServers returns the servers of a list of URLs, without secrets.
 func asyncServers(list string) object {
 	out := object{}
 	for server := range strings.SplitSeq(list, ",") {
@@ -86,17 +86,17 @@ func asyncServers(list string) object {
 	return out
 }
 
-// parameters describe the parts of addresses.
+// parameters describes the parts of addresses.
 var parameters = map[string]object{
 	"source":     {"description": "Agent that wrote the record.", "enum": texts(envelopes.Sources)},
 	"session":    {"description": "Token of the session id: the id itself, or ~ and its base64url, or ~~ and its SHA-256."},
 	"generation": {"description": "Set of events that one revision and its settings make of the raw records."},
 	"event_type": {"description": "Kind of occurrence.", "enum": texts(envelopes.EventTypes)},
 	"partition":  {"description": "Number of the partition of the session."},
-	"archive":    {"description": "Number of the archive, which follows from the session."},
+	"archive":    {"description": "Number of the archive, a function of the session."},
 }
 
-// address names the wildcards of a filter in their order.
+// address replaces the wildcards of a filter by names, in their order.
 func address(filter string, names ...string) string {
 	for _, name := range names {
 		filter = strings.Replace(filter, "*", "{"+name+"}", 1)
@@ -104,7 +104,7 @@ func address(filter string, names ...string) string {
 	return filter
 }
 
-// channel returns a channel with the parameters of its address.
+// channel returns a channel with the parameters that its address names.
 func channel(address, description string, messages ...string) object {
 	out := object{"address": address, "description": description}
 	list, used := object{}, object{}
@@ -136,7 +136,7 @@ func asyncChannels() object {
 			"Stream "+streams.RawStream+": the records as they are stored.", "record", "largeRecord", "endOfInput"),
 		"events":      channel(address(subjects[0], "source", "session", "event_type"), stream+"the events. All of them: "+envelopes.EventFilter(generation, "", "", "")+".", "event", "structuredEvent"),
 		"deadletters": channel(address(subjects[1], "partition", "source", "session"), stream+"records that cannot be read.", "deadLetter"),
-		"states":      channel(address(subjects[2], "partition", "source", "session"), stream+"states of sessions, and with a plus behind the session what has changed of them since, of no use to consumers: their content changes between versions.", "internal"),
+		"states":      channel(address(subjects[2], "partition", "source", "session"), stream+"states of sessions, and behind a plus their changes since, of no use to consumers: their content changes between versions.", "internal"),
 		"checkpoints": channel(address(subjects[3], "partition"), stream+"checkpoints of partitions, of no use to consumers: their content changes between versions.", "internal"),
 		"archives":    channel(address(subjects[4], "partition", "archive"), stream+"states of sessions that ended long ago, many in each message, of no use to consumers: their content changes between versions.", "internal"),
 	}
@@ -150,7 +150,7 @@ func asyncChannels() object {
 	return channels
 }
 
-// asyncOperations returns what Tributary does: it receives records and requests, and sends the rest.
+// asyncOperations returns what Tributary does: it receives records and requests, and sends everything else.
 func asyncOperations() object {
 	operation := func(action, channel, summary string) object {
 		return object{"action": action, "channel": object{"$ref": "#/channels/" + channel}, "summary": summary}
@@ -177,7 +177,7 @@ func asyncOperations() object {
 // header is a header of a message.
 func header(description string) object { return object{"type": "string", "description": description} }
 
-// message returns a message. required are the headers that it always has.
+// message returns a message; required are the headers that every such message has.
 func message(title, contentType string, headers object, required []string, payload any) object {
 	h := object{"type": "object", "properties": headers}
 	if len(required) > 0 {
@@ -206,13 +206,13 @@ func asyncMessages(event eventHeaderSet) object {
 	session := object{envelopes.HeaderSession: header("Session id, if its token in the subject is a digest.")}
 	fenced := object{
 		jetstream.MsgRollup:                 header("The stream keeps the newest message of the subject only."),
-		jetstream.ExpectedLastSubjSeqHeader: header("Sequence of the message before."),
+		jetstream.ExpectedLastSubjSeqHeader: header("Sequence of the previous message."),
 	}
 	record := joinObjects(trace, batch, session, recordHeaders())
 	letter := joinObjects(trace, batch, session, expiry, deadLetterHeaders())
 	change := joinObjects(batch, expiry, trace, object{
-		"Tributary-Previous":                header("Sequence of the change of the session before."),
-		jetstream.ExpectedLastSubjSeqHeader: header("Sequence of the message before."),
+		"Tributary-Previous":                header("Sequence of the previous change of the session."),
+		jetstream.ExpectedLastSubjSeqHeader: header("Sequence of the previous message."),
 	})
 	changeHeaders := object{}
 	for _, name := range []string{"ce-specversion", "ce-id", "ce-source", "ce-type", "ce-subject", "ce-time", "ce-datacontenttype", contentTypeHeader, "ce-partitionkey", "ce-sequence", "ce-sessionid"} {
@@ -248,14 +248,14 @@ func joinObjects(objects ...object) object {
 	return out
 }
 
-// recordHeaders are the headers of a raw record, beside those of the broker.
+// recordHeaders are the headers of a raw record, without those of the broker.
 func recordHeaders() object {
 	return object{
 		jetstream.MsgIDHeader:    header("Id by which the broker drops a record that is published twice."),
 		envelopes.HeaderFile:     header("Identity of the file that holds the record."),
-		envelopes.HeaderPosition: header("Byte offset of the record in the file, and that of the record of the session before; -1 for none."),
+		envelopes.HeaderPosition: header("Byte offset of the record in the file, and of the previous record of the session; -1 for none."),
 		envelopes.HeaderDigest:   header("SHA-256 of the record in hex, for a file that is rewritten in place."),
-		envelopes.HeaderTime:     header("Time of a record without one, in a session without one."),
+		envelopes.HeaderTime:     header("Time of a record that states none, in a session that states none."),
 		envelopes.HeaderHost:     header("Machine that sent the record."),
 		envelopes.HeaderUser:     header("User that sent the record."),
 		envelopes.HeaderLabels:   header("Labels of the sender: NAME=VALUE, separated by commas."),
@@ -271,7 +271,7 @@ var deadLetterRequired = []string{
 	envelopes.HeaderGeneration, envelopes.HeaderNormalizer, envelopes.HeaderFirstSeen, envelopes.HeaderSize,
 }
 
-// deadLetterHeaders are the headers of a dead letter, beside those of the broker.
+// deadLetterHeaders are the headers of a dead letter, without those of the broker.
 func deadLetterHeaders() object {
 	out := object{
 		envelopes.HeaderReason:     header("Kind of the error, of a bounded set."),
@@ -290,14 +290,14 @@ func deadLetterHeaders() object {
 	return out
 }
 
-// contentTypeHeader is a header of every CloudEvent, and no attribute.
+// contentTypeHeader is a header of every CloudEvent but no attribute.
 const contentTypeHeader = "Content-Type"
 
-// attributeDescriptions describe the attributes of CloudEvents, by their headers.
+// attributeDescriptions describes the attributes of CloudEvents, by their headers.
 var attributeDescriptions = map[string]string{
 	"ce-specversion":     "Version of CloudEvents.",
 	"ce-id":              "event_id, or the id of the change of a session.",
-	"ce-source":          "/<generation>/<source>/<session_id>; of the change of a session /sessions/<source>/<session_id>. Unique together with the id.",
+	"ce-source":          "/<generation>/<source>/<session_id>; for a change of a session /sessions/<source>/<session_id>. Unique together with the id.",
 	"ce-type":            "Kind of occurrence.",
 	"ce-subject":         "session_id.",
 	"ce-time":            "Time of the occurrence.",
@@ -306,7 +306,7 @@ var attributeDescriptions = map[string]string{
 	"ce-dataschema":      "Version of the schema of the payload: the $id that tributary schema print prints.",
 	"ce-sessionid":       "session_id.",
 	"ce-partitionkey":    "session_id.",
-	"ce-sequence":        "Position in the session in 20 digits; of the change of a session its metadata_version.",
+	"ce-sequence":        "Position in the session in 20 digits; for a change of a session its metadata_version.",
 	"ce-model":           "Model, if known.",
 	"ce-generation":      "Generation of the event.",
 	"ce-partition":       "Partition of the session.",
@@ -322,8 +322,8 @@ type eventHeaderSet struct {
 	required   []string
 }
 
-// eventHeaders finds the headers by writing two events without a value in common: what one of
-// them lacks is optional, what is equal in both is constant.
+// eventHeaders finds the headers by writing two events without a common value: a header that one of them lacks is
+// optional, a header that is equal in both is constant.
 func eventHeaders() (eventHeaderSet, error) {
 	first := envelopes.AgentEventV1{
 		SchemaVersion: envelopes.SchemaVersion, Source: envelopes.Sources[0], SessionID: "a", EventID: "b", TS: "2026-03-09T09:00:00Z",
@@ -369,7 +369,7 @@ func eventTypes() []string {
 	return out
 }
 
-// document returns the schema of a structured CloudEvent with the attributes of the headers.
+// document returns the schema of a structured CloudEvent that has the attributes of the headers.
 func (s eventHeaderSet) document() object {
 	properties, required := object{"data": schemaRef(string(schema.Events))}, []string{"data"}
 	for name, h := range s.properties {
@@ -390,8 +390,8 @@ func (s eventHeaderSet) document() object {
 	return object{"type": "object", "properties": properties, "required": required}
 }
 
-// payloadSchemas returns the schemas of payloads. Definitions of the schema of events become
-// schemas of the document, to which AsyncAPI wants references.
+// payloadSchemas returns the schemas of payloads. Definitions in the schema of events become schemas of the document,
+// because AsyncAPI refers to those.
 func payloadSchemas() (object, error) {
 	text := bytes.ReplaceAll(schema.Events.Consumer(), []byte(`"#/$defs/`), []byte(`"#/components/schemas/`+string(schema.Events)+`.`))
 	var events map[string]jsontext.Value

@@ -23,14 +23,14 @@ func schemaValidateCommand(a *app) *cobra.Command {
 		Use:   "validate [FILE...]",
 		Short: "Check events, entries or ACP messages by their schema",
 		Long: `Check documents by the schema that "schema print" prints with the same flags: one
-document per line, of files or of standard input (-, or no FILE). Events are also
-checked by the rules that JSON Schema cannot say: the bytes of ids, tokens_total as
-the sum of usage. With --consumer unknown fields and values of enums pass, and these
-rules are left out.
+document per line, from files or standard input (-, or no FILE). Events are also checked
+by rules that JSON Schema cannot state: the bytes of ids, tokens_total as the sum of
+usage. With --consumer unknown fields and values of enums pass, and these rules are left
+out.
 
-Each violation is a line: file:line, the JSON Pointer of the place, and the reason, which
-repeats no value of the document. With -o json it is an object with file, line, pointer
-and reason. The exit code is 0 if every document obeys, 1 if one does not.`,
+Each violation is a line: file:line, the JSON Pointer of the place, and the reason,
+which repeats no value of the document. With -o json it is an object with file, line,
+pointer and reason. The exit code is 0 if every document is valid, 1 if one is not.`,
 		Example: `  tributary normalize session.jsonl | tributary schema validate
   tributary schema validate --consumer events.jsonl -o json
   tributary normalize --as entries session.jsonl | tributary schema validate --form entries`,
@@ -110,14 +110,14 @@ func validateFile(ctx context.Context, a *app, path string, c *documentCheck) er
 // documentCheck checks documents and prints their violations.
 type documentCheck struct {
 	validator *schema.Validator
-	rules     bool // of events, beyond their schema
+	rules     bool // check events beyond their schema
 	out       *bufio.Writer
 	asJSON    bool
 
 	documents, invalid, violations int
 }
 
-// placedViolation is a violation as it is printed.
+// placedViolation is a violation in the output.
 type placedViolation struct {
 	File             string `json:"file"`
 	Line             int    `json:"line"`

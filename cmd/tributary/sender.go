@@ -11,14 +11,14 @@ import (
 	"tributary/pipeline/records"
 )
 
-// The values of TRIBUTARY_IDENTITY.
+// Values of TRIBUTARY_IDENTITY.
 const (
 	identityPseudonym = "pseudonym"
 	identityOff       = "off"
 )
 
-// sender returns who sends the records, as the settings let it be known; nil for nothing. Labels are sent whatever the
-// identity is, because somebody wrote them for that.
+// sender returns who sends the records, as far as the settings allow; nil for nothing. It includes labels for any
+// identity, because somebody set them to be sent.
 func sender(ctx context.Context, a *app) (*envelopes.Edge, error) {
 	labels, err := records.ParseLabels(a.config.Labels)
 	if err != nil {
@@ -30,7 +30,7 @@ func sender(ctx context.Context, a *app) (*envelopes.Edge, error) {
 		if u, err := user.Current(); err == nil {
 			e.User = u.Username
 		} else {
-			a.log.WarnContext(ctx, "name of the user is not known, and records do not state it: set USER, or TRIBUTARY_IDENTITY=off", "error", err)
+			a.log.WarnContext(ctx, "user name is unknown, and records do not state it: set USER, or TRIBUTARY_IDENTITY=off", "error", err)
 		}
 	}
 	if a.config.Identity == identityPseudonym {
@@ -55,17 +55,17 @@ func sender(ctx context.Context, a *app) (*envelopes.Edge, error) {
 	return e, nil
 }
 
-// logSender logs what the records state of their sender.
+// logSender logs what the records state about their sender.
 func logSender(ctx context.Context, a *app, e *envelopes.Edge) {
 	if e != nil {
 		a.log.InfoContext(ctx, "records state who sends them", "host", e.Host, "user", e.User, "labels", records.FormatLabels(e.Labels))
 	}
 }
 
-// hostOf is the host of e, empty for none.
+// hostOf returns the host of e, empty if e is nil.
 func hostOf(e *envelopes.Edge) string { return cmp.Or(e, &envelopes.Edge{}).Host }
 
-// hostname is the name of this machine, empty if it has none.
+// hostname returns the name of this machine, empty if it has none.
 func hostname() string {
 	name, err := os.Hostname()
 	if err != nil {

@@ -17,9 +17,9 @@ import (
 	"tributary/pipeline/sessions/titles"
 )
 
-// sessionTable returns sessions for people, for lines of a width, with costs if pricing is not nil. Titles have the room that they
-// need before less important columns. An id is cut to a beginning that no other session of the list has, unless lines have
-// any width.
+// sessionTable lists sessions for people, in lines of at most width columns, with costs if pricing is not nil. Titles
+// get the room that they need before less important columns. An id is cut to a beginning that no other session of the
+// list has, unless the width is unlimited.
 func sessionTable(list []sessionView, pricing *figures.Pricing, now time.Time, width int) *terminal.Table {
 	t := &terminal.Table{Columns: []terminal.Column{
 		{Head: "SESSION", Text: true},
@@ -89,7 +89,7 @@ func widestOf(texts []string) (width int) {
 	return width
 }
 
-// shortIDs returns the ids of sessions as they are shown in lines of a width.
+// shortIDs returns the ids of sessions for lines of at most width columns.
 func shortIDs(list []sessionView, width int) []string {
 	ids := make([]string, len(list))
 	for i := range list {
@@ -116,7 +116,7 @@ func shortIDs(list []sessionView, width int) []string {
 	return ids
 }
 
-// commonBytes is how many bytes two texts have in common at their beginnings.
+// commonBytes returns the length of the common beginning of two texts.
 func commonBytes(a, b string) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {
@@ -125,7 +125,7 @@ func commonBytes(a, b string) int {
 	return n
 }
 
-// stateText says in a word what a session does, and in which tool.
+// stateText names what a session does, and the tool.
 func stateText(a *sessions.Activity) string { return terminal.OrDash(a.Text()) }
 
 // stateSentence says what a session does, and since when.
@@ -149,7 +149,7 @@ func mainModel(v *sessionView) string {
 	return terminal.OrDash(slices.MaxFunc(v.Models, func(a, b sessions.ModelUse) int { return cmp.Compare(a.Total, b.Total) }).Model)
 }
 
-// projectText returns the name of the project of a session: the last one of its path, else the beginning of its hash.
+// projectText returns the project of a session: the last name of its path, else the beginning of its hash.
 func projectText(v *sessionView) string {
 	name := terminal.OrDash(base(v.ProjectName()))
 	if v.Project == nil {
@@ -193,7 +193,7 @@ func sessionFoot(t *terminal.Table, total *sessionView, list []sessionView, pric
 	return foot
 }
 
-// base is the last name of a path of any system.
+// base returns the last name of a path of any operating system.
 func base(path string) string {
 	path = strings.TrimRight(path, `/\`)
 	return path[strings.LastIndexAny(path, `/\`)+1:]
@@ -202,7 +202,7 @@ func base(path string) string {
 // activeTime writes the active time of a session.
 func activeTime(ms int64) string { return terminal.Rough(time.Duration(ms) * time.Millisecond) }
 
-// ago writes how long ago a time was, and the date of one that is long ago.
+// ago writes how long ago t was, or its date if that is long.
 func ago(t, now time.Time) string {
 	d := now.Sub(t)
 	switch {
@@ -221,7 +221,7 @@ func ago(t, now time.Time) string {
 	}
 }
 
-// printSession prints a session with everything that is known about it.
+// printSession prints everything that is known about a session.
 func printSession(a *app, v *sessionView, pricing *figures.Pricing, now time.Time) error {
 	width := terminal.TableWidth(a.stdout)
 	var b strings.Builder
@@ -283,7 +283,7 @@ func printSession(a *app, v *sessionView, pricing *figures.Pricing, now time.Tim
 	return err
 }
 
-// labelText lists labels as TRIBUTARY_LABELS has them.
+// labelText writes labels in the form of TRIBUTARY_LABELS.
 func labelText(labels map[string]string) string {
 	list := make([]string, 0, len(labels))
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
@@ -292,18 +292,18 @@ func labelText(labels map[string]string) string {
 	return strings.Join(list, ",")
 }
 
-// titleSources says for people where a title comes from.
+// titleSources says for people who made a title.
 var titleSources = map[sessions.TitleSource]string{
 	sessions.TitleOfVendor: "the vendor",
 	sessions.TitleOfAgent:  "the agent, in a summary",
-	sessions.TitleOfPrompt: "nobody: made of the first prompt",
+	sessions.TitleOfPrompt: "nobody: made from the first prompt",
 
 	sessions.TitleSource(titles.SourceManual):   "a user",
 	sessions.TitleSource(titles.SourceAuto):     "a model",
-	sessions.TitleSource(titles.SourceFallback): "a program, made of the first prompt",
+	sessions.TitleSource(titles.SourceFallback): "a program, from the first prompt",
 }
 
-// modelTable has the tokens of a session by model, and what they cost.
+// modelTable lists the tokens of a session by model, and their cost.
 func modelTable(v *sessionView, pricing *figures.Pricing) *terminal.Table {
 	t := &terminal.Table{Columns: []terminal.Column{
 		{Head: "MODEL", Text: true},
@@ -325,7 +325,7 @@ func modelTable(v *sessionView, pricing *figures.Pricing) *terminal.Table {
 	return t
 }
 
-// toolTable has the calls of a session by tool.
+// toolTable lists the calls of a session by tool.
 func toolTable(v *sessionView) *terminal.Table {
 	t := &terminal.Table{Columns: []terminal.Column{
 		{Head: "TOOL", Text: true},

@@ -10,8 +10,8 @@ import (
 	"tributary/pipeline/ship"
 )
 
-// sessionLogs are the flags for the folders in which agents that print plain text create logs
-// that are named after their sessions: a flag for each such agent.
+// sessionLogs has a flag for each agent that prints plain text: the folder in which the agent creates logs named
+// after its sessions.
 type sessionLogs []sessionLog
 
 type sessionLog struct {
@@ -23,7 +23,7 @@ type sessionLog struct {
 func (l *sessionLogs) addFlags(flags *pflag.FlagSet) {
 	for _, v := range normalizers.Vendors() {
 		if text := v.Framing.PrintedText; text != nil {
-			dir := flags.String(text.Flag, "", "with -: folder in which "+v.Name+" creates a log that is named after the session")
+			dir := flags.String(text.Flag, "", "with -: folder in which "+v.Name+" creates a log named after the session")
 			*l = append(*l, sessionLog{v, dir})
 		}
 	}
@@ -38,7 +38,7 @@ func (l sessionLogs) names() string {
 	return strings.Join(names, " or ")
 }
 
-// discovery returns how the session of the input is found; nil if no flag is given.
+// discovery returns how to find the session of the input; nil if no flag is given.
 func (l sessionLogs) discovery() *ship.Discovery {
 	for _, log := range l {
 		if *log.dir != "" {

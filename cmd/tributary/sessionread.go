@@ -36,7 +36,7 @@ type readFlags struct {
 	pricing *figures.Pricing
 }
 
-// selection is which items of a conversation are printed.
+// selection selects the items of a conversation to print.
 type selection struct {
 	wanted      envelopes.Source
 	first, last int // turns; last is -1 for no limit
@@ -55,9 +55,9 @@ the id is enough if no other session has the same. On a terminal the conversatio
 shown with PAGER, else with less.
 
 Results and thoughts are folded to a few lines; --full prints all of them. Logs,
-metadata, snapshots of files and history of another session are left out unless --all
-is given. --turn, --grep and --errors jump: they print the turns that are named, and of
-each turn the items that match, or that failed.
+metadata, snapshots of files and history of another session are left out unless --all is
+given. --turn prints only the named turns; --grep and --errors print of each turn only
+the items that match, or that failed.
 
 ` + pricesHelp + `
 
@@ -79,7 +79,7 @@ each turn the items that match, or that failed.
 	sourceFlag(cmd, &f.source, "agent of the session, if two have the same id")
 	flags := cmd.Flags()
 	flags.StringVar(&f.turns, "turn", "", "only this turn, or these: 3, 3-5, 3-")
-	flags.StringVar(&f.grep, "grep", "", "only items of which a text matches this regular `expression`; (?i) at its start ignores case")
+	flags.StringVar(&f.grep, "grep", "", "only items with a text that matches this regular `expression`; (?i) at its start ignores case")
 	flags.BoolVar(&f.errors, "errors", false, "only calls that failed, and errors that the vendor reports")
 	flags.BoolVar(&f.full, "full", false, "print all lines of results, arguments and thoughts")
 	flags.BoolVar(&f.all, "all", false, "logs, metadata, snapshots of files and history of another session, too")
@@ -133,7 +133,7 @@ func (f *readFlags) selects(i *transcript.Item) bool {
 	return (f.all || !i.IsNoise()) && (!f.errors || i.Failed()) && (f.match == nil || i.Matches(f.match))
 }
 
-// readSession prints the conversation of the session of an id or of the beginning of one.
+// readSession prints the conversation of the session with this id or beginning of an id.
 func readSession(ctx context.Context, a *app, f *readFlags, id string) error {
 	js, err := a.jetStreamLive(ctx)
 	if err != nil {
@@ -155,12 +155,12 @@ func readSession(ctx context.Context, a *app, f *readFlags, id string) error {
 	}
 	printed, err := printConversation(ctx, a, f, t, view)
 	if printed == 0 && err == nil {
-		fmt.Fprintf(a.stderr, "the session has %s, and nothing of them is selected\n", terminal.Plural(len(t.Turns()), "turn"))
+		fmt.Fprintf(a.stderr, "the flags select nothing of the session, which has %s\n", terminal.Plural(len(t.Turns()), "turn"))
 	}
 	return cmp.Or(errors.Join(err, t.Close()), unreadable.err())
 }
 
-// titled returns the record of a session, with its title and its pin.
+// titled returns the record of a session with its title and pin.
 func titled(ctx context.Context, a *app, js jetstream.JetStream, session events.SessionID) (*sessionView, error) {
 	view, _, err := openSummaries(ctx, a, js)
 	if err != nil {
@@ -174,7 +174,7 @@ func titled(ctx context.Context, a *app, js jetstream.JetStream, session events.
 	return new(set.view(ctx, fold.Summary(time.Now()))), nil
 }
 
-// sessionEvents iterates over the events of a session. Those that cannot be read are printed and counted.
+// sessionEvents iterates over the events of a session. It prints and counts those that cannot be read.
 func sessionEvents(ctx context.Context, a *app, js jetstream.JetStream, id events.SessionID, u *unreadable) iter.Seq2[*envelopes.AgentEventV1, error] {
 	return func(yield func(*envelopes.AgentEventV1, error) bool) {
 		q := events.Query{Source: id.Source, Session: id.Session}
@@ -187,13 +187,13 @@ func sessionEvents(ctx context.Context, a *app, js jetstream.JetStream, id event
 				return
 			}
 		}
-		if err := context.Cause(ctx); err != nil { // interrupted before the end
+		if err := context.Cause(ctx); err != nil { // interrupted
 			yield(nil, err)
 		}
 	}
 }
 
-// printConversation prints a conversation, for people on a terminal with a pager.
+// printConversation prints a conversation, on a terminal with a pager.
 func printConversation(ctx context.Context, a *app, f *readFlags, t *transcript.Transcript, v *sessionView) (printed int, err error) {
 	if f.output == "json" {
 		printed, err = f.print(t, jsonConversation{a.stdout, f.pricing})
@@ -227,7 +227,7 @@ func printConversation(ctx context.Context, a *app, f *readFlags, t *transcript.
 	return printed, err
 }
 
-// print prints what the flags select, and returns how many items and turns that is.
+// print prints what the flags select, and returns how many items and turns it printed.
 func (f *readFlags) print(t *transcript.Transcript, w conversation.Printer) (printed int, err error) {
 	for _, turn := range t.Turns() {
 		if !f.has(turn.Number) || !f.all && (turn.Copied || turn.Number == 0 && turn.Items == 0) {
@@ -242,11 +242,10 @@ func (f *readFlags) print(t *transcript.Transcript, w conversation.Printer) (pri
 	return printed, nil
 }
 
-// printTurn prints a turn. The heading of a turn or a subagent of which items are selected is printed before the first
-// of them.
+// printTurn prints a turn. It prints the heading of a turn or a subagent before the first selected item below it.
 func (f *readFlags) printTurn(t *transcript.Transcript, turn *transcript.Turn, w conversation.Printer) (printed int, err error) {
 	headed := false
-	var headings []*transcript.Item // of subagents, that are not printed
+	var headings []*transcript.Item // of subagents, not printed yet
 	for i, err := range t.Items(turn.Number) {
 		if err != nil {
 			return printed, err

@@ -39,21 +39,21 @@ that users set.`,
 	return cmd
 }
 
-// sessionView is a session as the commands print it.
+// sessionView is a session in the output of commands.
 type sessionView struct {
 	sessions.Summary
 	Pinned          bool   `json:"pinned"`
-	TitleVersion    uint64 `json:"title_version"`    // number of changes of a title that was set
-	MetadataVersion uint64 `json:"metadata_version"` // number of changes of title and pin
+	TitleVersion    uint64 `json:"title_version"`    // how often a title was set
+	MetadataVersion uint64 `json:"metadata_version"` // how often the title or the pin changed
 	figures.CostJSON
 
-	unread int64 // dead letters, where the caller knows them
+	unread int64 // dead letters, if the caller knows them
 }
 
-// sessionOrders are the orders of sessions, by the value of --sort.
+// sessionOrders are the orders of sessions by the values of --sort.
 var sessionOrders = []struct {
 	name  string
-	value func(*sessionView) int64 // the largest first
+	value func(*sessionView) int64 // the largest comes first
 }{
 	{"last", func(v *sessionView) int64 { return v.LastSeen.UnixNano() }},
 	{"first", func(v *sessionView) int64 { return v.FirstSeen.UnixNano() }},
@@ -66,7 +66,7 @@ var sessionOrders = []struct {
 	{"events", func(v *sessionView) int64 { return v.Events }},
 }
 
-// costOrZero is the cost of a session, 0 where nothing has a price.
+// costOrZero returns the cost of a session, 0 if nothing has a price.
 func costOrZero(v *sessionView) float64 {
 	if v.Cost == nil {
 		return 0
@@ -74,7 +74,7 @@ func costOrZero(v *sessionView) float64 {
 	return *v.Cost
 }
 
-// sessionOrder returns the order of a name: pinned sessions first, then by the value.
+// sessionOrder returns the order with this name: pinned sessions first, then the largest values.
 func sessionOrder(name string) (func(a, b sessionView) int, error) {
 	var names []string
 	for _, o := range sessionOrders {
@@ -88,7 +88,7 @@ func sessionOrder(name string) (func(a, b sessionView) int, error) {
 	return nil, usageError{fmt.Errorf("--sort %q: write one of %s", name, strings.Join(names, ", "))}
 }
 
-// comparePins puts pinned sessions before others.
+// comparePins orders pinned sessions before others.
 func comparePins(a, b *sessionView) int {
 	switch {
 	case a.Pinned == b.Pinned:
@@ -166,11 +166,11 @@ minutes, a session that was working is unanswered, and one that was in a tool en
 it. --state takes these words, in_tool and ended_in_tool. JSON has them with longer names
 as phase, since when, and state: working, waiting, failed, or idle after 15 minutes.
 
-Its title is that of tributary sessions title, else the vendor's, else the agent's, else
-the first sentence of its first prompt. Pinned sessions come first. On a terminal an id
-is cut to a beginning that no other session of the list has, which names the session in
-other commands. Its tokens are those of its own events; tributary stats counts copies of
-API calls in other sessions once.
+The title comes from tributary sessions title, else the vendor, else the agent, else the
+first sentence of the first prompt. Pinned sessions come first. On a terminal an id is
+cut to a beginning that is unique in the list; other commands accept it. The tokens are
+those of the session's own events; tributary stats counts copies of API calls in other
+sessions once.
 
 ` + pricesHelp + `
 
@@ -193,7 +193,7 @@ API calls in other sessions once.
 	flags.StringVar(&f.since, "since", "", "only sessions with an event from then on: a duration, date or time")
 	flags.StringVar(&f.until, "until", "", "only sessions whose last event is before then: a duration, date or time")
 	flags.StringVar(&order, "sort", sessionOrders[0].name, "last, first, tokens, cost, active, calls, failures, errors or events; the largest or latest first")
-	flags.IntVar(&limit, "limit", 50, "print only so many sessions; 0 for all")
+	flags.IntVar(&limit, "limit", 50, "print at most this many sessions; 0 for all")
 	pricesFlags(flags, &priceFile, &providers)
 	flags.StringVarP(&output, "output", "o", "table", "table or json")
 	a.serverFlag(cmd)
@@ -306,7 +306,7 @@ of its id is enough if no other session has the same. -o json prints the record.
 	return cmd
 }
 
-// showSession prints the session of an id or of the beginning of one.
+// showSession prints the session with this id or beginning of an id.
 func showSession(ctx context.Context, a *app, source envelopes.Source, id string, pricing *figures.Pricing, output string) error {
 	js, err := a.jetStreamLive(ctx)
 	if err != nil {
@@ -337,13 +337,13 @@ func showSession(ctx context.Context, a *app, source envelopes.Source, id string
 	return cmp.Or(err, unreadable.err())
 }
 
-// findSession returns the session of an id, else the only one whose id begins with it.
+// findSession returns the session with this id, else the only session whose id begins with it.
 func findSession(ctx context.Context, a *app, js jetstream.JetStream, source envelopes.Source, id string) (events.SessionID, error) {
 	var none events.SessionID
 	if id == "" {
 		return none, usageError{errors.New("the id is empty: name one session")}
 	}
-	// The server finds a whole id; the beginning of one needs the subjects of all events.
+	// The server finds a whole id; a beginning needs the subjects of all events.
 	const shown = 5
 	found, err := events.FindSessions(ctx, js, a.config.Generation, events.Query{Source: source, Session: id}, id, 0)
 	if err == nil && len(found) == 0 {
@@ -371,17 +371,17 @@ func findSession(ctx context.Context, a *app, js jetstream.JetStream, source env
 	return none, fmt.Errorf("%s names %s: %s: write more of the id, or pass --source", terminal.OneLine(id), count, strings.Join(names, ", "))
 }
 
-// openSummaries opens the records of sessions. Events that cannot be read are printed and counted.
+// openSummaries opens the records of sessions. It prints and counts events that cannot be read.
 func openSummaries(ctx context.Context, a *app, js jetstream.JetStream) (*summaries.View, *unreadable, error) {
 	u := &unreadable{app: a}
 	v, err := summaries.Open(ctx, js, a.config.Generation, u.add)
 	return v, u, err
 }
 
-// manyEvents is how many events the records of sessions may lack before a command states it.
+// manyEvents is how far behind the records of sessions may be before a command says so.
 const manyEvents = 20_000
 
-// noteBehind states that a command takes its time because the records of sessions are far behind the events.
+// noteBehind prints that the command takes long if the records of sessions are far behind the events.
 func noteBehind(ctx context.Context, a *app, v *summaries.View) error {
 	s, err := v.Status(ctx)
 	if err != nil || s.Behind < manyEvents {
@@ -391,6 +391,6 @@ func noteBehind(ctx context.Context, a *app, v *summaries.View) error {
 	if s.Silent {
 		note = "; no worker keeps them: start one (tributary run)"
 	}
-	fmt.Fprintf(a.stderr, "the records of sessions are %s events behind, which are read now%s\n", terminal.Thousands(int64(s.Behind)), note)
+	fmt.Fprintf(a.stderr, "the records of sessions are %s events behind: reading those first%s\n", terminal.Thousands(int64(s.Behind)), note)
 	return nil
 }

@@ -15,15 +15,15 @@ import (
 	"tributary/pipeline/sessions/titles"
 )
 
-// sessionTitles reads the titles and pins that were set. If the service does not answer, it leaves
-// them out, and prints that once.
+// sessionTitles reads the titles and pins that users set. If the service does not answer, it prints that once and
+// leaves them out.
 type sessionTitles struct {
 	*app
 	nc     *nats.Conn
 	silent bool // the service does not answer
 }
 
-// ask is [metadata.Ask], until the service does not answer.
+// ask is [metadata.Ask]; it does nothing once the service has not answered.
 func (l *sessionTitles) ask(ctx context.Context, endpoint string, request, answer any) {
 	if l.silent {
 		return
@@ -54,7 +54,7 @@ func (l *sessionTitles) pinned(ctx context.Context) map[titles.Key]bool {
 	}
 }
 
-// view returns a session with the title and the pin that were set.
+// view returns a session with the title and the pin that users set.
 func (l *sessionTitles) view(ctx context.Context, s sessions.Summary) sessionView {
 	var set titles.Session
 	l.ask(ctx, "get", metadata.Request{Source: s.Source, SessionID: s.Session}, &set)
@@ -63,7 +63,7 @@ func (l *sessionTitles) view(ctx context.Context, s sessions.Summary) sessionVie
 	return v
 }
 
-// set gives a session the title and the pin that were set.
+// set sets the title and the pin of a session.
 func (v *sessionView) set(s *titles.Session) {
 	if s.Title != "" {
 		v.Title, v.TitleSource = s.Title, sessions.TitleSource(s.TitleSource)
@@ -76,9 +76,9 @@ func sessionsTitleCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "title [flags] ID TITLE",
 		Short: "Give a session a title",
-		Long: `Give a session a title, which the lists show in place of the vendor's. The
-beginning of its id is enough if no other session has the same. A worker
-(tributary run) stores the title, and announces it to programs that follow titles.`,
+		Long: `Give a session a title, which the lists show in place of the vendor's. The beginning of
+its id is enough if no other session has the same. A worker (tributary run) stores the
+title and tells programs that follow titles.`,
 		Example: `  tributary sessions title 0b6a7f58 "Fix the parser"`,
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -129,7 +129,7 @@ other session has the same. A worker (tributary run) stores the pin.`,
 	return cmd
 }
 
-// changeSession finds a session, changes its metadata, and prints what it is now.
+// changeSession finds a session, changes its metadata, and prints the result.
 func changeSession(ctx context.Context, a *app, source, id string, change func(context.Context, *nats.Conn, titles.Key) (string, error)) error {
 	s, err := parseSource(source)
 	if err != nil {

@@ -23,10 +23,10 @@ func sessionsWatchCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch [flags] [ID-PREFIX...]",
 		Short: "Print sessions when they change",
-		Long: `Print each session that has new events, or that becomes idle, with what it did so
-far: at most once in --every. It shows the records that a worker keeps, of the live
-generation, also after tributary replay promote and rollback. Arguments and flags select
-sessions as in tributary sessions ls. -o json prints one record per line. Ctrl-C ends it.`,
+		Long: `Print each session that has new events, or becomes idle, with all that it did: at most
+once in --every. It shows the records that a worker keeps, of the live generation, also
+after tributary replay promote and rollback. Arguments and flags select sessions as in
+tributary sessions ls. -o json prints one record per line. Ctrl-C ends it.`,
 		Example: `  tributary sessions watch --project ledger
   tributary sessions watch -o json | jq -r 'select(.state == "waiting") | .title'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -41,13 +41,13 @@ sessions as in tributary sessions ls. -o json prints one record per line. Ctrl-C
 		},
 	}
 	f.flags(cmd)
-	cmd.Flags().DurationVar(&every, "every", 2*time.Second, "print a session at most so often")
+	cmd.Flags().DurationVar(&every, "every", 2*time.Second, "the shortest time between two lines of a session")
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
 	a.serverFlag(cmd)
 	return cmd
 }
 
-// maxWatched is the number of sessions whose end a watch waits for: those that changed last.
+// maxWatched is for how many sessions a watch awaits their becoming idle: those that changed last.
 const maxWatched = 512
 
 // sessionWatch prints sessions when they change.
@@ -56,16 +56,16 @@ type sessionWatch struct {
 	titles  *sessionTitles
 	filter  *sessionFilter
 	output  string
-	since   time.Time // when another generation became live, about; zero before
+	since   time.Time // about when another generation became live; zero before
 	watched map[events.SessionID]*watchedSession
-	recent  []events.SessionID // the one that changed last at the end
+	recent  []events.SessionID // ordered by their last change, the latest last
 }
 
 // watchedSession is a session in memory.
 type watchedSession struct {
 	record  sessions.Summary
 	printed sessions.Activity
-	changed bool // since then
+	changed bool // since it was printed
 }
 
 // watchSessions prints sessions that change from now on, until ctx ends.
@@ -99,8 +99,8 @@ func watchSessions(ctx context.Context, a *app, f *sessionFilter, output string,
 	}
 }
 
-// behindChange is how long before a change of the live generation the records of its sessions are read: more than they are
-// behind the events.
+// behindChange is how long before a change of the live generation the records of its sessions are read. It is longer
+// than the records are behind the events.
 const behindChange = 10 * time.Second
 
 // watch prints the sessions of the live generation that change, until ctx ends.
@@ -133,12 +133,12 @@ func (w *sessionWatch) watch(ctx context.Context, js jetstream.JetStream, every 
 	return err
 }
 
-// awaitSummaries waits until a worker keeps the records of sessions. The result is nil when ctx ends before.
+// awaitSummaries waits until a worker keeps the records of sessions. The result is nil if ctx ends first.
 func (w *sessionWatch) awaitSummaries(ctx context.Context, js jetstream.JetStream) (*summaries.View, error) {
 	look := time.NewTicker(time.Second)
 	defer look.Stop()
 	patience := 0
-	if !w.since.IsZero() { // a worker needs a moment to notice the change, too
+	if !w.since.IsZero() { // a worker takes a moment to notice the change, too
 		patience = 10
 	}
 	for looks := 0; ; looks++ {
@@ -160,7 +160,7 @@ func (w *sessionWatch) awaitSummaries(ctx context.Context, js jetstream.JetStrea
 	}
 }
 
-// run notes records and prints what changed, until ctx ends or the reader fails.
+// run collects records and prints changes, until ctx ends or the reader fails.
 func (w *sessionWatch) run(ctx context.Context, records <-chan summaries.Record, failed <-chan error, every time.Duration) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -183,7 +183,7 @@ func (w *sessionWatch) run(ctx context.Context, records <-chan summaries.Record,
 	}
 }
 
-// note remembers a record that has changed.
+// note remembers a changed record.
 func (w *sessionWatch) note(r *summaries.Record) {
 	id := events.SessionID{Source: r.Source, Session: r.Session}
 	s := w.watched[id]
@@ -191,7 +191,7 @@ func (w *sessionWatch) note(r *summaries.Record) {
 		s = &watchedSession{}
 		w.watched[id] = s
 	} else if !w.since.IsZero() && r.Events <= s.record.Events && !r.LastSeen.After(s.record.LastSeen) {
-		return // the generation before had as much of the session
+		return // the previous generation had as much of the session
 	}
 	w.recent = append(slices.DeleteFunc(w.recent, func(r events.SessionID) bool { return r == id }), id)
 	if len(w.recent) > maxWatched {

@@ -39,7 +39,7 @@ func shipCommand(a *app) *cobra.Command {
   tributary ship --once --dry-run          show what would be sent
   tributary ship --once --since 720h       send the logs of the last 30 days
   tributary ship --source SOURCE old.jsonl
-  tributary ship --redact --once --dry-run  list the secrets that would be replaced`,
+  tributary ship --redact --once --dry-run  list the secrets that redaction would replace`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkRedactArgs(args); err != nil {
 				return err
@@ -68,11 +68,11 @@ func shipCommand(a *app) *cobra.Command {
 	flags := cmd.Flags()
 	flags.BoolVar(&f.once, "once", false, "send the records that exist now, then stop")
 	flags.DurationVar(&f.timeout, "timeout", 0, "with --once: fail after this time, and say what was not sent (default none)")
-	flags.BoolVar(&f.again, "again", false, "send everything once more, also what the broker has acknowledged")
+	flags.BoolVar(&f.again, "again", false, "send everything once more, even what the broker has acknowledged")
 	flags.DurationVar(&a.config.Idle, "idle", a.config.Idle, "time without a write after which a log counts as complete (TRIBUTARY_IDLE)")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "send nothing, show what would be sent")
-	flags.StringVar(&f.since, "since", "", "only logs that were written to since then: a time, a date or a duration such as 24h")
-	sourceFlag(cmd, &f.source, "only logs of this agent; the agent that wrote the files that are named")
+	flags.StringVar(&f.since, "since", "", "only logs written since then: a time, a date or a duration such as 24h")
+	sourceFlag(cmd, &f.source, "only logs of this agent; for named files, the agent that wrote them")
 	f.sessionLogs.addFlags(flags)
 	flags.StringVar(&a.config.Identity, "identity", a.config.Identity, "how records name the host and the user that send them: plain, pseudonym or off (TRIBUTARY_IDENTITY)")
 	completeFlag(cmd, "identity", []string{"plain", identityPseudonym, identityOff})
@@ -83,7 +83,7 @@ func shipCommand(a *app) *cobra.Command {
 named, and store every record once in the raw stream. While the broker is away, ship
 waits. A record that is too large for a message becomes an object in the bucket CLAIMS.
 
-The progress is stored in the data folder, for each raw stream by itself. Records that
+The progress is stored in the data folder, separately for each raw stream. Records that
 the stream has acknowledged and lost are sent again; records that were purged are not,
 unless you pass --again. One ship at a time uses a data folder. The last line of a log
 is sent when it has a line end, or when it is complete and the log is idle.
@@ -96,12 +96,12 @@ or off, and the --labels that are set. The events of the record have them as edg
 
 With - standard input is sent until it ends. Plain text does not state its session.
 For such text, ` + f.sessionLogs.names() + ` names the folder in which its agent creates a log
-that is named after the session (the agent's --log-dir). The text waits for that log;
+named after the session (the agent's --log-dir). The text waits for that log;
 after ten minutes without one it is sent without its session.`
 	return cmd
 }
 
-// shipConfig returns the configuration of the flags and arguments.
+// shipConfig returns the configuration that the flags and arguments ask for.
 func shipConfig(a *app, f *shipFlags, args []string) (ship.Config, error) {
 	c := ship.Config{
 		Paths: args, Once: f.once, DryRun: f.dryRun, Again: f.again,
@@ -125,7 +125,7 @@ func shipConfig(a *app, f *shipFlags, args []string) (ship.Config, error) {
 	return c, err
 }
 
-// useInput makes standard input the input of ship if the argument is -.
+// useInput makes ship read standard input if the argument is -.
 func useInput(a *app, c *ship.Config, args []string, logs sessionLogs) error {
 	c.Discovery = logs.discovery()
 	d := c.Discovery
@@ -149,10 +149,9 @@ func useInput(a *app, c *ship.Config, args []string, logs sessionLogs) error {
 	return nil
 }
 
-// shipToBroker connects to the broker, also to one that is away, and ships, for a time if that
-// is not 0.
+// shipToBroker ships until the work is done, also if the broker is away at first; a timeout of 0 is none.
 func shipToBroker(ctx context.Context, a *app, c ship.Config, timeout time.Duration) error {
-	if c.Input == nil { // an input has no state
+	if c.Input == nil { // standard input has no state
 		unlock, err := lock(filepath.Dir(c.Offsets), "name another folder in TRIBUTARY_DATA")
 		if err != nil {
 			return err
@@ -166,7 +165,7 @@ func shipToBroker(ctx context.Context, a *app, c ship.Config, timeout time.Durat
 	}
 	c.Host = hostname()
 	if a.config.MetricsExporter == exporterPrometheus {
-		a.config.MetricsExporter = "none" // its port belongs to the worker of this host
+		a.config.MetricsExporter = "none" // the port belongs to the worker of this host
 	}
 	telemetry, err := newTelemetry(ctx, a.config, hostOf(c.Edge))
 	if err != nil {
@@ -209,7 +208,7 @@ func runShip(ctx context.Context, a *app, nc *nats.Conn, c ship.Config) error {
 	}
 }
 
-// reportBackfill reports the backfill of s until stop, unless the level of the log disables it.
+// reportBackfill reports the backfill of s until stop, unless the level of the log disables this.
 func reportBackfill(ctx context.Context, a *app, s *ship.Ship, c ship.Config) (stop func()) {
 	if !a.log.Enabled(ctx, slog.LevelInfo) {
 		return func() {}
@@ -227,22 +226,22 @@ func reportBackfill(ctx context.Context, a *app, s *ship.Ship, c ship.Config) (s
 // messageColumns is the width of the terminal of standard error.
 func messageColumns() int { return terminal.Columns(os.Stderr) }
 
-// errTimeout is the cause of a context that ended by --timeout.
+// errTimeout is the cause of a context that --timeout ended.
 var errTimeout = errors.New("the time of --timeout is over")
 
-// unsent is the error of a run that was not ready in time. It names what was not sent.
+// unsent returns the error of a run that --timeout ended. It names what was not sent.
 func unsent(sum ship.Summary) error {
 	if sum.Stalled != nil {
-		return fmt.Errorf("%w, not everything is sent: %w", errTimeout, sum.Stalled)
+		return fmt.Errorf("%w, but not everything was sent: %w", errTimeout, sum.Stalled)
 	}
 	left := max(sum.Waiting-len(sum.Held), 0)
 	if left == 0 { // nothing is known of the logs yet
-		return fmt.Errorf("%w, not everything is sent: pass a longer one", errTimeout)
+		return fmt.Errorf("%w, but not everything was sent: pass a longer one", errTimeout)
 	}
-	return fmt.Errorf("%w, %s not sent in full: pass a longer one, or run ship again, which goes on from here", errTimeout, terminal.Plural(left, "log"))
+	return fmt.Errorf("%w, %s not sent in full: pass a longer one, or run ship again, which continues here", errTimeout, terminal.Plural(left, "log"))
 }
 
-// printShipped prints what was sent, or would be sent in a dry run.
+// printShipped prints what was sent, or what a dry run would send.
 func printShipped(w io.Writer, sum ship.Summary, dryRun bool) {
 	verb := "shipped"
 	if dryRun {
@@ -265,11 +264,11 @@ func printShipped(w io.Writer, sum ship.Summary, dryRun bool) {
 			fmt.Fprintf(w, "held back: the ends of %s more\n", terminal.Plural(len(sum.Held)-i, "file"))
 			break
 		}
-		fmt.Fprintf(w, "held back: the last %s of %s, which are no complete record yet\n", terminal.Size(held.Bytes), terminal.OneLine(held.Path))
+		fmt.Fprintf(w, "held back: the last %s of %s, an incomplete record\n", terminal.Size(held.Bytes), terminal.OneLine(held.Path))
 	}
 }
 
-// maxHeld is how many files that are held back are printed.
+// maxHeld limits the printed files that were held back.
 const maxHeld = 20
 
 // refusals returns the error of what was not shipped, nil if everything was.

@@ -33,35 +33,35 @@ func statsCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stats [flags]",
 		Short: "Sum up tokens, cost, tools and time of all sessions",
-		Long: `Sum up the events of the broker by hour, day, week, month, model, source, project,
-repo, branch, session, tool, host, user or team, or by several of them. team is the
-label of this name, label:NAME any other one. Worktrees of one repository are one
-repo. What events do not state is a row of its own: the rows of any dimensions have
-the same sum. --since and --until select by the time of an event, and --tz is the
-time zone of periods and dates. A week begins on Monday. --repo, --branch, --host, --user
-and --model select events, too: the rows are those that --by has for these values.
+		Long: `Sum up the events of the broker by hour, day, week, month, model, source, project, repo,
+branch, session, tool, host, user or team, or by several of them. team is the label of
+this name, label:NAME any other one. Worktrees of one repository are one repo. Events
+that do not state a value have a row of their own, so the rows always have the same sum.
+--since and --until select by the time of an event, and --tz is the time zone of periods
+and dates. A week begins on Monday. --repo, --branch, --host, --user and --model select
+events by the same values.
 
-Tokens are counted in five parts that never overlap: input, cache_read,
-cache_write, output and reasoning; total is their sum. An API call that several
-sessions have, because a vendor copies history into forked and resumed sessions,
-counts once; what is left out is printed. A tool call counts once, whatever number
-of results it has, in the period in which it began. Tokens belong to no tool. An
-event that names no model counts for the model that its session used last. Active is
-the time between events that are at most 5 minutes apart.
+Tokens are counted in five parts that never overlap: input, cache_read, cache_write,
+output and reasoning; total is their sum. An API call that several sessions have,
+because vendors copy history into forked and resumed sessions, counts once; the number
+of copies is printed. A tool call counts once, with any number of results, in the period
+in which it began. Tokens belong to no tool. An event that names no model counts for the
+model that its session used last. Active is the time between events that are at most 5
+minutes apart.
 
-Latencies are those that vendors state, within 1%. Those of other calls are
-measured from the call to its result, with the time that somebody took to permit
-it, and are apart as measured; a call and a result with one time are not measured.
+Latencies are those that vendors state, within 1%. For other calls they are measured
+from the call to its result, including the time that somebody took to permit it, and
+listed as measured, unless call and result have the same time.
 
---compare previous compares with the period before, which is as long and ends at
+--compare previous compares with the previous period of the same length, which ends at
 --since: the table has the change in percent, -o json each figure of that period as
-previous_ and the difference as delta_. --sort names a column of -o json; figures come
-with the largest first, names in their order, and :asc or :desc behind the column
-chooses. The row all is the sum of all rows, also of those that --limit leaves out.
+previous_ and the difference as delta_. --sort names a column of -o json; figures are
+sorted largest first, names alphabetically, and :asc or :desc behind the column chooses.
+The row all is the sum of all rows, also of those that --limit leaves out.
 
 ` + pricesHelp + ` If
-the providers in the file disagree about a model, --provider chooses. A cost that
-vendors state themselves is beside ours, as vendor_cost_usd.
+the providers in the file disagree about a model, --provider chooses. Costs that
+vendors state themselves are listed beside ours, as vendor_cost_usd.
 
 -o json prints one object per row, -o csv the same columns. tokens_input and
 tokens_output are the old names of input and output, and end with the next release.`,
@@ -88,7 +88,7 @@ tokens_output are the old names of input and output, and end with the next relea
 	flags.StringVar(&f.model, "model", "", "only events of this model: its whole name")
 	flags.StringVar(&f.since, "since", "", "only events from then on: a duration such as 7d, a date or a time")
 	flags.StringVar(&f.until, "until", "", "only events before then: a duration, date or time")
-	flags.StringVar(&f.compare, "compare", "", "previous: compare with the period before")
+	flags.StringVar(&f.compare, "compare", "", "previous: compare with the previous period")
 	completeFlag(cmd, "compare", []string{comparePrevious})
 	flags.StringVar(&f.zone, "tz", "Local", "time zone of periods and dates, such as UTC or Europe/Berlin")
 	pricesFlags(flags, &f.prices, &f.providers)
@@ -98,7 +98,7 @@ tokens_output are the old names of input and output, and end with the next relea
 		columns = append(columns, figure.Name)
 	}
 	completeFlag(cmd, "sort", columns)
-	flags.IntVar(&f.limit, "limit", 0, "print only so many rows, the first ones; 0 for all")
+	flags.IntVar(&f.limit, "limit", 0, "print at most this many rows, the first ones; 0 for all")
 	flags.StringVarP(&f.output, "output", "o", "table", "table, json or csv")
 	a.serverFlag(cmd)
 	return cmd
@@ -142,7 +142,7 @@ func (f *statsFlags) query(now time.Time) (figures.Query, error) {
 	return q, err
 }
 
-// compared returns the query of the period before the one of q, nil if the flags do not compare.
+// compared returns the query of the period before q, nil if the flags do not compare.
 func (f *statsFlags) compared(q sessions.StatsQuery, now time.Time) (*sessions.StatsQuery, error) {
 	if f.compare == "" {
 		return nil, nil
@@ -206,7 +206,7 @@ func printStats(ctx context.Context, a *app, f *statsFlags) error {
 	return unreadable.err()
 }
 
-// reportStats states what the rows leave out.
+// reportStats prints what the rows leave out.
 func reportStats(a *app, l *figures.List, pricing *figures.Pricing) {
 	if len(l.Rows) == 0 {
 		fmt.Fprintf(a.stderr, "no such event in generation %s\n", a.config.Generation)
@@ -225,16 +225,16 @@ func reportStats(a *app, l *figures.List, pricing *figures.Pricing) {
 	}
 }
 
-// unreadable counts events that cannot be read, and prints why.
+// unreadable counts events that cannot be read, and prints their errors.
 type unreadable struct {
 	*app
-	seen map[string]bool // what is printed
+	seen map[string]bool // errors that were printed
 }
 
 func (u *unreadable) add(err error) {
 	text := err.Error()
 	if u.seen[text] {
-		return // read again, for another period
+		return // read again for another period
 	}
 	if u.seen == nil {
 		u.seen = map[string]bool{}

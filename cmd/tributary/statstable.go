@@ -13,7 +13,7 @@ import (
 	"tributary/pipeline/sessions"
 )
 
-// writeStatsJSON prints the rows, one object each.
+// writeStatsJSON prints one object per row.
 func writeStatsJSON(w io.Writer, l *figures.List) error {
 	for i := range l.Rows {
 		if err := terminal.WriteJSON(w, l.Object(&l.Rows[i])); err != nil {
@@ -23,7 +23,7 @@ func writeStatsJSON(w io.Writer, l *figures.List) error {
 	return nil
 }
 
-// writeStatsCSV prints the rows with a heading. What is unknown is empty.
+// writeStatsCSV prints a heading and the rows. Unknown values are empty.
 func writeStatsCSV(w io.Writer, l *figures.List) error {
 	out := csv.NewWriter(w)
 	if err := out.Write(l.Columns()); err != nil {
@@ -55,11 +55,11 @@ func csvField(value any) string {
 	return ""
 }
 
-// statsColumns are the figures that the table has, in its order.
+// statsColumns are the figures of the table, in its order.
 var statsColumns = []struct {
 	head     string
 	priority int    // see [terminal.Column]
-	figure   string // whose change the table has if periods are compared; empty for none
+	figure   string // its change is a column if periods are compared; empty for none
 	text     func(r *figures.Row) string
 }{
 	{"SESSIONS", 9, "sessions", func(r *figures.Row) string { return terminal.Thousands(r.Sessions) }},
@@ -81,7 +81,7 @@ var statsColumns = []struct {
 	{"COST", 0, "cost_usd", func(r *figures.Row) string { return r.Cost.Text() }},
 }
 
-// statsTable returns the rows for people, with the sum of all rows.
+// statsTable lists the rows for people, and the sum of all rows.
 func statsTable(l *figures.List) *terminal.Table {
 	t := &terminal.Table{}
 	for _, d := range l.Dimensions {
@@ -107,7 +107,7 @@ func statsTable(l *figures.List) *terminal.Table {
 		names[0] = "all"
 		t.Foot = statsValues(l, names, &l.Total)
 		for i, c := range t.Columns {
-			if c.Head == "SESSIONS" { // a session can be in several rows, so that their number has no sum
+			if c.Head == "SESSIONS" { // a session can be in several rows: no sum
 				t.Foot[i] = ""
 				if l.Compared() {
 					t.Foot[i+1] = ""
@@ -123,7 +123,7 @@ func statsTable(l *figures.List) *terminal.Table {
 	return t
 }
 
-// dropEmpty removes a column that no row has a value in.
+// dropEmpty removes a column that is empty in every row.
 func dropEmpty(t *terminal.Table, column int) {
 	for _, row := range t.Rows {
 		if row[column] != "" {

@@ -17,10 +17,10 @@ import (
 	"tributary/pipeline/sessions/titles"
 )
 
-// summary sums up the sessions whose events it gets.
+// summary sums up sessions from their events.
 type summary struct {
 	folds  map[events.SessionID]*sessions.Fold
-	unread map[events.SessionID]int64 // dead letters
+	unread map[events.SessionID]int64 // dead letters of each session
 }
 
 func newSummary() *summary {
@@ -50,7 +50,8 @@ func (s *summary) count() int {
 	return n
 }
 
-// views returns the sessions, pinned ones first, in the order of their first events. set are the titles and pins that were set.
+// views returns the sessions in the order of their first events, pinned ones first. set has the titles and pins that
+// users set.
 func (s *summary) views(now time.Time, set map[titles.Key]titles.Session) []sessionView {
 	list := make([]sessionView, 0, s.count())
 	for id, fold := range s.folds {
@@ -71,8 +72,8 @@ func (s *summary) views(now time.Time, set map[titles.Key]titles.Session) []sess
 	return list
 }
 
-// write prints the sessions as a table, with costs if pricing is not nil, and what they have in total. set are the titles and
-// pins that were set.
+// write prints the sessions as a table, and their total, with costs if pricing is not nil. set has the titles and
+// pins that users set.
 func (s *summary) write(p *printer.Pretty, set map[titles.Key]titles.Session, pricing *figures.Pricing, now time.Time) error {
 	list := s.views(now, set)
 	t := sessionTable(list, pricing, now, p.Width())
@@ -144,8 +145,8 @@ func totalOf(list []sessionView) *sessionView {
 	return total
 }
 
-// writeList writes a list with commas below each other in lines of a width, beside its name. A
-// part that is too long for a line is broken between words.
+// writeList writes a comma-separated list in lines of at most width columns beside its name. It breaks a part that is
+// longer than a line between words.
 func writeList(b *bytes.Buffer, name, list string, width int) {
 	const indent = 14
 	line := terminal.Pad(name, indent)
@@ -173,7 +174,7 @@ func writeList(b *bytes.Buffer, name, list string, width int) {
 	b.WriteString(strings.TrimRight(line, " ") + "\n")
 }
 
-// toolText lists tools with the count of the calls that failed.
+// toolText lists tools and how many of their calls failed.
 func toolText(tools []sessions.ToolUse) string {
 	parts := make([]string, len(tools))
 	for i, u := range tools {

@@ -21,7 +21,7 @@ import (
 // tailFlags are the flags of tail.
 type tailFlags struct {
 	eventFilter
-	lines        int // of which counted reports whether the flag is given
+	lines        int // counted reports whether the flag is given
 	counted      bool
 	follow, once bool
 	output, form string
@@ -37,36 +37,35 @@ func tailCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tail [flags]",
 		Short: "Print the events of the broker",
-		Long: `Print the last 10 events, then those that are stored from then on. A time prints all
-events since then, or until then; -n N prints the last N of those that are selected.
-With -n, --until or --once the command ends with the events that are there, unless -f
-makes it follow.
+		Long: `Print the last 10 events, then new ones as they are stored. A time prints all events
+since then, or until then; -n N prints the last N of the selected ones. With -n, --until
+or --once the command ends after the stored events, unless -f makes it follow.
 
-Events have the order in which the broker has stored them, which is their order within
-each session. --since and --until compare the time at which an event happened: events
-of old logs that were shipped late are found, too. The clock of a machine may be a day
-ahead of the broker's. --stored-since compares the time at which the broker has stored
-an event, and reads nothing older. --type and --exclude-type take several types,
-separated by commas or each in a flag of its own. A line shows what --grep matches.
+Events have the order in which the broker stored them, which is their order within each
+session. --since and --until compare the time at which an event happened: events of old
+logs that were shipped late are found, too. The clock of a machine may be a day ahead of
+the broker's. --stored-since compares the time at which the broker stored an event, and
+reads nothing older. --type and --exclude-type take several types, separated by commas
+or each in a flag of its own. A line shows what --grep matches.
 
 It follows the live generation: when another is promoted, or a promotion is rolled back,
-it goes on with the events of that one, each event once. TRIBUTARY_GENERATION names one
-to stay with.
+it continues with the events of that one, each event once. TRIBUTARY_GENERATION names
+one to stay with.
 
---raw prints the raw records of the events that are selected, as their agents wrote
-them. With -o json, it gives events that refer to their record instead of carrying it
-(the setting raw of a generation) its raw.
+--raw prints the raw records of the selected events, as their agents wrote them. With -o
+json, it adds raw to events that refer to their record instead of carrying it (the
+setting raw of a generation).
 
---session takes an id, or the beginning of one: if no id is that text, it selects all
-sessions whose ids begin so when the command starts, and otherwise waits for one.
+--session takes an id or its beginning: if no id is that text, it selects all sessions
+whose ids begin with it when the command starts, else it waits for one.
 
 The output is for people; with -o json it is one AgentEventV1 per line, with --fields
-only the members that are named. --as entries and --as acp print JSON of that form (see
-tributary normalize --help), made of the events that are selected; source and session_id
-of a line name its session. From the middle of a session, entries are counted from
-there, from 0, and a result without its call is an entry of its own; --session with
---since all prints a session as a whole. An ACP message is printed when it is complete:
-at the next prompt, or when the command ends by itself.`,
+only the named members. --as entries and --as acp print JSON of that form (see tributary
+normalize --help), made of the selected events; source and session_id of a line name its
+session. From the middle of a session, entries are counted from there, from 0, and a
+result without its call is an entry of its own; --session with --since all prints a
+session as a whole. An ACP message is printed when it is complete: at the next prompt,
+or when the command ends by itself.`,
 		Example: `  tributary tail                                      the last 10 events, then new ones
   tributary tail -n 50                                the last 50 events
   tributary tail -n 0 -f                              new events alone
@@ -89,9 +88,9 @@ at the next prompt, or when the command ends by itself.`,
 	}
 	flags := cmd.Flags()
 	f.addFlags(cmd)
-	flags.IntVarP(&f.lines, "lines", "n", defaultLines, "only the last `N` of the events that are there, and end")
-	flags.BoolVarP(&f.follow, "follow", "f", false, "follow, although -n or --until is given")
-	flags.BoolVar(&f.once, "once", false, "end with the events that are there; without -n or a time print all of them")
+	flags.IntVarP(&f.lines, "lines", "n", defaultLines, "print the last `N` of the stored events, and end")
+	flags.BoolVarP(&f.follow, "follow", "f", false, "follow, even with -n or --until")
+	flags.BoolVar(&f.once, "once", false, "end after the stored events; without -n or a time print all of them")
 	flags.StringVarP(&f.output, "output", "o", "pretty", "pretty or json")
 	formFlag(cmd, &f.form)
 	flags.StringSliceVar(&f.fields, "fields", nil, "only these `names` of the members of events, as JSON, separated by commas")
@@ -150,7 +149,7 @@ func printTail(ctx context.Context, a *app, f *tailFlags) error {
 			return err
 		}
 	}
-	q.Interrupted = func(err error) { fmt.Fprintf(a.stderr, "reading goes on after an interruption: %v\n", err) }
+	q.Interrupted = func(err error) { fmt.Fprintf(a.stderr, "reading continues after an interruption: %v\n", err) }
 	q.Raw = f.raw && f.output == "json"
 	p := &tailPrinter{app: a, tailFlags: f, events: w, records: &recordWriter{app: a, js: js}}
 	var moved func(from, to string) error
@@ -172,15 +171,15 @@ func printTail(ctx context.Context, a *app, f *tailFlags) error {
 	if q.Follow {
 		return nil
 	}
-	if err := context.Cause(ctx); err != nil { // interrupted before the end
+	if err := context.Cause(ctx); err != nil { // interrupted
 		return err
 	}
 	return p.end()
 }
 
-// noteLive prints that a command goes on with another generation.
+// noteLive prints that a command continues with another generation.
 func noteLive(a *app, from, to string) {
-	fmt.Fprintf(a.stderr, "generation %s is live in the place of %s: its events follow\n", to, from)
+	fmt.Fprintf(a.stderr, "generation %s is live instead of %s: its events follow\n", to, from)
 }
 
 // tailPrinter prints the events of tail, or their records.
@@ -192,7 +191,7 @@ type tailPrinter struct {
 	count, unreadable int
 }
 
-// print prints an event. One that could not be read is reported and counted.
+// print prints an event. It reports and counts an event that could not be read.
 func (p *tailPrinter) print(ctx context.Context, e *events.Event, failed error) (err error) {
 	if failed != nil {
 		p.unreadable++
@@ -211,7 +210,7 @@ func (p *tailPrinter) print(ctx context.Context, e *events.Event, failed error) 
 	return err
 }
 
-// end ends the output; its error counts what could not be printed.
+// end ends the output. Its error counts what could not be printed.
 func (p *tailPrinter) end() error {
 	if p.count == 0 && p.output != "json" {
 		fmt.Fprintf(p.stderr, "no such event in generation %s\n", p.config.Generation)
@@ -240,7 +239,7 @@ func (a *app) noStream(err error) error {
 // eventWriter prints events.
 type eventWriter interface {
 	Event(e *envelopes.AgentEventV1) error
-	// End prints the output that is still pending, because no event follows.
+	// End prints the pending output: no event follows.
 	End() error
 }
 

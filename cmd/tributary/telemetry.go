@@ -24,8 +24,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// telemetry is the SDK of OpenTelemetry, configured by the OTEL_ settings. Without an exporter
-// there are no spans.
+// telemetry is the SDK of OpenTelemetry, configured by the OTEL_ settings. It makes no spans without an exporter.
 type telemetry struct {
 	tracing bool // traces are exported
 	traces  *sdktrace.TracerProvider
@@ -33,8 +32,8 @@ type telemetry struct {
 	scraped *prometheus.Registry // what /metrics serves
 }
 
-// newTelemetry starts the exporters that c names, for this program on a host; empty to leave that out. The caller stops
-// them with Shutdown.
+// newTelemetry starts the exporters that c names. host is an attribute of the telemetry; empty for none. The caller
+// stops the exporters with Shutdown.
 func newTelemetry(ctx context.Context, c *config, host string) (*telemetry, error) {
 	res, err := telemetryResource(ctx, c, host)
 	if err != nil {
@@ -74,7 +73,7 @@ func telemetryResource(ctx context.Context, c *config, host string) (*resource.R
 	return res, nil
 }
 
-// Shutdown sends what is still buffered and stops the exporters.
+// Shutdown sends the buffered rest and stops the exporters.
 func (t *telemetry) Shutdown(ctx context.Context) error {
 	return errors.Join(t.traces.Shutdown(ctx), t.metrics.Shutdown(ctx))
 }
@@ -96,8 +95,8 @@ func traceOptions(ctx context.Context, c *config) ([]sdktrace.TracerProviderOpti
 	return []sdktrace.TracerProviderOption{sdktrace.WithBatcher(exporter)}, nil
 }
 
-// metricOptions returns a reader for the exporter that c names, and one for scraped if c names an
-// address at which metrics are scraped.
+// metricOptions returns a reader for the exporter that c names, and one for scraped if c names an address for
+// scraping metrics.
 func metricOptions(ctx context.Context, c *config, scraped *prometheus.Registry) ([]sdkmetric.Option, error) {
 	var options []sdkmetric.Option
 	if c.httpAddress() != "" {
@@ -119,7 +118,7 @@ func metricOptions(ctx context.Context, c *config, scraped *prometheus.Registry)
 	return append(options, sdkmetric.WithReader(sdkmetric.NewPeriodicReader(exporter))), nil
 }
 
-// newMetricExporter returns the exporter that c names, which reads the other settings of OTLP itself.
+// newMetricExporter returns the exporter that c names, which reads its other settings itself.
 func newMetricExporter(ctx context.Context, c *config) (sdkmetric.Exporter, error) {
 	switch {
 	case c.MetricsExporter == "console":
@@ -131,8 +130,8 @@ func newMetricExporter(ctx context.Context, c *config) (sdkmetric.Exporter, erro
 	}
 }
 
-// scrapedReader returns a reader whose metrics are in a registry, beside those of the Go runtime and
-// of the process.
+// scrapedReader returns a reader that puts its metrics into a registry, beside those of the Go runtime and the
+// process.
 func scrapedReader(registry *prometheus.Registry) (sdkmetric.Reader, error) {
 	for _, c := range []prometheus.Collector{collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})} {
 		if err := registry.Register(c); err != nil {
@@ -146,8 +145,8 @@ func scrapedReader(registry *prometheus.Registry) (sdkmetric.Reader, error) {
 // scope names the instrumentation of this program.
 const scope = "tributary"
 
-// tracer makes spans; nil if no exporter would send them: then a record that comes with a trace
-// context keeps it, and no other has one.
+// tracer makes spans; nil if no exporter would send them: then records keep the trace context with which they come,
+// and others have none.
 func (t *telemetry) tracer() trace.Tracer {
 	if !t.tracing {
 		return nil
@@ -172,10 +171,10 @@ func (a *app) traced(ctx context.Context, name string, do func(context.Context) 
 	return do(ctx)
 }
 
-// shutdownTimeout bounds the wait for the receivers of telemetry at the end.
+// shutdownTimeout bounds the wait for the receivers of telemetry.
 const shutdownTimeout = 5 * time.Second
 
-// shutdown stops t at the end of a command, whose context may have ended.
+// shutdown stops t at the end of a command, even if ctx has ended.
 func (a *app) shutdown(ctx context.Context, t *telemetry) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()

@@ -34,9 +34,9 @@ invoke_agent for each turn and each run of a subagent, chat for each call of a
 model, execute_tool for each tool call. The beginning of the id is enough if no
 other session has the same.
 
-Each turn is a trace, which links to the turn before. Times, tokens and outcomes are
-those of the events. Ids of traces and spans depend on ids of the session and its
-events alone: exporting a session again gives the same traces.
+Each turn is a trace, which links to the previous turn. Times, tokens and outcomes are
+those of the events. Ids of traces and spans depend only on ids of the session and its
+events: exporting a session again gives the same traces.
 
 --otlp sends the spans to the receiver that the settings OTEL_EXPORTER_OTLP_ENDPOINT,
 _PROTOCOL, _HEADERS and the like name, by default http://localhost:4318. Prompts,
@@ -69,7 +69,7 @@ answers, and arguments and results of tools are left out without --content.
 	return cmd
 }
 
-// traceSession prints or exports the spans of the session of an id, or of the beginning of one.
+// traceSession prints or exports the spans of the session with this id or beginning of an id.
 func traceSession(ctx context.Context, a *app, source envelopes.Source, id string, f *traceFlags) error {
 	js, err := a.jetStreamLive(ctx)
 	if err != nil {
@@ -105,8 +105,7 @@ func traceSession(ctx context.Context, a *app, source envelopes.Source, id strin
 	return err
 }
 
-// sessionSpans reads the events of a session, and returns its spans, and how many events could not
-// be read.
+// sessionSpans reads the events of a session. It returns the spans, and how many events could not be read.
 func sessionSpans(ctx context.Context, a *app, js jetstream.JetStream, session events.SessionID, content bool) (spans []*genai.Span, skipped int, err error) {
 	view := genai.New(content)
 	q := events.Query{Source: session.Source, Session: session.Session}
@@ -124,7 +123,7 @@ func sessionSpans(ctx context.Context, a *app, js jetstream.JetStream, session e
 	return view.Spans(), skipped, context.Cause(ctx)
 }
 
-// spanDays returns the days on which the first span and the last one start, in the local time zone.
+// spanDays returns the days of the first and the last span, in the local time zone.
 func spanDays(spans []*genai.Span) (first, last string) {
 	days := make([]string, len(spans))
 	for i, s := range spans {
@@ -133,7 +132,7 @@ func spanDays(spans []*genai.Span) (first, last string) {
 	return slices.Min(days), slices.Max(days)
 }
 
-// spanTable is the tree of spans as a table. Times have the day if the spans are of several days.
+// spanTable is the tree of spans as a table. With days, times have the date.
 func spanTable(spans []*genai.Span, days bool) terminal.Table {
 	layout := time.TimeOnly
 	if days {
@@ -164,7 +163,7 @@ func spanTable(spans []*genai.Span, days bool) terminal.Table {
 	return t
 }
 
-// spanJSON is the form of a span in JSON.
+// spanJSON is the JSON form of a span.
 type spanJSON struct {
 	TraceID    string         `json:"trace_id"`
 	SpanID     string         `json:"span_id"`

@@ -17,7 +17,7 @@ import (
 	"tributary/pipeline/genai"
 )
 
-// exportTogether is how many spans are sent in one request.
+// exportTogether is the number of spans per request.
 const exportTogether = 512
 
 // exportSpans sends the spans of a session to the receiver of the OTEL_EXPORTER_OTLP_ settings.
@@ -27,8 +27,8 @@ func exportSpans(ctx context.Context, a *app, spans []*genai.Span) error {
 	if err != nil {
 		return fmt.Errorf("OTEL_EXPORTER_OTLP_: %w", err)
 	}
-	defer func() { _ = exporter.Shutdown(context.WithoutCancel(ctx)) }() // everything is sent or refused
-	res, err := telemetryResource(ctx, a.config, "")                     // the session is not of this host
+	defer func() { _ = exporter.Shutdown(context.WithoutCancel(ctx)) }() // everything was sent or refused
+	res, err := telemetryResource(ctx, a.config, "")                     // the session may be of another host
 	if err != nil {
 		return err
 	}
@@ -52,11 +52,10 @@ func exportSpans(ctx context.Context, a *app, spans []*genai.Span) error {
 	return nil
 }
 
-// protocolGRPC is the protocol that is not the default.
+// protocolGRPC names the protocol that is not the default.
 const protocolGRPC = "grpc"
 
-// newExporter returns the exporter of the protocol of the settings, and reads the other settings of
-// OTLP itself.
+// newExporter returns an exporter for the protocol of the settings. The exporter reads the other settings itself.
 func (c *config) newExporter(ctx context.Context) (*otlptrace.Exporter, error) {
 	if c.tracesProtocol() == protocolGRPC {
 		return otlptracegrpc.New(ctx)
@@ -66,7 +65,7 @@ func (c *config) newExporter(ctx context.Context) (*otlptrace.Exporter, error) {
 
 func (c *config) tracesProtocol() string { return cmp.Or(c.OTLPTracesProtocol, c.OTLPProtocol) }
 
-// tracesEndpoint returns the receiver of traces without a user and password.
+// tracesEndpoint returns the receiver of traces, without user and password.
 func (c *config) tracesEndpoint() string {
 	standard := "http://localhost:4318"
 	if c.tracesProtocol() == protocolGRPC {
@@ -75,7 +74,7 @@ func (c *config) tracesEndpoint() string {
 	return redactURL(cmp.Or(c.OTLPTracesEndpoint, c.OTLPEndpoint, standard))
 }
 
-// replaySpan starts and ends a span at its own times, with its own ids.
+// replaySpan starts and ends a span with its own times and ids.
 func replaySpan(ctx context.Context, tracer trace.Tracer, s *genai.Span) {
 	ctx = context.WithValue(ctx, spanKey{}, s)
 	ctx = trace.ContextWithSpanContext(ctx, spanContextOf(s.Parent))
@@ -90,7 +89,7 @@ func replaySpan(ctx context.Context, tracer trace.Tracer, s *genai.Span) {
 	span.End(trace.WithTimestamp(s.End))
 }
 
-// spanContextOf returns the context of a span, the zero one for none.
+// spanContextOf returns the context of a span, zero if s is nil.
 func spanContextOf(s *genai.Span) trace.SpanContext {
 	if s == nil {
 		return trace.SpanContext{}
@@ -98,10 +97,10 @@ func spanContextOf(s *genai.Span) trace.SpanContext {
 	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: s.TraceID, SpanID: s.SpanID, TraceFlags: trace.FlagsSampled})
 }
 
-// spanKey is the key of a span in the context in which it is started.
+// spanKey is the context key of the span to start.
 type spanKey struct{}
 
-// statedIDs gives each span the ids of the one in its context.
+// statedIDs gives each span the ids of the span in its context.
 type statedIDs struct{}
 
 func (statedIDs) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
@@ -113,8 +112,8 @@ func (statedIDs) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
 	return ctx.Value(spanKey{}).(*genai.Span).SpanID
 }
 
-// endedSpans collects the spans that have ended: a failed export is an error of the command, which
-// a processor of the SDK only logs.
+// endedSpans collects spans that have ended. The command exports them itself, because a processor of the SDK would
+// only log a failed export.
 type endedSpans struct{ spans []sdktrace.ReadOnlySpan }
 
 func (e *endedSpans) OnStart(context.Context, sdktrace.ReadWriteSpan) {}

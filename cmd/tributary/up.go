@@ -33,23 +33,22 @@ func upCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up [flags] [PATH...]",
 		Short: "Run everything in one process, and print the events",
-		Long: `Start a JetStream server on disk, turn raw records into events, and ship the files
-and folders that are named, the logs of the agents on this machine, or the built-in
-samples. Events and dead letters are printed as they are stored; at the end there is
-a table of the sessions with their cost, as that of tributary sessions ls. On a terminal the
-last line shows how far it is. The address of the page that shows the same in a browser
-is printed, too.
-It follows the live generation through tributary replay promote, rollback and drop.
+		Long: `Start a JetStream server on disk, turn raw records into events, and ship the named files
+and folders, the logs of the agents on this machine, or the built-in samples. Events and
+dead letters are printed as they are stored, and at the end a table of the sessions,
+like that of tributary sessions ls. On a terminal the last line shows the progress. The
+address of a page that shows the same in a browser is printed, too. It follows the live
+generation through tributary replay promote, rollback and drop.
 
-The data folder keeps everything between two runs. With --replay a new version of the
-program makes the events in it again, beside those of the old version, and goes on
-with the new ones. Samples get a temporary folder, which is removed at the end,
-unless --data names one, and a free port if the usual one is in use. Where standard
-output is no terminal, they stop by themselves, as with --once.`,
+The data folder keeps everything for the next run. With --replay a new version of the
+program builds the events again, beside those of the old version, and continues with the
+new ones. Samples get a temporary folder, which is removed at the end, unless --data
+names one, and a free port if the usual one is in use. Where standard output is no
+terminal, they stop by themselves, as with --once.`,
 		Example: `  tributary up --samples                   try it
   tributary up                             follow the agents of this machine
   tributary up --once old/session.jsonl    process one log, print its events, stop
-  tributary up --once --quiet              bring the data folder up to date, print the sessions`,
+  tributary up --once --quiet              update the data folder, print the sessions`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if useSamples && len(args) > 0 {
 				return usageError{errors.New("pass either --samples or paths")}
@@ -59,7 +58,7 @@ output is no terminal, they stop by themselves, as with --once.`,
 				return err
 			}
 			if again && a.config.Generation != "" {
-				return usageError{errors.New("--replay makes the live generation again: leave out TRIBUTARY_GENERATION")}
+				return usageError{errors.New("--replay builds the live generation again: leave out TRIBUTARY_GENERATION")}
 			}
 			if useSamples && !terminal.IsTerminal(a.stdout) {
 				once = true // nobody is there to end it
@@ -83,8 +82,8 @@ output is no terminal, they stop by themselves, as with --once.`,
 	flags := cmd.Flags()
 	flags.BoolVar(&useSamples, "samples", false, "ship the built-in samples instead of real logs")
 	flags.BoolVar(&once, "once", false, "stop when everything that exists now is processed")
-	flags.BoolVarP(&quiet, "quiet", "q", false, "print no events: the table of the sessions alone")
-	flags.BoolVar(&again, "replay", false, "where the events are of another version: make them again, and go on with those")
+	flags.BoolVarP(&quiet, "quiet", "q", false, "print no events, only the table of the sessions")
+	flags.BoolVar(&again, "replay", false, "if the events are of another version: build them again, and continue with those")
 	pricesFlags(flags, &priceFile, &providers)
 	flags.StringVar(&a.config.ConsoleListen, "console", a.config.ConsoleListen, `address of the page that shows everything in a browser, "" for none (TRIBUTARY_CONSOLE_LISTEN)`)
 	a.writeFlag(flags)
@@ -93,29 +92,28 @@ output is no terminal, they stop by themselves, as with --once.`,
 	return cmd
 }
 
-// defaultListen is the address of the server where no setting names one.
+// defaultListen is the default address of the server.
 const defaultListen = "127.0.0.1:4222"
 
 // up is everything in one process.
 type up struct {
 	*app
 	once, samples bool
-	quiet         bool // events are not printed
-	anyPort       bool // where the address is in use, any free port will do
-	again         bool // events of another revision are made again
+	quiet         bool // print no events
+	anyPort       bool // any free port will do if the address is in use
+	again         bool // build events of another revision again
 	ship          ship.Config
 	data          string           // folder of the server
 	pricing       *figures.Pricing // nil for no costs
-	next          string           // the generation to make of the events of another revision; empty for none
+	next          string           // the generation to build from the events of another revision; empty for none
 
 	js       jetstream.JetStream
-	topology streams.Topology // that the worker works on
+	topology streams.Topology // of the worker
 	viewer   *viewer
 	console  string // the address of its page; empty for none
 }
 
-// prepare chooses the roots of the logs and the folder of the streams. The caller calls
-// cleanup at the end.
+// prepare chooses the roots of the logs and the folder of the streams. The caller calls cleanup at the end.
 func (u *up) prepare(dataGiven bool) (cleanup func() error, err error) {
 	cleanup = func() error { return nil }
 	if u.samples {
@@ -127,7 +125,7 @@ func (u *up) prepare(dataGiven bool) (cleanup func() error, err error) {
 		if u.ship.Roots, err = copySamples(filepath.Join(dir, "logs")); err != nil {
 			return cleanup, errors.Join(err, cleanup())
 		}
-		u.ship.Parallel = 1 // the same order every time
+		u.ship.Parallel = 1 // for the same order every time
 		u.data = filepath.Join(dir, "data")
 	} else if u.ship.Roots, err = u.config.roots(); err != nil {
 		return cleanup, err
@@ -142,7 +140,7 @@ func (u *up) prepare(dataGiven bool) (cleanup func() error, err error) {
 	return cleanup, nil
 }
 
-// run starts telemetry and the server, processes the logs, and stops them in the other order.
+// run starts telemetry and the server, processes the logs, and stops in reverse order.
 func (u *up) run(ctx context.Context) error {
 	telemetry, err := newTelemetry(ctx, u.config, hostOf(u.ship.Edge))
 	if err != nil {
@@ -193,7 +191,7 @@ func (u *up) run(ctx context.Context) error {
 	return u.process(ctx, nc, telemetry)
 }
 
-// serveConsole serves the page of the console until stop, unless up ends by itself or the settings name no address.
+// serveConsole serves the page of the console until stop, unless up ends by itself or no address is set.
 func (u *up) serveConsole(ctx context.Context) (stop func(), err error) {
 	if u.once || u.config.ConsoleListen == "" {
 		return func() {}, nil
@@ -243,7 +241,7 @@ func (u *up) process(ctx context.Context, nc *nats.Conn, t *telemetry) error {
 		return err
 	}
 	u.viewer.quiet = u.quiet
-	startStage() // behind the viewer, which prints all that it stores
+	startStage() // after the viewer, which prints all that the stage stores
 	shipped, err := u.shipAndPrint(ctx, nc, fail)
 	stopStage()
 	stage.Wait()
@@ -253,7 +251,7 @@ func (u *up) process(ctx context.Context, nc *nats.Conn, t *telemetry) error {
 	return u.finish(context.WithoutCancel(ctx), shipped)
 }
 
-// failure is the error that ended ctx, or err where that was none or a signal.
+// failure returns the error that ended ctx, or err if ctx did not end or a signal ended it.
 func failure(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.As(cause, new(signalError)) {
 		return cause
@@ -261,7 +259,7 @@ func failure(ctx context.Context, err error) error {
 	return err
 }
 
-// workerLog is the log of the worker, without its messages about partitions: one process owns them all.
+// workerLog is the log of the worker without messages about partitions, because one process owns them all.
 func (u *up) workerLog() *slog.Logger {
 	if u.config.LogLevel < slog.LevelInfo {
 		return u.log
@@ -340,8 +338,7 @@ func local(address string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// shipAndPrint ships the logs and prints the events until everything is processed, or ctx
-// ends. fail ends ctx.
+// shipAndPrint ships the logs and prints the events until everything is processed, or ctx ends. fail ends ctx.
 func (u *up) shipAndPrint(ctx context.Context, nc *nats.Conn, fail context.CancelCauseFunc) (ship.Summary, error) {
 	s, err := ship.New(nc, u.ship)
 	if err != nil {
@@ -367,13 +364,13 @@ func (u *up) shipAndPrint(ctx context.Context, nc *nats.Conn, fail context.Cance
 	case !errors.As(cause, new(signalError)):
 		return s.Summary(), cause
 	case u.once:
-		return s.Summary(), ctx.Err() // interrupted before the end
+		return s.Summary(), ctx.Err() // interrupted
 	default:
 		return s.Summary(), nil
 	}
 }
 
-// catchUp waits until everything that is shipped is printed, in the live generation unless one is named.
+// catchUp waits until all shipped records are printed, in the named generation or else the live one.
 func (u *up) catchUp(ctx context.Context) error {
 	top := u.config.topology()
 	caughtUp := func(ctx context.Context) error { return replay.CatchUp(ctx, u.js, top) }
@@ -398,8 +395,7 @@ func (u *up) catchUp(ctx context.Context) error {
 	}
 }
 
-// announce prints when the logs that were there are processed and up follows them, unless stop
-// is called before.
+// announce prints when the existing logs are processed and up follows them, unless stop is called first.
 func (u *up) announce(ctx context.Context, s *ship.Ship) (stop func()) {
 	if u.ship.Once {
 		return func() {}
@@ -443,8 +439,8 @@ func (u *up) printRoots() {
 	}
 }
 
-// serve sums up the samples, then keeps the server and the stage running for the logs that the
-// user ships, until ctx ends.
+// serve sums up the samples, then keeps the server and the stage running until ctx ends, for logs that the user
+// ships.
 func (u *up) serve(ctx context.Context, fail context.CancelCauseFunc) error {
 	if err := u.viewer.sumUp(ctx); err != nil {
 		return err
@@ -460,7 +456,7 @@ func (u *up) serve(ctx context.Context, fail context.CancelCauseFunc) error {
 	return nil
 }
 
-// finish prints the summary, and returns the error of records that were not processed.
+// finish prints the summary, and returns the error of unprocessed records.
 func (u *up) finish(ctx context.Context, shipped ship.Summary) error {
 	const patience = 10 * time.Second
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("the last events cannot be read from the broker within %v", patience))

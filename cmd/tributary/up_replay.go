@@ -9,8 +9,8 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// liveGeneration returns the live generation of the data folder. Where it is of another revision, no other worker is
-// there to go on with it: it is made again if the user wants that, and else refused.
+// liveGeneration returns the live generation of the data folder. No other worker can continue a generation of another
+// revision: it is built again if the user wants that, else refused.
 func (u *up) liveGeneration(ctx context.Context) (string, error) {
 	name, err := streams.LiveGeneration(ctx, u.js)
 	if err != nil {
@@ -26,15 +26,15 @@ func (u *up) liveGeneration(ctx context.Context) (string, error) {
 		}
 		if !u.again {
 			return "", fmt.Errorf("the events in %s are of revision %d, this program makes those of revision %d: "+
-				"tributary up --replay makes them again, beside the old ones, and goes on with the new ones", u.data, g.Revision, normalizers.Revision)
+				"tributary up --replay builds them again, beside the old ones, and continues with the new ones", u.data, g.Revision, normalizers.Revision)
 		}
 		u.next = nextGeneration(all)
 	}
 	return name, nil
 }
 
-// nextGeneration is the name under which events are made again: that of a change which was interrupted, of a replay that was
-// begun, or a new one.
+// nextGeneration returns the name of the generation to build: the one of an interrupted change or of an unfinished
+// replay, else a new one.
 func nextGeneration(all *streams.Generations) string {
 	if all.Cutover.Open() {
 		return all.Cutover.To
@@ -52,21 +52,21 @@ func nextGeneration(all *streams.Generations) string {
 	}
 }
 
-// makeAgain lets the worker, which runs, make the events of the live generation again, and makes the new ones live. It goes
-// on with what was interrupted.
+// makeAgain lets the running worker build the events of the live generation again, and makes the new ones live. It
+// continues an interrupted run.
 func (u *up) makeAgain(ctx context.Context) error {
 	all, err := streams.ReadGenerations(ctx, u.js)
 	if err != nil {
 		return err
 	}
-	if !all.Cutover.Open() { // else all events are there
+	if !all.Cutover.Open() { // else all events exist
 		g, err := replay.Start(ctx, u.js, replay.Request{Name: u.next, Expired: true})
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(u.stderr, "making the events of %s again with revision %d, as the generation %s\n", all.Live, g.Revision, g.Name)
+		fmt.Fprintf(u.stderr, "building the events of %s again with revision %d, as generation %s\n", all.Live, g.Revision, g.Name)
 		if g.From != nil {
-			fmt.Fprintf(u.stderr, "raw records before %v have expired: their events are in %s alone\n", g.From, all.Live)
+			fmt.Fprintf(u.stderr, "raw records before %v have expired: only %s has their events\n", g.From, all.Live)
 		}
 		if _, err := readReplayStatus(ctx, u.app, u.js, g.Name, true); err != nil {
 			return err

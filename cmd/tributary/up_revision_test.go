@@ -28,7 +28,7 @@ func TestUpRefusesEventsOfAnotherRevision(t *testing.T) {
 	}
 	makeOtherRevision(t, data)
 	code, out := up()
-	if want := fmt.Sprintf("are of revision 1, this program makes those of revision %d: tributary up --replay makes them again", normalizers.Revision); code != 1 || !strings.Contains(out, want) {
+	if want := fmt.Sprintf("are of revision 1, this program makes those of revision %d: tributary up --replay builds them again", normalizers.Revision); code != 1 || !strings.Contains(out, want) {
 		t.Errorf("exit code %d, want 1 and %q\n%s", code, want, out)
 	}
 }

@@ -41,9 +41,9 @@ func TestUpMakesEventsOfAnOlderProgramAgain(t *testing.T) {
 		}
 		return out
 	}
-	contains(t, up(exitFailure), "are of revision 5, this program makes those of revision ", "tributary up --replay makes them again")
+	contains(t, up(exitFailure), "are of revision 5, this program makes those of revision ", "tributary up --replay builds them again")
 	out := up(0, "--replay")
-	contains(t, out, "making the events of v1 again", "as the generation v2", "v2 is live", "tributary replay drop v1", "user_message       hello", "shipped 1 record ")
+	contains(t, out, "building the events of v1 again", "as generation v2", "v2 is live", "tributary replay drop v1", "user_message       hello", "shipped 1 record ")
 	if strings.Contains(out, "TestTransfer") {
 		t.Errorf("events that are made again are printed:\n%s", out)
 	}

@@ -14,14 +14,14 @@ import (
 	"tributary/pipeline/records"
 )
 
-// check adds a value that is wrong to the error.
+// check adds a setting to the error unless ok.
 func (e *settingsError) check(ok bool, name, value, cure string) {
 	if !ok {
 		*e = append(*e, fmt.Sprintf("%s=%q: %s", name, value, cure))
 	}
 }
 
-// validate checks the settings after flags have been parsed.
+// validate checks the settings. It is called after the flags are parsed.
 func (c *config) validate() settingsError {
 	var wrong settingsError
 	c.validateEnums(&wrong)
@@ -45,7 +45,7 @@ func (c *config) validate() settingsError {
 	return wrong
 }
 
-// validateEnums checks the settings whose values are listed.
+// validateEnums checks the settings that have a list of values.
 func (c *config) validateEnums(wrong *settingsError) {
 	for _, s := range settings() {
 		if s.values == "" {

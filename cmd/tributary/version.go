@@ -24,13 +24,13 @@ func versionCommand() *cobra.Command {
 	}
 }
 
-// versionLine describes the program: its version, the normalizers and the compiler.
+// versionLine names the version of the program, of the normalizers and of Go.
 func versionLine() string {
 	info, _ := debug.ReadBuildInfo()
 	return fmt.Sprintf("tributary %s, normalizers revision %d, %s %s/%s", buildOf(info), normalizers.Revision, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// version is the version of the module that the program was built from, else its commit.
+// version is the version of the module, else its commit.
 func version() string {
 	info, _ := debug.ReadBuildInfo()
 	return buildOf(info).version()
@@ -75,7 +75,7 @@ func (b build) version() string {
 	return cmp.Or(b.module, commit, "devel")
 }
 
-// String is the version, the commit and its date, as far as they are known.
+// String returns the version, the commit and its date, as far as known.
 func (b build) String() string {
 	parts := []string{b.version()}
 	if b.commit != "" {

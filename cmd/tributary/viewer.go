@@ -26,18 +26,17 @@ type viewer struct {
 	js      jetstream.JetStream
 	live    *events.Live
 	printer *printer.Pretty
-	quiet   bool // events and dead letters are summed up, and not printed
+	quiet   bool // sum events and dead letters up without printing them
 
 	mu       sync.Mutex
 	summary  *summary
 	pricing  *figures.Pricing // nil for no costs
 	events   int
 	letters  int
-	reported int // events and letters, when the summary was printed
+	reported int // events and letters of the last summary
 }
 
-// newViewer returns a viewer of everything that is stored from now on, in a generation or, when it is not named, in the
-// live one, whichever that is.
+// newViewer returns a viewer of everything that is stored from now on, in the named generation or else the live one.
 func newViewer(ctx context.Context, a *app, js jetstream.JetStream, pricing *figures.Pricing, named bool) (*viewer, error) {
 	last, err := lastPositions(ctx, a, js)
 	if err != nil {
@@ -54,8 +53,8 @@ func newViewer(ctx context.Context, a *app, js jetstream.JetStream, pricing *fig
 	return &viewer{app: a, js: js, live: live, printer: a.printer(), summary: newSummary(), pricing: pricing}, nil
 }
 
-// follow prints events as they are stored, until pause, which waits for the last one. fail gets
-// the error of a failure.
+// follow prints events as they are stored, until pause, which waits until the last one is printed. fail gets the
+// error of a failure.
 func (v *viewer) follow(ctx context.Context, fail context.CancelCauseFunc) (pause func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var printing sync.WaitGroup
@@ -70,7 +69,7 @@ func (v *viewer) follow(ctx context.Context, fail context.CancelCauseFunc) (paus
 	}
 }
 
-// print prints what is stored after the last event that was printed.
+// print prints everything after the last printed event.
 func (v *viewer) print(ctx context.Context, follow bool) error {
 	for e, err := range v.live.Read(ctx, follow) {
 		switch {
@@ -127,7 +126,7 @@ func (n viewed) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// reach waits until everything that is stored now in a generation is printed.
+// reach waits until all events that a generation has now are printed.
 func (v *viewer) reach(ctx context.Context, generation string) error {
 	goal, err := v.lastViewable(ctx, generation)
 	if err != nil {
@@ -143,12 +142,12 @@ func (v *viewer) reach(ctx context.Context, generation string) error {
 		select {
 		case <-look.C:
 		case <-ctx.Done():
-			return fmt.Errorf("wait for the events of %s up to %d to be printed, which are at %d of %s: %w", generation, goal, position, at, context.Cause(ctx))
+			return fmt.Errorf("wait for the events of %s to be printed up to %d, now at %d of %s: %w", generation, goal, position, at, context.Cause(ctx))
 		}
 	}
 }
 
-// lastViewable returns the positions of the last events or dead letters, 0 where there is none.
+// lastViewable returns the positions of the last event or dead letter of each stream, 0 if there is none.
 func (v *viewer) lastViewable(ctx context.Context, generation string) (streams.Positions, error) {
 	cells, err := streams.LastPositions(ctx, v.js, generation)
 	if err != nil {
@@ -171,8 +170,8 @@ func (v *viewer) lastViewable(ctx context.Context, generation string) (streams.P
 	return last, nil
 }
 
-// sumUp prints the remaining events, and the summary if it has changed. It sums up what it has
-// printed when ctx ends before.
+// sumUp prints the remaining events, and the summary if it has changed. If ctx ends first, it sums up what is
+// printed.
 func (v *viewer) sumUp(ctx context.Context) error {
 	if err := v.print(ctx, false); err != nil && ctx.Err() == nil {
 		return err
@@ -187,7 +186,7 @@ func (v *viewer) sumUp(ctx context.Context) error {
 	return errors.Join(v.summary.write(v.printer, set, v.pricing, time.Now()), context.Cause(ctx))
 }
 
-// titles returns the titles and pins that were set. It prints which of them cannot be read.
+// titles returns the titles and pins that users set. It prints what cannot be read.
 func (v *viewer) titles(ctx context.Context) map[titles.Key]titles.Session {
 	set := make(map[titles.Key]titles.Session)
 	service, err := titles.New(v.js, titles.Config{})

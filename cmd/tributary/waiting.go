@@ -16,14 +16,14 @@ import (
 	"tributary/pipeline/worker"
 )
 
-// The first and the longest wait between two tries of [app.wait].
+// The first and the longest pause between two tries of [app.wait].
 const (
 	firstRetry = 250 * time.Millisecond
 	lastRetry  = 5 * time.Second
 )
 
-// wait tries what is named until it succeeds, for as long as the broker is away or electing, or until
-// the time of TRIBUTARY_START_TIMEOUT is over. It logs each reason.
+// wait calls try until it succeeds, while the broker is away or electing, for at most TRIBUTARY_START_TIMEOUT. It
+// logs each reason; what names the work.
 func (a *app) wait(ctx context.Context, what string, try func(context.Context) error) error {
 	began, pause := time.Now(), firstRetry
 	for tries := 1; ; tries++ {
@@ -39,7 +39,7 @@ func (a *app) wait(ctx context.Context, what string, try func(context.Context) e
 		}
 		a.log.WarnContext(ctx, "waiting for the broker", "doing", what, "error", a.withCure(err), "tries", tries)
 		select {
-		case <-time.After(pause/2 + rand.N(pause)): // so that workers that start together do not retry together
+		case <-time.After(pause/2 + rand.N(pause)): // spread, so that workers that start together do not retry together
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -47,16 +47,15 @@ func (a *app) wait(ctx context.Context, what string, try func(context.Context) e
 	}
 }
 
-// willPass reports whether an error may vanish by itself: the broker is away, electing a leader,
-// or not found in the DNS yet.
+// willPass reports whether an error may vanish by itself: the broker is away, electing a leader, or not in the DNS
+// yet.
 func willPass(err error) bool {
 	_, network := errors.AsType[net.Error](err)
 	return network || errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrConnectionClosed) ||
 		errors.Is(err, nats.ErrDisconnected) || broker.Unavailable(err)
 }
 
-// startWorker connects to the broker, waiting for it, and provisions the streams. The caller closes
-// the connection.
+// startWorker connects to the broker, waiting for it, and provisions the streams. The caller closes the connection.
 func (a *app) startWorker(ctx context.Context, top streams.Topology) (js jetstream.JetStream, err error) {
 	err = a.wait(ctx, "connect", func(ctx context.Context) error {
 		js, err = a.jetStream(ctx)
