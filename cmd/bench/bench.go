@@ -65,12 +65,12 @@ type bench struct {
 	status  *terminal.StatusLine // nil without a terminal
 
 	url    string
-	server *process // nil for a server of the user
+	server *process // nil if the user has a server
 	js     jetstream.JetStream
-	runs   int // generations so far
+	runs   int // generations that were made
 }
 
-// show shows on a terminal what is being done.
+// show prints on a terminal what bench does.
 func (b *bench) show(line string) {
 	if line != "" {
 		line = "bench " + line
@@ -78,7 +78,7 @@ func (b *bench) show(line string) {
 	b.status.Show(line)
 }
 
-// defaultRecords is how many records are generated.
+// defaultRecords is the default number of generated records.
 const defaultRecords = 50_000
 
 // readRecords reads the records of the folder, or generates them.
@@ -107,8 +107,7 @@ func (b *bench) readRecords(folder string) error {
 	return err
 }
 
-// connect starts a server, or connects to that of the user, which must have none of the streams
-// that bench makes.
+// connect starts a server, or connects to the one of the user, which must not have the streams that bench creates.
 func (b *bench) connect(ctx context.Context, dir string) error {
 	b.url = b.flags.server
 	var nc *nats.Conn
@@ -157,7 +156,7 @@ func connect(url, creds string) (*nats.Conn, error) {
 	return nc, nil
 }
 
-// streams returns the streams of the server that bench makes.
+// streams returns the streams on the server that bench creates.
 func (b *bench) streams(ctx context.Context) ([]string, error) {
 	var names []string
 	list := b.js.StreamNames(ctx)
@@ -183,14 +182,14 @@ func (b *bench) reset(ctx context.Context) error {
 	return err
 }
 
-// close removes the streams and ends the server that bench has started.
+// close removes the streams and ends the server that bench started.
 func (b *bench) close(ctx context.Context) error {
 	err := b.reset(ctx)
 	b.js.Conn().Close()
 	return errors.Join(err, b.server.stop())
 }
 
-// part measures one part, with new streams.
+// part runs one measurement with new streams.
 func (b *bench) part(ctx context.Context, part string) error {
 	if err := b.reset(ctx); err != nil {
 		return err
@@ -205,7 +204,7 @@ func (b *bench) part(ctx context.Context, part string) error {
 	}
 }
 
-// newGeneration makes a generation for the next worker.
+// newGeneration creates a generation for the next worker.
 func (b *bench) newGeneration(ctx context.Context) (streams.Topology, error) {
 	b.runs++
 	top := streams.DefaultTopology()

@@ -44,7 +44,7 @@ func (b *bench) latency(ctx context.Context) error {
 	return nil
 }
 
-// floorLatency measures the floor, whose messages have the order of the records.
+// floorLatency measures the floor, whose messages keep the order of the records.
 func (b *bench) floorLatency(ctx context.Context, records []core.Record, rate int) (quantiles, error) {
 	if _, err := b.newGeneration(ctx); err != nil {
 		return quantiles{}, err
@@ -89,7 +89,7 @@ func (b *bench) floorLatency(ctx context.Context, records []core.Record, rate in
 	return quantilesOf(waits[len(waits)/10:]), nil
 }
 
-// floorReads reports whether the floor has its consumer of the raw stream.
+// floorReads reports whether the floor has created its consumer of the raw stream.
 func (b *bench) floorReads(ctx context.Context) (bool, error) {
 	stream, err := b.js.Stream(ctx, streams.RawStream)
 	if err != nil {
@@ -147,7 +147,7 @@ func (b *bench) takeover(ctx context.Context) error {
 	if err == nil {
 		waits, err = b.waits(ctx, top, records, rate, kill)
 	}
-	kill() // unless it was
+	kill() // unless it was called
 	<-killed
 	if err := cmp.Or(err, second.stop()); err != nil {
 		return err
@@ -156,7 +156,7 @@ func (b *bench) takeover(ctx context.Context) error {
 	return nil
 }
 
-// owned returns a condition: the partitions are owned by so many workers.
+// owned returns a condition: this many workers own the partitions.
 func (b *bench) owned(top streams.Topology, workers int) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
 		s, err := replay.ReadStatus(ctx, b.js, top)
@@ -201,7 +201,7 @@ type published struct {
 	err error
 }
 
-// publish publishes records at a steady rate, on a connection of its own.
+// publish publishes records at a steady rate, on its own connection.
 func (b *bench) publish(ctx context.Context, sent []core.Record, rate int) <-chan published {
 	done := make(chan published, 1)
 	go func() {
@@ -210,7 +210,7 @@ func (b *bench) publish(ctx context.Context, sent []core.Record, rate int) <-cha
 		tick := time.NewTicker(max(time.Millisecond, time.Second/time.Duration(rate)))
 		defer tick.Stop()
 		for began := time.Now(); len(p.at) < len(sent) && ctx.Err() == nil; <-tick.C {
-			// A ticker drops ticks that are not received: publishes everything that is due.
+			// Publish everything that is due: a ticker drops ticks.
 			for due := 1 + int(time.Since(began).Seconds()*float64(rate)); len(p.at) < min(due, len(sent)); {
 				p.at = append(p.at, time.Now())
 				if _, err := b.js.PublishMsgAsync(records.Message(sent[len(p.at)-1])); err != nil {
@@ -228,9 +228,8 @@ func (b *bench) publish(ctx context.Context, sent []core.Record, rate int) <-cha
 	return done
 }
 
-// waits publishes records into an empty raw stream, and returns how long each waits for its
-// first event, without those that have none. It calls during, unless that is nil, when a tenth of
-// them is published.
+// waits publishes records into an empty raw stream. It returns how long each record waits for its first event,
+// without records that have none. After a tenth of the records it calls during, unless that is nil.
 func (b *bench) waits(ctx context.Context, top streams.Topology, records []core.Record, rate int, during func()) ([]time.Duration, error) {
 	missing, err := eventCount(records)
 	if err != nil {
@@ -267,7 +266,7 @@ func (b *bench) waits(ctx context.Context, top streams.Topology, records []core.
 	return waits, nil
 }
 
-// eventCount is how many events records have.
+// eventCount returns the number of events of records.
 func eventCount(records []core.Record) (int, error) {
 	n := 0
 	states := make(map[events.SessionID]*core.Session)

@@ -1,5 +1,5 @@
-// Bench measures a worker (tributary run) against the floor of a machine: a process that copies the same records and
-// does nothing else. It runs the program tributary as users have it, and so is a command beside it.
+// Bench measures a worker (tributary run) against the floor of a machine: a process that only copies the same
+// records. It runs the installed program tributary, and is therefore a separate command.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 
 func main() { os.Exit(run(os.Args[1:])) }
 
-// run is the program; it returns the exit code: 0 done, 1 failure, 2 wrong arguments.
+// run runs the program and returns the exit code: 0 done, 1 failure, 2 wrong arguments.
 func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -53,7 +53,7 @@ type flags struct {
 	output          string
 }
 
-// parts are what is measured, in this order.
+// parts are the measurements, in their order.
 var parts = []string{"throughput", "latency", "takeover"}
 
 // command returns the command. It sets started once the arguments are valid.
@@ -81,7 +81,7 @@ processes of their own.
 The worker is the program tributary in the folder of bench, else in the PATH, with the
 settings of the environment; --program names another. The server has a temporary store
 and syncs it every two minutes, as nats-server does by default; with --sync it syncs each
-commit, as that of tributary up does. --server names a server of yours: bench needs an
+commit, like tributary up. --server names a server of yours: bench needs an
 account of it without streams of tributary, and removes its own at the end. Other work on
 the machine distorts all figures.`,
 		Example: `  bench
@@ -100,15 +100,15 @@ the machine distorts all figures.`,
 		},
 	}
 	set := cmd.Flags()
-	set.StringVar(&f.program, "program", "", "the `file` of tributary; default that in the folder of bench, else in the PATH")
-	set.StringVarP(&f.server, "server", "s", "", "`url` of a server of yours, instead of one that is started")
+	set.StringVar(&f.program, "program", "", "the `file` of tributary; default the one in the folder of bench, else in the PATH")
+	set.StringVarP(&f.server, "server", "s", "", "`url` of a server of yours; default a new one")
 	set.StringVar(&f.creds, "creds", "", "`file` with the JWT and seed of the user of --server")
 	set.IntVar(&f.records, "records", 0, "how many records: those of the folder are repeated as other sessions; default all of the folder, or 50000")
 	set.IntVar(&f.rounds, "rounds", 3, "how often floor and worker drain the records")
 	set.IntSliceVar(&f.rates, "rates", []int{200, 2000}, "records per second of the measurements of latency")
 	set.IntVar(&f.seconds, "seconds", 10, "how long records arrive in each measurement of latency, and of the takeover")
 	set.StringVar(&f.raw, "raw", string(streams.RawCarried), "carried or referenced: the setting raw of the events")
-	set.BoolVar(&f.sync, "sync", false, "the server that is started syncs each commit to the disk")
+	set.BoolVar(&f.sync, "sync", false, "the started server syncs each commit to the disk")
 	set.StringSliceVar(&f.parts, "parts", parts, "what to measure")
 	set.StringVarP(&f.output, "output", "o", "table", "table or json")
 	cmd.AddCommand(serverCommand(started), floorCommand(started))

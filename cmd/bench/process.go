@@ -22,15 +22,15 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// process is a process that bench has started: the worker, or this program as server or floor.
+// process is a process that bench started: the worker, or this program as server or floor.
 type process struct {
-	name  string // without its flags, among which a URL may have a password
+	name  string // without flags, because a URL may have a password
 	cmd   *exec.Cmd
-	stdin io.Closer // its end ends a server
+	stdin io.Closer // closing it ends a server
 	log   strings.Builder
 }
 
-// startProcess starts a command of a program with variables that are added to the environment.
+// startProcess starts a command of a program. environment is added to the environment of bench.
 func startProcess(ctx context.Context, out io.Writer, environment []string, program, command string, flags ...string) (*process, error) {
 	p := &process{name: filepath.Base(program) + " " + command, cmd: exec.CommandContext(ctx, program, append([]string{command}, flags...)...)}
 	p.cmd.Env = append(p.cmd.Environ(), environment...)
@@ -75,7 +75,7 @@ func (p *process) stop() error {
 		return nil
 	}
 	_ = p.stdin.Close()
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails when it has ended, which Wait reports
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails if it has ended; Wait reports why
 	return p.wait()
 }
 
@@ -85,7 +85,7 @@ func (p *process) kill() {
 	_ = p.cmd.Wait()
 }
 
-// wait waits for the end of a process. The error has what the process has written.
+// wait waits for the end of a process. The error has the log of the process.
 func (p *process) wait() error {
 	if err := p.cmd.Wait(); err != nil {
 		return fmt.Errorf("%s: %w: %s", p.name, err, strings.TrimSpace(p.log.String()))
@@ -93,12 +93,12 @@ func (p *process) wait() error {
 	return nil
 }
 
-// cpu is the CPU time of a process that has ended, in seconds.
+// cpu returns the CPU time of an ended process, in seconds.
 func (p *process) cpu() float64 {
 	return (p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()).Seconds()
 }
 
-// startServer starts a server, and returns its address when it accepts connections.
+// startServer starts a server and returns its address once it accepts connections.
 func startServer(ctx context.Context, dir string, sync bool) (*process, string, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -121,18 +121,17 @@ func startServer(ctx context.Context, dir string, sync bool) (*process, string, 
 func (b *bench) startWorker(ctx context.Context, t streams.Topology, name string) (*process, error) {
 	environment := b.environment("TRIBUTARY_GENERATION="+t.Generation, "TRIBUTARY_WORKER="+name, "OTEL_SDK_DISABLED=true")
 	for _, setting := range []string{"PARTITIONS", "CELLS", "REPLICAS", "RAW", "TOOL_METADATA", "CLOUDEVENTS"} {
-		environment = append(environment, "TRIBUTARY_"+setting+"=") // those of the generation
+		environment = append(environment, "TRIBUTARY_"+setting+"=") // the generation has these
 	}
 	return startProcess(ctx, nil, environment, b.flags.program, "run", "--server", b.url, "--log-level", "warn")
 }
 
-// startFloor starts the process that copies records: n of them, or those that arrive until it
-// is stopped if n is 0.
+// startFloor starts the process that copies records: n of them, or with 0 all that arrive until it is stopped.
 func (b *bench) startFloor(ctx context.Context, n int) (*process, error) {
 	return startSelf(ctx, nil, floorName, "--server", b.url, "--creds", b.flags.creds, fmt.Sprintf("--records=%d", n))
 }
 
-// environment is that of a worker: without the settings of another broker.
+// environment returns the environment of a worker, without the settings of another broker.
 func (b *bench) environment(more ...string) []string {
 	for _, env := range new(exec.Cmd).Environ() {
 		if name, _, _ := strings.Cut(env, "="); strings.HasPrefix(name, "NATS_") {
@@ -142,16 +141,16 @@ func (b *bench) environment(more ...string) []string {
 	return append(more, "NATS_CREDS="+b.flags.creds)
 }
 
-// The hidden commands of the processes that are this program.
+// Hidden commands of this program, which run as processes.
 const (
 	serverName = "bench-server"
 	floorName  = "bench-floor"
 )
 
-// defaultSync is the interval in which nats-server syncs its streams by default.
+// defaultSync is the default sync interval of nats-server.
 const defaultSync = 2 * time.Minute
 
-// serverCommand is the server of bench in a process of its own.
+// serverCommand runs the server of bench in its own process.
 func serverCommand(started *bool) *cobra.Command {
 	var cfg embedded.Config
 	var sync bool
@@ -168,7 +167,7 @@ func serverCommand(started *bool) *cobra.Command {
 				return err
 			}
 			fmt.Println(srv.ClientURL())
-			_, _ = io.Copy(io.Discard, os.Stdin) // ends with the process that has started this one, whatever signal comes
+			_, _ = io.Copy(io.Discard, os.Stdin) // ends with the parent process, however that ends
 			srv.Shutdown()
 			srv.WaitForShutdown()
 			return nil
@@ -179,7 +178,7 @@ func serverCommand(started *bool) *cobra.Command {
 	return cmd
 }
 
-// floorCommand is the floor in a process of its own.
+// floorCommand runs the floor in its own process.
 func floorCommand(started *bool) *cobra.Command {
 	var server, creds string
 	var records int
@@ -207,6 +206,6 @@ func floorCommand(started *bool) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&server, "server", "", "server to connect to")
 	cmd.Flags().StringVar(&creds, "creds", "", "file of credentials")
-	cmd.Flags().IntVar(&records, "records", 0, "end after so many records")
+	cmd.Flags().IntVar(&records, "records", 0, "end after this many records")
 	return cmd
 }

@@ -9,13 +9,13 @@ import (
 	"tributary/cmd/internal/terminal"
 )
 
-// report is what bench has measured, as -o json prints it.
+// report has the measurements in the form of -o json.
 type report struct {
 	Version  string `json:"version"`
 	System   string `json:"system"`
 	CPUs     int    `json:"cpus"`
 	Server   string `json:"server"` // its version
-	Sync     bool   `json:"sync"`   // the server that bench has started syncs each commit
+	Sync     bool   `json:"sync"`   // the started server syncs each commit
 	Raw      string `json:"raw"`    // the setting
 	Logs     string `json:"logs"`   // the folder, or generated
 	Records  int    `json:"records"`
@@ -24,20 +24,20 @@ type report struct {
 
 	Floor   *drain    `json:"floor,omitzero"`  // medians of the rounds
 	Worker  *drain    `json:"worker,omitzero"` // medians of the rounds
-	Ratio   float64   `json:"ratio,omitzero"`  // median of those of the rounds
+	Ratio   float64   `json:"ratio,omitzero"`  // median of the ratios of the rounds
 	Rounds  []round   `json:"rounds,omitempty"`
 	Latency []latency `json:"latency,omitempty"`
 
 	Takeover float64 `json:"takeover_seconds,omitzero"`
 }
 
-// drain has the figures of a process that has drained the records.
+// drain has the figures of a process that drained the records.
 type drain struct {
 	Seconds         float64 `json:"seconds"`
 	Rate            float64 `json:"records_per_second"`
 	MB              float64 `json:"mb_per_second"` // 10^6 bytes of records
 	CPU             float64 `json:"cpu_seconds_per_100k"`
-	ServerCPU       float64 `json:"server_cpu_seconds_per_100k,omitzero"` // of the server that bench has started
+	ServerCPU       float64 `json:"server_cpu_seconds_per_100k,omitzero"` // of the server that bench started
 	PeakBytes       int64   `json:"peak_bytes,omitzero"`                  // resident memory
 	ServerPeakBytes int64   `json:"server_peak_bytes,omitzero"`           // since its start
 }
@@ -56,13 +56,13 @@ type latency struct {
 	Worker quantiles `json:"worker"`
 }
 
-// quantiles are those of durations, in milliseconds.
+// quantiles are quantiles of durations, in milliseconds.
 type quantiles struct {
 	P50 float64 `json:"p50_ms"`
 	P99 float64 `json:"p99_ms"`
 }
 
-// quantilesOf sorts durations, of which there is one at least.
+// quantilesOf sorts durations in place; there must be at least one.
 func quantilesOf(all []time.Duration) quantiles {
 	slices.Sort(all)
 	at := func(q float64) float64 { return all[int(q*float64(len(all)-1))].Seconds() * 1000 }

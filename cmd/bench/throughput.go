@@ -58,7 +58,7 @@ func (b *bench) drainByFloor(ctx context.Context) (drain, error) {
 	return d, b.js.DeleteStream(ctx, load.FloorStream)
 }
 
-// drainByWorker measures a worker, with a generation of its own.
+// drainByWorker measures a worker with its own generation.
 func (b *bench) drainByWorker(ctx context.Context) (drain, error) {
 	top, err := b.newGeneration(ctx)
 	if err != nil {
@@ -81,7 +81,7 @@ func (b *bench) drainByWorker(ctx context.Context) (drain, error) {
 	return d, b.js.DeleteStream(ctx, streams.EventsStream(top.Generation))
 }
 
-// drained makes the figures of a drain.
+// drained computes the figures of a drain.
 func (b *bench) drained(took time.Duration, p *process, peak int64, before usage) drain {
 	per := 100_000 / float64(len(b.records))
 	d := drain{
@@ -94,7 +94,7 @@ func (b *bench) drained(took time.Duration, p *process, peak int64, before usage
 	return d
 }
 
-// serverUsage is what the server that bench has started has used.
+// serverUsage returns what the server used, zero if bench did not start it.
 func (b *bench) serverUsage() usage {
 	if b.server == nil {
 		return usage{}
@@ -102,15 +102,15 @@ func (b *bench) serverUsage() usage {
 	return usageOf(b.server.cmd.Process.Pid)
 }
 
-// usage is what a process has used so far.
+// usage is what a process has used since its start.
 type usage struct {
 	cpu   float64 // seconds
 	peak  int64   // bytes of resident memory
 	known bool
 }
 
-// watchMemory watches a process until the function that it returns is called, which returns the
-// peak of its resident memory; 0 where that is not known.
+// watchMemory watches a process. The returned function ends that and returns the peak of its resident memory, 0 if
+// unknown.
 func watchMemory(pid int) func() int64 {
 	stop, peak := make(chan struct{}), make(chan int64)
 	go func() {

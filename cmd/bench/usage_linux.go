@@ -7,12 +7,11 @@ import (
 	"strings"
 )
 
-// clockTicks is the unit of the CPU times in /proc: Linux shows user space 100 a second on
-// every architecture that Go supports.
+// clockTicks is the unit of the CPU times in /proc: Linux counts 100 a second on every architecture that Go supports.
 const clockTicks = 100
 
-// usageOf reads what a process has used. The peak of memory is not that of rusage, which has the
-// memory of the process that started it.
+// usageOf reads what a process has used. rusage would not do for the peak of memory: it includes the memory of the
+// parent.
 func usageOf(pid int) usage {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -2,5 +2,5 @@
 
 package main
 
-// usageOf reads what a process has used: this system has no way that needs no rights.
+// usageOf returns nothing: other systems offer no way without special rights.
 func usageOf(int) usage { return usage{} }

@@ -13,7 +13,7 @@ import (
 	"tributary/pipeline/sessions/transcript"
 )
 
-// Lines to which texts are folded.
+// Lines that are left of a folded text.
 const (
 	foldedPrompt  = 30 // of a human
 	foldedDiff    = 15
@@ -23,10 +23,10 @@ const (
 	foldedThought = 3
 )
 
-// Options say what is printed of a conversation.
+// Options say which parts of a conversation to print.
 type Options struct {
 	Full  bool                                            // all lines of results, arguments and thoughts
-	Match *regexp.Regexp                                  // its matches stay when texts are folded; nil for none
+	Match *regexp.Regexp                                  // folded texts keep its matches; nil for none
 	Cost  func(models map[string]*sessions.Billed) string // of the tokens of models, empty without a price; nil for no costs
 }
 
@@ -41,7 +41,7 @@ type Session struct {
 	Cost        string // empty if unknown
 }
 
-// facts is a line about the session.
+// facts returns the line about the session.
 func (s *Session) facts() string {
 	var parts []string
 	if !s.First.IsZero() {
@@ -54,7 +54,7 @@ func (s *Session) facts() string {
 	return strings.Join(parts, ", ")
 }
 
-// Printer prints a conversation, its parts in their order.
+// Printer prints the parts of a conversation in their order.
 type Printer interface {
 	Heading(s *Session) error
 	Turn(t *transcript.Turn) error

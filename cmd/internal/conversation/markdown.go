@@ -20,7 +20,7 @@ type Markdown struct {
 // NewMarkdown returns a printer on w.
 func NewMarkdown(w io.Writer, o Options) *Markdown { return &Markdown{w, o} }
 
-// write writes a paragraph or a block within as many quotes as its depth, and an empty line.
+// write writes a paragraph or a block, quoted depth times, and an empty line.
 func (m *Markdown) write(depth int, block string) error {
 	quote := strings.Repeat("> ", depth)
 	var b strings.Builder
@@ -31,7 +31,7 @@ func (m *Markdown) write(depth int, block string) error {
 	return err
 }
 
-// Heading prints what the session is.
+// Heading prints the title and the facts of the session.
 func (m *Markdown) Heading(s *Session) error {
 	title := terminal.OneLine(s.Title)
 	if title == "" {
@@ -78,7 +78,7 @@ func (m *Markdown) Item(i *transcript.Item) error {
 	}
 }
 
-// folded returns a text folded to so many lines.
+// folded folds a text to at most most lines.
 func (m *Markdown) folded(text string, most int) string {
 	if m.Full {
 		most = 0
@@ -102,7 +102,7 @@ func (m *Markdown) call(depth int, c *transcript.Call) error {
 	if facts != "" {
 		facts = " *(" + facts + ")*"
 	}
-	blocks := []string{""} // the first is the head
+	blocks := []string{""} // the head is the first
 	switch {
 	case strings.Contains(subject, "\n"):
 		blocks = append(blocks, codeBlock("", m.folded(subject, foldedCommand)))
@@ -123,7 +123,7 @@ func (m *Markdown) call(depth int, c *transcript.Call) error {
 	return m.write(depth, strings.Join(slices.DeleteFunc(blocks, func(block string) bool { return block == "" }), "\n\n"))
 }
 
-// codeBlock returns a block of code, nothing for no code.
+// codeBlock returns a block of code, empty for no code.
 func codeBlock(language, code string) string {
 	if code == "" {
 		return ""

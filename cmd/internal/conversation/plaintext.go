@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// plainLine is a line of a text that was Markdown.
+// plainLine is a line of a Markdown text without marks.
 type plainLine struct {
 	text   string
-	hang   int  // spaces before the lines on which it goes on
-	exact  bool // code or a row of a table: printed as it is, never wrapped
+	hang   int  // spaces before its continuation lines
+	exact  bool // code or a row of a table: never wrapped
 	strong bool // a heading
 }
 
@@ -25,7 +25,7 @@ var (
 	markdownCode    = regexp.MustCompile("(`+)([^`]|[^`].*?[^`])(`+)")
 )
 
-// plainLines returns the lines of a text in Markdown without its marks. Code keeps its lines, indented.
+// plainLines returns the lines of a Markdown text without marks. Code keeps its lines, indented.
 func plainLines(markdown string) []plainLine {
 	var lines []plainLine
 	fence := ""
@@ -66,7 +66,7 @@ func proseLine(line string) plainLine {
 	return plainLine{text: withoutMarks(line), hang: min(hang, 16), strong: strong}
 }
 
-// withoutMarks removes the marks within a line, but for those in code.
+// withoutMarks removes the marks within a line, except in code.
 func withoutMarks(line string) string {
 	var b strings.Builder
 	for {

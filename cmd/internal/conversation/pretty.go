@@ -27,10 +27,10 @@ type Pretty struct {
 
 	b     bytes.Buffer
 	depth int  // of the item that is printed
-	calls bool // the last item is a call, behind which another one follows without an empty line
+	calls bool // the last item is a call; no empty line separates it from a next call
 }
 
-// NewPretty returns a printer on w with lines of at most width characters.
+// NewPretty returns a printer on w with lines of at most width columns.
 func NewPretty(w io.Writer, width int, colour bool, o Options) *Pretty {
 	return &Pretty{w: w, width: width, colour: colour, Options: o}
 }
@@ -43,14 +43,14 @@ func (p *Pretty) style(s terminal.Style, text string) string {
 	return s.Of(text)
 }
 
-// flush prints what is written.
+// flush prints what was written.
 func (p *Pretty) flush() error {
 	_, err := p.w.Write(p.b.Bytes())
 	p.b.Reset()
 	return err
 }
 
-// Heading prints what the session is.
+// Heading prints the title and the facts of the session.
 func (p *Pretty) Heading(s *Session) error {
 	name := terminal.Cut(terminal.OneLine(string(s.Source)+" "+s.ID), p.width)
 	project := terminal.OneLine(s.Project)
@@ -81,7 +81,7 @@ func (p *Pretty) Turn(t *transcript.Turn) error {
 	return p.flush()
 }
 
-// facts says what a turn or a subagent took.
+// facts lists time, calls, tokens and cost of a turn or a subagent.
 func (o *Options) facts(s *transcript.Section) string {
 	var parts []string
 	add := func(n int64, one, more string) {
@@ -134,7 +134,7 @@ func (p *Pretty) Item(i *transcript.Item) error {
 	return p.flush()
 }
 
-// text writes an item that is a text.
+// text writes a text item.
 func (p *Pretty) text(i *transcript.Item) {
 	switch envelopes.EventType(i.Type) {
 	case envelopes.UserMessage:
@@ -164,10 +164,10 @@ func (p *Pretty) subagent(i *transcript.Item) {
 	p.line(p.style(terminal.Bold, name) + p.style(terminal.Faint, terminal.Cut("  "+p.facts(i.Section), max(p.room()-terminal.WidthOf(name), 1))))
 }
 
-// room is the width of a line of the item.
+// room returns the width of a line of the item.
 func (p *Pretty) room() int { return max(p.width-2*p.depth, 20) }
 
-// line writes a line behind the bars of the subagents around it.
+// line writes a line after the bars of the subagents around it.
 func (p *Pretty) line(styled string) {
 	bars := p.style(terminal.Faint, strings.TrimRight(strings.Repeat("┃ ", p.depth), " "))
 	if p.depth > 0 && styled != "" {
@@ -189,7 +189,7 @@ func (p *Pretty) answer(markdown string) {
 	}
 }
 
-// prose writes a text with a mark before its lines, folded to so many lines.
+// prose writes a text with a mark before its lines, folded to at most most lines.
 func (p *Pretty) prose(s terminal.Style, mark string, text []string, most int) {
 	if text == nil {
 		text = []string{"(no text)"}
@@ -210,10 +210,10 @@ func (p *Pretty) prose(s terminal.Style, mark string, text []string, most int) {
 	})
 }
 
-// textLines returns the lines of a text as it is.
+// textLines returns the lines of a text.
 func textLines(text string) []string { return safeLines(strings.TrimSpace(text)) }
 
-// thoughtLines returns the lines of a thought in Markdown, without its marks and without empty ones.
+// thoughtLines returns the lines of a Markdown thought without marks and without empty lines.
 func thoughtLines(markdown string) []string {
 	var lines []string
 	for _, l := range plainLines(terminal.Printable(markdown)) {
@@ -224,7 +224,7 @@ func thoughtLines(markdown string) []string {
 	return lines
 }
 
-// folded passes the lines that a fold leaves to write, with their numbers.
+// folded passes the lines of a folded text to write, with their numbers.
 func (p *Pretty) folded(lines []string, most int, write func(n int, line string)) {
 	if p.Full {
 		most = 0
@@ -245,10 +245,10 @@ func (p *Pretty) folded(lines []string, most int, write func(n int, line string)
 	}
 }
 
-// spaced replaces tabs, which have no width of their own.
+// spaced replaces tabs, whose width varies.
 func spaced(line string) string { return strings.ReplaceAll(line, "\t", "    ") }
 
-// marked styles a line, and what an expression matches in it otherwise.
+// marked styles a line, and marks the matches in it.
 func (p *Pretty) marked(s terminal.Style, line string) string {
 	if !p.colour {
 		return line
@@ -290,7 +290,7 @@ func (p *Pretty) call(c *transcript.Call) {
 	p.lines(terminal.Red, p.squeezed(safeLines(c.Stderr)), foldedOutput)
 }
 
-// squeezed removes empty lines, unless everything is printed.
+// squeezed removes empty lines, unless Full is set.
 func (p *Pretty) squeezed(lines []string) []string {
 	if p.Full {
 		return lines
@@ -298,12 +298,12 @@ func (p *Pretty) squeezed(lines []string) []string {
 	return slices.DeleteFunc(lines, func(line string) bool { return strings.TrimSpace(line) == "" })
 }
 
-// lines writes lines of a result, folded to so many.
+// lines writes lines of a result, folded to at most most lines.
 func (p *Pretty) lines(s terminal.Style, lines []string, most int) {
 	p.folded(lines, most, func(_ int, line string) { p.body(s, "  │ ", line) })
 }
 
-// diff writes a diff without the names of its file.
+// diff writes a diff without its file names.
 func (p *Pretty) diff(diff string) {
 	lines := safeLines(diff)
 	var shown []string
@@ -326,7 +326,7 @@ func (p *Pretty) diff(diff string) {
 	})
 }
 
-// body writes a line behind a mark: cut to the width, or broken if everything is printed.
+// body writes a line after a mark: cut to the width, or with Full wrapped.
 func (p *Pretty) body(s terminal.Style, mark, line string) {
 	width := p.room() - terminal.WidthOf(mark)
 	lines := []string{terminal.CutAround(line, p.Match, width)}
@@ -338,7 +338,7 @@ func (p *Pretty) body(s terminal.Style, mark, line string) {
 	}
 }
 
-// safeLines returns the lines of a text in a form that is safe on a terminal, without empty lines at the ends.
+// safeLines returns the lines of a text, safe for a terminal, without empty lines at both ends.
 func safeLines(text string) []string {
 	text = strings.Trim(spaced(terminal.Printable(text)), "\n")
 	if strings.TrimSpace(text) == "" {
@@ -347,7 +347,7 @@ func safeLines(text string) []string {
 	return strings.Split(text, "\n")
 }
 
-// CallSubject returns the lines that say what a call is about: its command, file or query, else its main argument.
+// CallSubject returns the lines of the subject of a call: its command, file or query, else its main argument.
 func CallSubject(c *transcript.Call) []string {
 	switch {
 	case c.Command != "":
@@ -375,17 +375,18 @@ func CallSubject(c *transcript.Call) []string {
 	return nil
 }
 
-// showsArguments reports whether the subject and the diff of a call leave arguments out.
+// showsArguments reports whether a call has arguments beyond its subject and its diff.
 func showsArguments(c *transcript.Call) bool {
 	return c.Kind == envelopes.ActionTool || c.Kind == envelopes.ActionFileWrite || c.Kind == envelopes.ActionFileEdit && c.Diff == ""
 }
 
-// showsOutput reports whether the output of a call is printed: that of a file that was read or written is long, and says little.
+// showsOutput reports whether to print the output of a call. The output of reading or writing a file is long and says
+// little.
 func (o *Options) showsOutput(c *transcript.Call) bool {
 	return c.Status == envelopes.StatusError || c.Diff == "" && (o.Full || o.Match != nil || c.Kind != envelopes.ActionFileRead && c.Kind != envelopes.ActionFileWrite)
 }
 
-// ArgumentLines returns the arguments of a call in lines, JSON with one member on each.
+// ArgumentLines returns the arguments of a call in lines; JSON has one member per line.
 func ArgumentLines(arguments string) []string {
 	if v := jsontext.Value(arguments); v.Indent(jsontext.WithIndent("  ")) == nil {
 		arguments = string(v)
@@ -393,7 +394,7 @@ func ArgumentLines(arguments string) []string {
 	return safeLines(arguments)
 }
 
-// CallFacts says how a call ended.
+// CallFacts returns how a call ended.
 func CallFacts(c *transcript.Call) string {
 	var parts []string
 	switch {

@@ -1,8 +1,8 @@
-// Package drift sums up what of the logs of agents the normalizers do not know: how far the agents have gone on since
-// their logs were checked last.
+// Package drift counts what the normalizers do not know in the logs of agents: it shows how far the agents have
+// changed since their logs were last checked.
 //
-// Start with [Counter.Count]. The invariant: a log can state any number of versions and types, and what is remembered of
-// them is bounded.
+// Start with [Counter.Count]. The invariant: the memory is bounded, although a log can state any number of versions
+// and types.
 package drift
 
 import (
@@ -18,7 +18,7 @@ import (
 
 // Agent is the drift of an agent.
 type Agent struct {
-	Checked string    `json:"last_checked"`   // the newest version of the agent that was checked
+	Checked string    `json:"last_checked"`   // the newest checked version of the agent
 	Newer   []string  `json:"newer_versions"` // of the log, oldest first
 	Unknown []Unknown `json:"unknown"`
 
@@ -27,7 +27,7 @@ type Agent struct {
 	last   string // version of the last record
 }
 
-// Unknown is how often a log of a version has something that is not known.
+// Unknown is how often the logs of a version have an unknown item.
 type Unknown struct {
 	Version string           `json:"version"`
 	Kind    core.UnknownKind `json:"kind"`
@@ -35,7 +35,7 @@ type Unknown struct {
 	Count   int              `json:"count"`
 }
 
-// maxNewer limits the newer versions that are remembered.
+// maxNewer limits the newer versions in memory.
 const maxNewer = 32
 
 // Counter counts the drift of the agents of a log.
@@ -44,10 +44,10 @@ type Counter struct {
 	labels normalizers.DriftLabels
 }
 
-// NewCounter returns a counter of nothing.
+// NewCounter returns an empty counter.
 func NewCounter() *Counter { return &Counter{Agents: map[envelopes.Source]*Agent{}} }
 
-// Agent returns the drift of an agent, which is then one of the log.
+// Agent returns the drift of an agent, and adds the agent if it is new.
 func (c *Counter) Agent(source envelopes.Source) *Agent {
 	a := c.Agents[source]
 	if a == nil {
@@ -60,7 +60,7 @@ func (c *Counter) Agent(source envelopes.Source) *Agent {
 	return a
 }
 
-// Count counts what a record of a version of an agent shows that is not known, and the version.
+// Count counts the version of a record and the unknown items that were found in it.
 func (c *Counter) Count(source envelopes.Source, version string, found []core.Unknown) {
 	a := c.Agent(source)
 	if version != a.last {
@@ -74,7 +74,7 @@ func (c *Counter) Count(source envelopes.Source, version string, found []core.Un
 	}
 }
 
-// Settle sets what the agent states, in order: by version, kind and name.
+// Settle sorts the lists of the agent: by version, kind and name.
 func (a *Agent) Settle() {
 	a.Newer = append([]string{}, slices.SortedFunc(maps.Keys(a.newer), compareVersions)...)
 	a.Unknown = make([]Unknown, 0, len(a.counts))
@@ -86,7 +86,7 @@ func (a *Agent) Settle() {
 	})
 }
 
-// Total is how many items are not known.
+// Total returns the number of unknown items.
 func (a *Agent) Total() int {
 	total := 0
 	for _, n := range a.counts {
@@ -95,7 +95,7 @@ func (a *Agent) Total() int {
 	return total
 }
 
-// Newest is the newest version of the log that is newer than the last one that was checked; empty if none is.
+// Newest returns the newest version of the log if it is newer than the last checked one, else "".
 func (a *Agent) Newest() string {
 	if len(a.newer) == 0 {
 		return ""
@@ -103,7 +103,8 @@ func (a *Agent) Newest() string {
 	return slices.MaxFunc(slices.Collect(maps.Keys(a.newer)), compareVersions)
 }
 
-// compareVersions orders versions; texts that are no versions, and versions that differ in their suffix alone, by text.
+// compareVersions orders versions. It orders by text what is no version, and versions that differ only in their
+// suffix.
 func compareVersions(a, b string) int {
 	return cmp.Or(core.CompareVersions(a, b), strings.Compare(a, b))
 }

@@ -20,10 +20,10 @@ type Figure struct {
 	value func(*Row) any
 }
 
-// Of returns the figure of a row: an int64, a float64, or nil if it is unknown.
+// Of returns the value of a row: an int64, a float64, or nil if unknown.
 func (f Figure) Of(r *Row) any { return f.value(r) }
 
-// Figures are the figures of a row.
+// Figures are all figures of a row, in the order of columns.
 var Figures = []Figure{
 	{"sessions", func(r *Row) any { return r.Sessions }},
 	{"events", func(r *Row) any { return r.Events }},
@@ -33,10 +33,10 @@ var Figures = []Figure{
 	{"output", func(r *Row) any { return r.Usage.Output }},
 	{"reasoning", func(r *Row) any { return r.Usage.Reasoning }},
 	{"total", func(r *Row) any { return r.Usage.Total() }},
-	{"cache_hit_rate", func(r *Row) any { return hitRate(&r.Usage) }}, // the part of prompts that came from the cache
+	{"cache_hit_rate", func(r *Row) any { return hitRate(&r.Usage) }}, // share of the tokens of prompts that came from the cache
 	{"calls", func(r *Row) any { return r.Calls }},
 	{"failures", func(r *Row) any { return r.Failures }},
-	{"error_rate", func(r *Row) any { return known(r.Calls > 0, float64(r.Failures)/float64(r.Calls)) }}, // failures of calls
+	{"error_rate", func(r *Row) any { return known(r.Calls > 0, float64(r.Failures)/float64(r.Calls)) }}, // failures per call
 	{"latency_p50_ms", func(r *Row) any { p50, _ := r.Latencies.Percentiles(); return knownAt(p50) }},
 	{"latency_p95_ms", func(r *Row) any { _, p95 := r.Latencies.Percentiles(); return knownAt(p95) }},
 	{"measured_p50_ms", func(r *Row) any { p50, _ := r.Measured.Percentiles(); return knownAt(p50) }},
@@ -45,30 +45,30 @@ var Figures = []Figure{
 	{"prompts", func(r *Row) any { return r.Prompts }},
 	{"active_seconds", func(r *Row) any { return r.Active().Seconds() }},
 	{"cost_usd", func(r *Row) any { return known(r.Cost.Priced, r.Cost.Rounded()) }},
-	{"unpriced", func(r *Row) any { return r.Cost.Unpriced }}, // tokens that are not in the cost
+	{"unpriced", func(r *Row) any { return r.Cost.Unpriced }}, // tokens without a price
 	{"cache_write_1h", func(r *Row) any { return r.Usage.CacheWrite1h }},
 	{"web_search_requests", func(r *Row) any { return r.Usage.WebSearchRequests }},
-	{"vendor_cost_usd", func(r *Row) any { return r.Usage.CostUSD }}, // that vendors state
+	{"vendor_cost_usd", func(r *Row) any { return r.Usage.CostUSD }}, // as vendors state it
 }
 
-// oldFigures are figures under the names that they have until the next release.
+// oldFigures are figures under their old names, which end with the next release.
 var oldFigures = []Figure{
 	{"tokens_input", func(r *Row) any { return r.Usage.Input }},
 	{"tokens_output", func(r *Row) any { return r.Usage.Output }},
 }
 
-// FigureOf returns the figure of a name in [Figures]. It panics for any other.
+// FigureOf returns the figure with this name in [Figures]. It panics if there is none.
 func FigureOf(name string) Figure {
 	return Figures[slices.IndexFunc(Figures, func(f Figure) bool { return f.Name == name })]
 }
 
-// hitRate returns which part of the tokens of prompts came from the cache, nil without prompts.
+// hitRate returns the share of the tokens of prompts that came from the cache, nil without prompts.
 func hitRate(u *envelopes.Usage) any {
 	prompts := u.Input + u.CacheRead + u.CacheWrite
 	return known(prompts > 0, float64(u.CacheRead)/float64(prompts))
 }
 
-// known returns a value, nil if it is unknown.
+// known returns value, or nil unless is.
 func known(is bool, value any) any {
 	if !is {
 		return nil
@@ -76,7 +76,7 @@ func known(is bool, value any) any {
 	return value
 }
 
-// knownAt returns the value of a pointer, nil for none.
+// knownAt returns the value of a pointer, nil for nil.
 func knownAt(n *int64) any {
 	if n == nil {
 		return nil
@@ -84,7 +84,7 @@ func knownAt(n *int64) any {
 	return *n
 }
 
-// Number returns a figure as a number, false if it is unknown.
+// Number returns a figure as a number; ok is false if it is unknown.
 func Number(value any) (n float64, ok bool) {
 	switch v := value.(type) {
 	case int64:
@@ -95,8 +95,8 @@ func Number(value any) (n float64, ok bool) {
 	return 0, false
 }
 
-// Change returns the change of a figure of a row since the period before, in percent: ? if it is unknown, = for none, new if
-// there was nothing.
+// Change returns the change of a figure since the previous period, in percent: ? if unknown, = for none, new if the
+// figure was 0.
 func (f Figure) Change(r *Row) string {
 	now, hasNow := Number(f.value(r))
 	before, hadBefore := Number(f.value(r.Before))
@@ -111,7 +111,7 @@ func (f Figure) Change(r *Row) string {
 	return fmt.Sprintf("%+.1f%%", 100*(now-before)/before)
 }
 
-// figures returns the figures of a row, with those of the period before and the change if both are compared.
+// figures returns the figures of a row; if periods are compared, also the previous ones and the differences.
 func (l *List) figures() []Figure {
 	if !l.Compared() {
 		return Figures
@@ -126,7 +126,7 @@ func (l *List) figures() []Figure {
 	return list
 }
 
-// difference returns a less b, nil if one of them is unknown.
+// difference returns a-b, nil if one of them is unknown.
 func difference(a, b any) any {
 	switch a := a.(type) {
 	case int64:
@@ -141,7 +141,7 @@ func difference(a, b any) any {
 	return nil
 }
 
-// Sortable lists the columns that rows can be sorted by.
+// Sortable lists the columns by which rows can be sorted.
 func (l *List) Sortable() []string {
 	var names []string
 	for _, d := range l.Dimensions {
@@ -153,7 +153,7 @@ func (l *List) Sortable() []string {
 	return names
 }
 
-// Columns lists all columns of a row in JSON and CSV.
+// Columns lists the columns of a row in JSON and CSV.
 func (l *List) Columns() []string {
 	names := l.Sortable()
 	for _, f := range oldFigures {
@@ -162,16 +162,16 @@ func (l *List) Columns() []string {
 	return names
 }
 
-// Object is a row as JSON and CSV have it: its dimensions, its figures and its cost.
+// Object is a row in JSON and CSV: dimensions, figures and cost.
 type Object []Member
 
-// Member is a member of an object. The value is a string, an int64, a float64, or nil if it is unknown.
+// Member is a member of an object. Its value is a string, an int64, a float64, or nil if unknown.
 type Member struct {
 	Name  string
 	Value any
 }
 
-// MarshalJSONTo writes the members in their order.
+// MarshalJSONTo writes the members in order.
 func (o Object) MarshalJSONTo(e *jsontext.Encoder) error {
 	err := e.WriteToken(jsontext.BeginObject)
 	for _, m := range o {
@@ -185,7 +185,7 @@ func (o Object) MarshalJSONTo(e *jsontext.Encoder) error {
 	return cmp.Or(err, e.WriteToken(jsontext.EndObject))
 }
 
-// Object returns a row of the list as JSON and CSV have it.
+// Object returns a row of the list for JSON and CSV.
 func (l *List) Object(r *Row) Object {
 	var o Object
 	for i, d := range l.Dimensions {
@@ -197,12 +197,12 @@ func (l *List) Object(r *Row) Object {
 	return o
 }
 
-// moreTokens orders rows by tokens, calls, events and names.
+// moreTokens orders rows by tokens, calls, events, then names.
 func moreTokens(a, b Row) int {
 	return cmp.Or(cmp.Compare(b.Usage.Total(), a.Usage.Total()), cmp.Compare(b.Calls, a.Calls), cmp.Compare(b.Events, a.Events), slices.Compare(a.Values, b.Values))
 }
 
-// order returns the order of the query, false for a column that the list does not have.
+// order returns the order that the query names, false if the list has no such column.
 func (l *List) order() (func(a, b Row) int, bool) {
 	if l.query.Sort == "" {
 		return moreTokens, true

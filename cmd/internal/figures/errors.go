@@ -2,5 +2,5 @@ package figures
 
 import "errors"
 
-// ErrColumn is the error of a query that sorts by a column that its list does not have.
+// ErrColumn is the error of a query that sorts by an unknown column.
 var ErrColumn = errors.New("no such column")

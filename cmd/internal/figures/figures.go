@@ -1,10 +1,10 @@
-// Package figures computes the figures of sessions that commands and pages show: statistics by any dimensions, and what
-// tokens cost.
+// Package figures computes the figures of sessions for commands and pages: statistics by any dimensions, and the cost
+// of tokens.
 //
-// Start with [New], which takes a [Query], and with [List.Read], which reads the events; a [Row] has its figures by
-// their names, those of tributary stats -o json. [Pricing] computes the cost of tokens, and says what has no price.
+// Start with [New], which takes a [Query], and with [List.Read], which reads the events. A [Row] has the figures
+// under the names of tributary stats -o json. [Pricing] computes the cost of tokens and names what has no price.
 //
-// The invariant: a figure is computed here and nowhere else, so that it is the same wherever it is shown.
+// The invariant: every figure is computed here, so that it is the same wherever it is shown.
 package figures
 
 import (
@@ -21,23 +21,23 @@ import (
 	"tributary/pipeline/sessions/summaries"
 )
 
-// Query says which figures a list has.
+// Query selects the events and the figures of a list.
 type Query struct {
 	Source  envelopes.Source // only events of this agent; empty for all
 	Session string           // only events of this session: its whole id; empty for all
 	Stats   sessions.StatsQuery
 	Before  *sessions.StatsQuery // of the period to compare with, see [Before]; nil for none
-	Sort    string               // column, with :asc or :desc behind it; empty for periods, then tokens
+	Sort    string               // a column, with :asc or :desc; empty for periods, then tokens
 	Limit   int                  // rows; 0 for all
 
-	// Group returns the values of the row in which a row counts, false for one that is left out; nil for each by itself. Of
-	// several lists that are read at once, those before are finished when it is called. A row of several has no sessions,
-	// because a session can be in each.
+	// Group returns the values of the row to which a row is added, false to leave the row out. Nil keeps all
+	// rows. If several lists are read at once, the earlier ones are finished before it is called. A row of several
+	// rows has no sessions, because a session can be in each.
 	Group func(values []string) ([]string, bool)
 }
 
-// Before returns the query of the period before the one of q, which is as long and ends when that begins. A period without an
-// end ends now. It reports false if q has no beginning, or none before its end.
+// Before returns the query of the previous period, which is as long as the one of q and ends where that begins. A
+// period without an end ends now. The result is false if q has no beginning, or none before its end.
 func Before(q sessions.StatsQuery, now time.Time) (sessions.StatsQuery, bool) {
 	until := q.Until
 	if until.IsZero() {
@@ -49,7 +49,7 @@ func Before(q sessions.StatsQuery, now time.Time) (sessions.StatsQuery, bool) {
 	zone := cmp.Or(q.Zone, time.UTC)
 	q.Until = q.Since
 	days := int(math.Round(until.Sub(q.Since).Hours() / 24))
-	if q.Since.In(zone).AddDate(0, 0, days).Equal(until) { // a day at a change of the clock has not 24 hours
+	if q.Since.In(zone).AddDate(0, 0, days).Equal(until) { // a day of a clock change does not have 24 hours
 		q.Since = q.Since.In(zone).AddDate(0, 0, -days)
 	} else {
 		q.Since = q.Since.Add(-until.Sub(q.Since))
@@ -62,13 +62,13 @@ type List struct {
 	Dimensions []sessions.Dimension // columns that name a row
 	Rows       []Row                // in their order
 	Left       int                  // rows beyond the limit
-	Total      Row                  // of all rows; its Sessions are known without dimensions alone, because a session can be in several rows
-	Copies     sessions.Copies      // what no row counts
+	Total      Row                  // of all rows; it has Sessions only without dimensions, because a session can be in several rows
+	Copies     sessions.Copies      // copied calls, which no row counts
 
 	query   Query
 	pricing *Pricing
 	top     Top[Row]
-	before  map[string]*Row // rows of the period before, by their values
+	before  map[string]*Row // rows of the previous period by their values
 	grouped map[string]*sessions.Row
 }
 
@@ -76,10 +76,10 @@ type List struct {
 type Row struct {
 	sessions.Row
 	Cost   Cost
-	Before *Row // of the period before; nil unless it is compared
+	Before *Row // the row of the previous period; nil unless compared
 }
 
-// New returns an empty list. The error is [ErrColumn] if the query sorts by a column that the list does not have.
+// New returns an empty list. The error is [ErrColumn] if the query sorts by an unknown column.
 func New(q Query, pricing *Pricing) (*List, error) {
 	q.Stats.Models = true // costs need them
 	l := &List{Dimensions: q.Stats.Dimensions(), query: q, pricing: pricing}
@@ -95,17 +95,17 @@ func New(q Query, pricing *Pricing) (*List, error) {
 	return l, nil
 }
 
-// Compared reports whether the list compares with the period before.
+// Compared reports whether the list compares two periods.
 func (l *List) Compared() bool { return l.query.Before != nil }
 
-// Read reads the events that the query selects and ends the list: see [Read].
+// Read reads the events of the query and finishes the list: see [Read].
 func (l *List) Read(ctx context.Context, view *summaries.View) error {
 	return Read(ctx, view, sessions.Memory{}, l)
 }
 
-// Read reads events once and ends several lists, one at least, which select the same source and session. With limits of time
-// or a project it reads those from the first event of the sessions in question on. The memory is that of all lists together,
-// beside their rows.
+// Read reads events once and finishes several lists, at least one, which must select the same source and session. If
+// a list has a period or a project, it reads from the first event of the sessions in question. m bounds the memory of
+// all lists together, without their rows.
 func Read(ctx context.Context, view *summaries.View, m sessions.Memory, lists ...*List) error {
 	var queries []sessions.StatsQuery
 	var add []func(*sessions.Row)
@@ -129,7 +129,7 @@ func Read(ctx context.Context, view *summaries.View, m sessions.Memory, lists ..
 		return err
 	}
 	finished := 0
-	// The rows of a period come after those of the period before, and those of a list after those of the lists before.
+	// The rows of a period follow those of the previous period, and the rows of a list those of the earlier lists.
 	copies, err := sessions.StatsOfAll(steps, queries, m, func(i int, r *sessions.Row) error {
 		for ; finished < of[i]; finished++ {
 			lists[finished].Finish()
@@ -144,22 +144,22 @@ func Read(ctx context.Context, view *summaries.View, m sessions.Memory, lists ..
 		lists[finished].Finish()
 	}
 	for i := range queries {
-		lists[of[i]].Copies = copies[i] // of the period itself, which is the last
+		lists[of[i]].Copies = copies[i] // of the period itself, the last query of the list
 	}
 	return nil
 }
 
-// needsAll reports whether a query has no limit that records of sessions tell.
+// needsAll reports whether a query needs all sessions, because the records of sessions cannot limit it.
 func needsAll(q sessions.StatsQuery) bool {
 	return q.Since.IsZero() && q.Until.IsZero() && q.Project == ""
 }
 
-// row returns a row with its cost.
+// row returns a row and its cost.
 func (l *List) row(r *sessions.Row) *Row {
 	return &Row{Row: *r, Cost: l.pricing.Cost(r.Models)}
 }
 
-// AddBefore adds a row of the period before. It comes before all rows of [List.Add].
+// AddBefore adds a row of the previous period. Call it before the first [List.Add].
 func (l *List) AddBefore(r *sessions.Row) {
 	if l.before == nil {
 		l.before = map[string]*Row{}
@@ -186,7 +186,7 @@ func (l *List) Add(r *sessions.Row) {
 	l.top.Add(row)
 }
 
-// group adds a row to the one in which it counts.
+// group adds a row to the row that Group names.
 func (l *List) group(r *sessions.Row) {
 	values, ok := l.query.Group(r.Values)
 	if !ok {
@@ -208,13 +208,13 @@ func (l *List) group(r *sessions.Row) {
 	*sum = total.Row
 }
 
-// Finish orders the rows once all are added.
+// Finish orders the rows. Call it after all rows are added.
 func (l *List) Finish() {
 	for _, r := range l.grouped {
 		l.Total.add(r)
 		l.top.Add(l.row(r))
 	}
-	for _, before := range l.before { // rows that the period has not
+	for _, before := range l.before { // rows that only the previous period has
 		l.Total.beforeTotal().add(&before.Row)
 		row := l.row(&sessions.Row{Values: before.Values})
 		row.Before = before
@@ -243,10 +243,10 @@ func (l *List) Finish() {
 	}
 }
 
-// Unpriced returns what has no price in all rows, the model with most tokens first.
+// Unpriced returns the models of all rows that lack a price, the model with the most tokens first.
 func (l *List) Unpriced() []Unpriced { return l.pricing.Unpriced(l.Total.Models) }
 
-// UnpricedBefore returns what has no price in the period before.
+// UnpricedBefore is [List.Unpriced] of the previous period.
 func (l *List) UnpricedBefore() []Unpriced {
 	if l.Total.Before == nil {
 		return nil
@@ -254,7 +254,7 @@ func (l *List) UnpricedBefore() []Unpriced {
 	return l.pricing.Unpriced(l.Total.Before.Models)
 }
 
-// beforeTotal returns the sum of the rows of the period before.
+// beforeTotal returns the sum of the rows of the previous period.
 func (r *Row) beforeTotal() *Row {
 	if r.Before == nil {
 		r.Before = &Row{}
@@ -270,5 +270,5 @@ func (r *Row) add(o *sessions.Row) {
 	}
 }
 
-// rowKey is a key of the values of a row.
+// rowKey returns a key of the values of a row.
 func rowKey(values []string) string { return strings.Join(values, "\x00") }

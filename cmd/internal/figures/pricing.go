@@ -26,22 +26,22 @@ type Pricing struct {
 	found map[string]foundPrice // by model, at most maxFound
 }
 
-// foundPrice is the price of a model, or why it has none.
+// foundPrice is the price of a model, or the reason why it has none.
 type foundPrice struct {
 	prices.Price
 	err error
 }
 
-// maxFound bounds the prices that are remembered: the names of models are those that events state.
+// maxFound bounds the prices in memory, because events can state any model.
 const maxFound = 4096
 
-// NewPricing returns the pricing of a table. source says which table it is, and of which date. If providers disagree
-// about a model, the first of providers counts.
+// NewPricing returns the pricing of a table. source names the table and its date. If providers disagree about a
+// model, the first of providers counts.
 func NewPricing(table *prices.Table, source string, providers []string) *Pricing {
 	return &Pricing{table: table, source: source, providers: providers, found: map[string]foundPrice{}}
 }
 
-// BuiltinPricing returns the pricing of the table that is built in.
+// BuiltinPricing returns the pricing of the built-in table.
 func BuiltinPricing() *Pricing {
 	table := prices.Builtin()
 	return NewPricing(table, "built-in table of "+table.Date+", from "+table.Name, nil)
@@ -65,15 +65,15 @@ func ReadPricing(name string, providers []string) (*Pricing, error) {
 	return NewPricing(table, source, providers), nil
 }
 
-// Source says which table it is, and of which date.
+// Source names the table and its date.
 func (p *Pricing) Source() string { return p.source }
 
-// Cost is what tokens cost.
+// Cost is the cost of tokens.
 type Cost struct {
 	USD      float64
-	Unpriced int64 // tokens that are not in USD
-	Searches int64 // web searches that are not
-	Priced   bool  // some tokens are in USD, or there are none
+	Unpriced int64 // tokens without a price
+	Searches int64 // web searches without a price
+	Priced   bool  // some tokens have a price, or there are none
 }
 
 // Cost returns the cost of the tokens of models.
@@ -82,7 +82,7 @@ func (p *Pricing) Cost(models map[string]*sessions.Billed) Cost {
 	total := int64(0)
 	for _, model := range slices.Sorted(maps.Keys(models)) {
 		price := p.find(model)
-		of := price.Cost(models[model]) // without a price nothing but tokens and searches that have none
+		of := price.Cost(models[model]) // without a price only tokens and searches, unpriced
 		c.USD += of.USD
 		c.Unpriced += of.Unpriced
 		c.Searches += of.Searches
@@ -92,7 +92,7 @@ func (p *Pricing) Cost(models map[string]*sessions.Billed) Cost {
 	return c
 }
 
-// find returns the price of a model, or why it has none.
+// find returns the price of a model, or the reason why it has none.
 func (p *Pricing) find(model string) foundPrice {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,7 +107,7 @@ func (p *Pricing) find(model string) foundPrice {
 	return found
 }
 
-// Rounded is the amount without the noise of binary fractions.
+// Rounded returns the amount without the noise of binary fractions.
 func (c Cost) Rounded() float64 { return math.Round(c.USD*1e9) / 1e9 }
 
 // Add adds another cost.
@@ -118,7 +118,7 @@ func (c *Cost) Add(o Cost) {
 	c.Priced = c.Priced || o.Priced
 }
 
-// Text writes a cost for people: a plus sign says that some tokens have no price.
+// Text writes a cost for people. A plus sign says that some tokens have no price.
 func (c Cost) Text() string {
 	switch {
 	case !c.Priced:
@@ -133,10 +133,10 @@ func (c Cost) Text() string {
 // CostJSON is a cost in JSON.
 type CostJSON struct {
 	Cost     *float64 `json:"cost_usd"` // null if no token has a price
-	Unpriced int64    `json:"unpriced"` // tokens that are not in the cost
+	Unpriced int64    `json:"unpriced"` // tokens without a price
 }
 
-// JSON returns the cost as sessions have it in JSON.
+// JSON returns the JSON form of the cost of a session.
 func (c Cost) JSON() CostJSON {
 	j := CostJSON{Unpriced: c.Unpriced}
 	if c.Priced {
@@ -145,7 +145,7 @@ func (c Cost) JSON() CostJSON {
 	return j
 }
 
-// Dollars writes an amount with cents, and a small one with more digits.
+// Dollars writes an amount with cents; a small one has more digits.
 func Dollars(usd float64) string {
 	if usd != 0 && usd < 0.1 {
 		return fmt.Sprintf("$%.4f", usd)
@@ -154,15 +154,15 @@ func Dollars(usd float64) string {
 	return fmt.Sprintf("$%s.%02d", terminal.Thousands(whole/100), whole%100)
 }
 
-// Unpriced is what of a model has no price.
+// Unpriced is the part of a model that has no price.
 type Unpriced struct {
-	Model    string // empty if it is unknown
+	Model    string // empty if unknown
 	Tokens   int64
 	Searches int64  // web searches
-	Reason   string // empty if the table does not have the model
+	Reason   string // empty if the table lacks the model
 }
 
-// Unpriced returns what of the tokens of models has no price, the model with most tokens first.
+// Unpriced returns the models that lack a price, the model with the most tokens first.
 func (p *Pricing) Unpriced(models map[string]*sessions.Billed) []Unpriced {
 	var list []Unpriced
 	for model, tokens := range models {
@@ -183,7 +183,7 @@ func (p *Pricing) Unpriced(models map[string]*sessions.Billed) []Unpriced {
 	return list
 }
 
-// Text says what is not in a cost, and why.
+// Text says what the cost lacks, and why.
 func (u *Unpriced) Text() string {
 	what := terminal.Thousands(u.Tokens) + " tokens"
 	if u.Searches > 0 {

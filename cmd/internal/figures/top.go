@@ -2,11 +2,11 @@ package figures
 
 import "slices"
 
-// Top keeps the first values of an order, in memory for twice as many.
+// Top keeps the first Limit values of an order. It needs memory for twice as many.
 type Top[T any] struct {
 	Limit int // 0 for all
 	Order func(a, b T) int
-	Left  int // values beyond the limit, once [Top.Sorted] is called
+	Left  int // values beyond the limit; valid after [Top.Sorted]
 
 	values []T
 }
@@ -29,7 +29,7 @@ func (t *Top[T]) cut() {
 	}
 }
 
-// Sorted returns the values in their order.
+// Sorted returns the values in order.
 func (t *Top[T]) Sorted() []T {
 	t.cut()
 	return t.values

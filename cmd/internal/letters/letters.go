@@ -20,8 +20,8 @@ import (
 // Field is a line of the description of a dead letter.
 type Field struct{ Name, Value string }
 
-// Fields describes a dead letter for people. gone says that no stream has its bytes any more. Values are text of a log: they have
-// to be made safe.
+// Fields describes a dead letter for people. gone says that no stream has its bytes any more. Values come from logs:
+// the caller makes them safe.
 func Fields(l *events.DeadLetter, gone bool) []Field {
 	fields := []Field{
 		{"record", fmt.Sprintf("%d of stream %s, first seen %s", l.Sequence, l.Stream, terminal.DateTime(l.FirstSeen))},
@@ -56,7 +56,7 @@ func Fields(l *events.DeadLetter, gone bool) []Field {
 	return append(fields, Field{"bytes", terminal.Size(l.RecordSize()) + ", " + where})
 }
 
-// position is the position of the record in its file; empty if it has none.
+// position returns the position of the record in its file, empty if unknown.
 func position(l *events.DeadLetter) string {
 	file := l.Header.Get(envelopes.HeaderFile)
 	if file == "" {
@@ -68,7 +68,7 @@ func position(l *events.DeadLetter) string {
 	return "file " + file
 }
 
-// Sender is a sender for people, empty for none.
+// Sender describes a sender for people, empty for nil.
 func Sender(e *envelopes.Edge) string {
 	if e == nil {
 		return ""
@@ -83,7 +83,7 @@ func Sender(e *envelopes.Edge) string {
 	return strings.TrimSpace(text)
 }
 
-// group is the key by which dead letters are counted.
+// group is the key of a count.
 type group struct {
 	reason string
 	source envelopes.Source
@@ -95,7 +95,7 @@ type Count struct {
 	Source  envelopes.Source `json:"source"`
 	Records int              `json:"records"`
 	Bytes   int64            `json:"bytes"`
-	First   time.Time        `json:"first"` // when the first one was stored
+	First   time.Time        `json:"first"` // when the first was stored
 	Last    time.Time        `json:"last"`
 	Example uint64           `json:"example"` // sequence of the newest
 }

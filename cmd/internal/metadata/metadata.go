@@ -1,4 +1,4 @@
-// Package metadata asks the session service of the workers, which alone writes titles and pins
+// Package metadata asks the session service of the workers, which is the only writer of titles and pins
 // (pipeline/sessions/titles/README.md, Requests).
 package metadata
 
@@ -23,22 +23,22 @@ const timeout = 10 * time.Second
 var (
 	// ErrNoService is the error of a request that no worker answers.
 	ErrNoService = errors.New("no worker answers: start one (tributary run)")
-	// ErrRefused is the error of a request that the service refuses; the text says why.
+	// ErrRefused is the error of a refused request. The text says why.
 	ErrRefused = errors.New("refused")
 )
 
-// Request is a request about one session; members that an endpoint does not have are left out.
+// Request is a request about one session. An endpoint ignores the members that it does not have.
 type Request struct {
 	Source    envelopes.Source `json:"source"`
 	SessionID string           `json:"session_id"`
 	Title     *string          `json:"title,omitzero"`
 	Pinned    *bool            `json:"pinned,omitzero"`
-	IfMatch   *uint64          `json:"if_match,omitzero"` // version that the metadata must have
+	IfMatch   *uint64          `json:"if_match,omitzero"` // the version that the metadata must have
 }
 
 // Answer is the answer to a change.
 type Answer struct {
-	Applied         bool   `json:"applied"` // false if the session is so already
+	Applied         bool   `json:"applied"` // false if nothing had to change
 	Title           string `json:"title"`
 	MetadataVersion uint64 `json:"metadata_version"`
 }
@@ -49,8 +49,8 @@ type refusal struct{ text string }
 func (r *refusal) Error() string        { return r.text }
 func (r *refusal) Is(target error) bool { return target == ErrRefused }
 
-// Ask asks an endpoint of the service. The error is [ErrNoService], [ErrRefused], or a [titles.VersionConflictError] where the
-// metadata has another version than the request names.
+// Ask sends a request to an endpoint of the service. The error is [ErrNoService], [ErrRefused], or a
+// [titles.VersionConflictError] if the metadata has another version than the request demands.
 func Ask(ctx context.Context, nc *nats.Conn, endpoint string, request, answer any) error {
 	body, err := json.Marshal(request)
 	if err != nil {
@@ -72,7 +72,7 @@ func Ask(ctx context.Context, nc *nats.Conn, endpoint string, request, answer an
 	return json.Unmarshal(m.Data, answer)
 }
 
-// refused returns the error of an answer.
+// refused returns the error that an answer states.
 func refused(m *nats.Msg) error {
 	var stated struct {
 		Expected *uint64 `json:"expected_version"`

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Parse parses a time, a date in a zone, or a duration before now. The empty text is the zero time. The error says what
+// Parse parses a time, a date in zone, or a duration before now. The empty text is the zero time. The error says what
 // to write instead.
 func Parse(value string, now time.Time, zone *time.Location) (time.Time, error) {
 	if value == "" {
@@ -29,7 +29,7 @@ func Parse(value string, now time.Time, zone *time.Location) (time.Time, error) 
 	return time.Time{}, fmt.Errorf("%q: write a duration such as 24h or 7d, a date such as 2026-03-09, or a time such as 2026-03-09T14:00:00Z", value)
 }
 
-// Duration parses a duration from 0 on, which may begin with weeks and with days of 24 hours: 2w, 7d, 1d12h.
+// Duration parses a duration of 0 or more, which may begin with weeks and with days of 24 hours: 2w, 7d, 1d12h.
 func Duration(value string) (sum time.Duration, ok bool) {
 	rest := value
 	for _, unit := range []struct {

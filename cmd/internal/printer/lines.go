@@ -11,7 +11,7 @@ import (
 	"tributary/pipeline/events"
 )
 
-// Form is the form in which events are printed, the value of --as.
+// Form is a form of printed events, the value of --as.
 type Form string
 
 // The forms.
@@ -24,15 +24,14 @@ const (
 // Forms lists the forms.
 var Forms = []Form{AsEvents, AsEntries, AsACP}
 
-// Lines prints events in a form, one JSON object per line. Each session has its own
-// projection; the lines have the order of the events that they are made of. Lines of a
-// projection also have the members source and session_id.
+// Lines prints events in a form, one JSON object per line. Each session has its own projection. Lines have the order
+// of their events. Lines of a projection also have the members source and session_id.
 type Lines struct {
 	w        io.Writer
 	form     Form
 	members  Members // of events
 	sessions map[events.SessionID]*sessionProjection
-	order    []events.SessionID // of sessions, by their first event
+	order    []events.SessionID // the sessions by their first event
 	clock    uint64
 
 	line []byte // buffer of a line
@@ -42,30 +41,30 @@ type Lines struct {
 type sessionProjection struct {
 	entries envelopes.EntryProjection
 	acp     envelopes.ACPProjection
-	used    uint64 // clock of the last event
+	used    uint64 // clock of its last event
 }
 
-// maxProjected limits the sessions that have a projection. Beyond it, the least recently used
-// one ends; a later event of its session begins a new projection.
+// maxProjected limits the sessions with a projection. Beyond it the least recently used projection ends; a later
+// event of its session begins a new one.
 const maxProjected = 1024
 
-// NewLines returns a writer to w. Events have the members that the filter selects.
+// NewLines returns a printer to w. members selects the members of events.
 func NewLines(w io.Writer, f Form, members Members) *Lines {
 	return &Lines{w: w, form: f, members: members, sessions: map[events.SessionID]*sessionProjection{}}
 }
 
-// Reset forgets all sessions without their pending messages: the next event is that of another log.
+// Reset forgets all sessions and drops their pending messages: the next event is from another log.
 func (l *Lines) Reset() {
 	clear(l.sessions)
 	l.order = nil
 }
 
-// Event prints the lines that an event completes.
+// Event prints the lines that become complete with an event.
 func (l *Lines) Event(e *envelopes.AgentEventV1) error {
 	return l.CheckedEvent(e, envelopes.Checked{})
 }
 
-// CheckedEvent is [Lines.Event] for an event of which some native JSON was checked.
+// CheckedEvent is [Lines.Event] for an event whose native JSON was partly checked.
 func (l *Lines) CheckedEvent(e *envelopes.AgentEventV1, c envelopes.Checked) error {
 	if l.form == AsEvents {
 		line, err := e.AppendCheckedJSON(l.line[:0], c)
@@ -89,7 +88,7 @@ func (l *Lines) CheckedEvent(e *envelopes.AgentEventV1, c envelopes.Checked) err
 	return nil
 }
 
-// End prints the messages that are not complete yet, because no event follows.
+// End prints the incomplete messages: no event follows.
 func (l *Lines) End() error {
 	for len(l.order) > 0 {
 		if err := l.endSession(l.order[0]); err != nil {
@@ -144,7 +143,7 @@ func (l *Lines) messages(key events.SessionID, messages []envelopes.ACPMessage) 
 	return nil
 }
 
-// printOf writes a line, which is an object, with the members that name its session.
+// printOf writes a line, a JSON object, with the members that name its session.
 func (l *Lines) printOf(key events.SessionID, line []byte, err error) error {
 	for _, m := range [...]struct{ name, value string }{{"source", string(key.Source)}, {"session_id", key.Session}} {
 		if err == nil {

@@ -14,8 +14,8 @@ import (
 
 // Members selects the members of events in JSON. The zero value selects all.
 type Members struct {
-	only []string // these alone, in this order; null if the event does not have one
-	but  string   // all but this one
+	only []string // only these, in this order; null if the event lacks one
+	but  string   // all except this one
 }
 
 // NewMembers returns the filter of --fields and --no-raw.
@@ -49,7 +49,7 @@ func EventFields() []string {
 	return names
 }
 
-// apply returns a line with the selected members of its object. It keeps their spelling.
+// apply returns a line with the selected members. Their spelling does not change.
 func (f *Members) apply(line []byte) ([]byte, error) {
 	if f.only == nil && f.but == "" {
 		return line, nil

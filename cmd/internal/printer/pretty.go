@@ -1,5 +1,5 @@
-// Package printer prints events and dead letters: as lines for people ([Pretty]), and as lines of JSON in each form that
-// commands offer ([Lines]). It reads no broker and no settings.
+// Package printer prints events and dead letters: as lines for people ([Pretty]), and as lines of JSON in the forms
+// of --as ([Lines]). It reads no broker and no settings.
 package printer
 
 import (
@@ -21,10 +21,10 @@ import (
 	"tributary/pipeline/events"
 )
 
-// Pretty prints events for people: one line each, under a heading whenever the session
-// changes, and under a date whenever the day changes.
+// Pretty prints events for people: one line each, below a heading when the session changes, and below a date when the
+// day changes.
 type Pretty struct {
-	Match *regexp.Regexp // what lines of events show of a text, and mark; nil for their beginnings
+	Match *regexp.Regexp // each line shows and marks its first match in a text; nil to show the beginnings of texts
 
 	w      io.Writer
 	colour bool
@@ -33,8 +33,8 @@ type Pretty struct {
 	day    string           // of the last event
 }
 
-// NewPretty returns a printer on w, which is standard output. On a terminal it prints above the status line, which may
-// be nil, and in colours if colour is set.
+// NewPretty returns a printer on w, which is standard output. On a terminal it prints above the status line, which
+// may be nil, and in colours if colour is set.
 func NewPretty(w io.Writer, status *terminal.StatusLine, colour bool) *Pretty {
 	p := &Pretty{w: w, width: terminal.PlainWidth}
 	if terminal.IsTerminal(w) {
@@ -47,10 +47,10 @@ func NewPretty(w io.Writer, status *terminal.StatusLine, colour bool) *Pretty {
 	return p
 }
 
-// Write prints lines that are safe already, above the status line.
+// Write prints lines, which must be safe, above the status line.
 func (p *Pretty) Write(lines []byte) (int, error) { return p.w.Write(lines) }
 
-// Width is the width of a line.
+// Width returns the width of a line.
 func (p *Pretty) Width() int { return p.width }
 
 // Event prints one event.
@@ -86,7 +86,7 @@ func (p *Pretty) Letter(l *events.DeadLetter) error {
 	return err
 }
 
-// heading writes the name of a session if it is not that of the line before.
+// heading writes the name of a session if the last line was of another.
 func (p *Pretty) heading(b *bytes.Buffer, key events.SessionID, project *string) {
 	if key == p.last {
 		return
@@ -106,13 +106,13 @@ func (p *Pretty) heading(b *bytes.Buffer, key events.SessionID, project *string)
 // row is the line of an event or a dead letter.
 type row struct {
 	when                      string
-	kind, subject, text, note string // the subject is what the text is of
+	kind, subject, text, note string // the subject is what the text is about
 	kindStyle, textStyle      terminal.Style
 }
 
-// row writes a line; its text is cut to the width of the terminal.
+// row writes a line, with its text cut to the width of the terminal.
 func (p *Pretty) row(b *bytes.Buffer, r row) {
-	const kindWidth = 17 // of assistant_message
+	const kindWidth = 17 // the width of assistant_message
 	left := p.width - len("  hh:mm:ss  ") - kindWidth - 2
 	if r.note != "" {
 		left -= len(r.note) + 2
@@ -124,7 +124,7 @@ func (p *Pretty) row(b *bytes.Buffer, r row) {
 	b.WriteByte('\n')
 }
 
-// marked styles a text, and what Match matches in it otherwise.
+// marked styles a text and marks the matches in it.
 func (p *Pretty) marked(s terminal.Style, text string) string {
 	if !p.colour {
 		return text
@@ -135,7 +135,7 @@ func (p *Pretty) marked(s terminal.Style, text string) string {
 // End does nothing: no output is pending.
 func (p *Pretty) End() error { return nil }
 
-// content returns the subject and the text of a row in a width. What Match matches in the text stays, and is marked.
+// content returns the subject and the text of a row, cut to a width. A match in the text stays and is marked.
 func (p *Pretty) content(r *row, width int) string {
 	line := strings.TrimSpace(r.subject + " " + r.text)
 	left := width - terminal.WidthOf(r.subject) - 1
@@ -145,11 +145,12 @@ func (p *Pretty) content(r *row, width int) string {
 	return p.Style(r.textStyle, r.subject+" ") + p.marked(r.textStyle, terminal.CutAround(r.text, p.Match, left))
 }
 
-// minMatched is the least width of a text beside its subject in which a match is shown.
+// minMatched is the least width beside the subject for a text with a match.
 const minMatched = 12
 
-// describe returns the content of an event, the agent, tool, outcome and file that it is of and its text, each on one line that
-// is safe on a terminal. The text has the first match of an expression, which may be nil. Never are both empty.
+// describe returns the content of an event: the subject (agent, tool, outcome and file) and the text, each on one
+// line and safe for a terminal. The text has the first match of match, which may be nil. At least one of them is not
+// empty.
 func describe(e *envelopes.AgentEventV1, match *regexp.Regexp) (subject, text string) {
 	var parts []string
 	add := func(s string) {
@@ -189,7 +190,7 @@ func describe(e *envelopes.AgentEventV1, match *regexp.Regexp) (subject, text st
 	return strings.Join(parts, " "), text
 }
 
-// matched returns shown if an expression matches it as it is on one line, else the lines of the whole text from the match on.
+// matched returns shown if match matches it, else the whole text on one line, from its line with the match on.
 func matched(shown, whole string, match *regexp.Regexp) string {
 	if match == nil || match.MatchString(terminal.OneLine(shown)) {
 		return shown
@@ -201,7 +202,7 @@ func matched(shown, whole string, match *regexp.Regexp) string {
 	return "… " + whole[strings.LastIndexByte(whole[:at[0]], '\n')+1:]
 }
 
-// projectPath is the path of the file of an event, relative to the project if it is in there.
+// projectPath returns the file of an event, relative to its project if it is inside.
 func projectPath(e *envelopes.AgentEventV1) string {
 	if e.ProjectRoot != nil && *e.ProjectRoot != "" {
 		if inside, ok := strings.CutPrefix(*e.FilePath, strings.TrimRight(*e.ProjectRoot, "/")+"/"); ok && inside != "" {
@@ -211,8 +212,7 @@ func projectPath(e *envelopes.AgentEventV1) string {
 	return *e.FilePath
 }
 
-// recordKind describes an event of the system without a text by the type of its record; of
-// another event it is empty.
+// recordKind describes a system event without text by the type of its record; it is empty for other events.
 func recordKind(e *envelopes.AgentEventV1) string {
 	if e.EventType != envelopes.Meta && e.EventType != envelopes.Log {
 		return ""
@@ -232,7 +232,7 @@ func recordKind(e *envelopes.AgentEventV1) string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), " ")
 }
 
-// texted is the text of a JSON string, empty for any other value.
+// texted returns the text of a JSON string, empty for any other value.
 func texted(value jsontext.Value) string {
 	var s string
 	if value.Kind() != jsontext.KindString || json.Unmarshal(value, &s) != nil {
@@ -241,7 +241,7 @@ func texted(value jsontext.Value) string {
 	return s
 }
 
-// mainArgument returns the argument of a tool call that describes it best, else all of them.
+// mainArgument returns the argument that describes a tool call best, else all arguments.
 func mainArgument(e *envelopes.AgentEventV1) string {
 	var arguments struct {
 		Command     string `json:"command"`
@@ -295,7 +295,7 @@ func textStyle(e *envelopes.AgentEventV1) terminal.Style {
 	}
 }
 
-// failed reports whether e is the result of a tool that failed.
+// failed reports whether e is the result of a failed tool call.
 func failed(e *envelopes.AgentEventV1) bool {
 	return e.EventType == envelopes.ToolResult && e.ToolStatus != nil && *e.ToolStatus == envelopes.StatusError
 }

@@ -1,4 +1,4 @@
-// Package progress shows how far ship and up are: on the last line of a terminal, or in the log.
+// Package progress shows the progress of ship and up: on the last line of a terminal, or in the log.
 package progress
 
 import (
@@ -11,15 +11,14 @@ import (
 	"tributary/pipeline/ship"
 )
 
-// The intervals of reports.
+// Intervals of reports.
 const (
 	every           = time.Second      // on a terminal
 	logEvery        = 10 * time.Second // in the log
 	logStalledEvery = time.Minute      // in the log, while the broker is away
 )
 
-// The rate of bytes is measured over the latest samples. The time left is unknown until they span
-// minSpan.
+// The rate of bytes is measured over the latest samples. The time left is unknown until the samples span minSpan.
 const (
 	maxSamples = 30
 	minSpan    = 5 * time.Second
@@ -28,21 +27,21 @@ const (
 // Backfill reports the progress of a backfill, on a terminal or in the log.
 type Backfill struct {
 	Summary func() ship.Summary
-	Verb    string // what ship is doing
+	Verb    string // what ship does, such as shipping
 	Follows bool   // ship follows the logs after the backfill
 	Log     *slog.Logger
 	Status  *terminal.StatusLine // nil without a terminal: progress is logged
 	Columns func() int           // of the terminal
 
-	bytes   meter         // of the files
-	worked  time.Duration // without the stalls
-	stalled time.Duration // of the present stall; 0 if there is none
+	bytes   meter         // bytes of the files
+	worked  time.Duration // without stalls
+	stalled time.Duration // of the current stall; 0 for none
 }
 
 // meter measures a rate.
 type meter struct {
-	most    int      // samples that it keeps
-	samples []sample // the latest
+	most    int      // limit of samples
+	samples []sample // the latest ones
 }
 
 // sample is a count at a time.
@@ -57,7 +56,7 @@ func (m *meter) add(at time.Duration, count int64) {
 	m.samples = m.samples[max(0, len(m.samples)-m.most):]
 }
 
-// perSecond is the rate of the latest samples, 0 if it is unknown.
+// perSecond returns the rate of the latest samples, 0 if unknown.
 func (m *meter) perSecond() float64 {
 	if len(m.samples) < 2 {
 		return 0
@@ -66,10 +65,10 @@ func (m *meter) perSecond() float64 {
 	return float64(last.count-first.count) / (last.at - first.at).Seconds()
 }
 
-// Start reports the progress until the backfill is over or stop, which clears the last line of the terminal.
+// Start reports the progress until the backfill ends or stop, which clears the last line of the terminal.
 func (p *Backfill) Start(ctx context.Context) (stop func()) { return inBackground(ctx, p.report) }
 
-// report reports the progress until the backfill is over or ctx ends.
+// report reports the progress until the backfill or ctx ends.
 func (p *Backfill) report(ctx context.Context) {
 	defer p.Status.Show("")
 	for range ticks(ctx, every) {
@@ -93,7 +92,7 @@ func (p *Backfill) report(ctx context.Context) {
 	}
 }
 
-// logProgress logs the progress if its interval has passed.
+// logProgress logs the progress once per interval.
 func (p *Backfill) logProgress(ctx context.Context, sum ship.Summary) {
 	b := sum.Backfill
 	switch {
@@ -105,7 +104,7 @@ func (p *Backfill) logProgress(ctx context.Context, sum ship.Summary) {
 	}
 }
 
-// measure adds a sample, or a second of a stall.
+// measure adds a sample, or a second to the stall.
 func (p *Backfill) measure(sum ship.Summary) {
 	if sum.Stalled != nil {
 		p.stalled += every
@@ -117,10 +116,10 @@ func (p *Backfill) measure(sum ship.Summary) {
 	p.bytes.add(p.worked, sum.Backfill.BytesDone)
 }
 
-// unknownTime is the time left while it cannot be estimated.
+// unknownTime is the text for an unknown time left.
 const unknownTime = "unknown"
 
-// left estimates the time left. Packed logs take more than their size on disk suggests.
+// left estimates the time left. Packed logs take longer than their size suggests.
 func (p *Backfill) left(b ship.Backfill) string {
 	rate := p.bytes.perSecond()
 	if rate == 0 || len(p.bytes.samples) <= int(minSpan/every) {
@@ -133,7 +132,7 @@ func (p *Backfill) left(b ship.Backfill) string {
 	return about + terminal.Rough(time.Duration(float64(b.Bytes-b.BytesDone)/rate*float64(time.Second)))
 }
 
-// line is the progress on one line.
+// line describes the progress on one line.
 func (p *Backfill) line(sum ship.Summary) string {
 	b := sum.Backfill
 	done := fmt.Sprintf("%s of %s, %s of %s, %s",

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// inBackground runs a function until stop, which ends its context and waits for it.
+// inBackground runs a function until stop, which ends its context and waits for the function.
 func inBackground(ctx context.Context, run func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup

@@ -9,17 +9,17 @@ import (
 	"tributary/pipeline/ship"
 )
 
-// maxRecent is the samples over which the rate of events is measured.
+// maxRecent is the number of samples that measure the rate of events.
 const maxRecent = 6
 
-// Footer shows on the last line of a terminal what up has done, and how fast.
+// Footer shows the progress and the rate of up on the last line of a terminal.
 type Footer struct {
-	Viewed  func() (text string, events int) // what is printed so far, in words and in events
+	Viewed  func() (text string, events int) // what was printed, in words and as a number of events
 	Summary func() ship.Summary
 	Status  *terminal.StatusLine
 	Columns func() int // of the terminal
 
-	ship   Backfill // measures what ship has sent
+	ship   Backfill // measures the progress of ship
 	events meter
 	passed time.Duration
 }
@@ -35,7 +35,7 @@ func (f *Footer) show(ctx context.Context) {
 	}
 }
 
-// line is the next state of the footer.
+// line returns the next state of the footer.
 func (f *Footer) line() string {
 	text, events := f.Viewed()
 	f.passed += every

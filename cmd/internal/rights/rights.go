@@ -1,5 +1,5 @@
-// Package rights finds out which rights the broker denies to the user of a connection, with the line of its configuration
-// that grants each. The connection passes its errors to [Of] and [Denials.Note].
+// Package rights finds the rights that the broker denies to the user of a connection, and the line of the broker's
+// configuration that grants each. The connection passes its errors to [Of] and [Denials.Note].
 package rights
 
 import (
@@ -13,17 +13,16 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Denial is a right that the broker has denied to this user. The broker answers a request
-// without the right to make it with an error of the connection alone, so the request itself
-// ends in a timeout.
+// Denial is a right that the broker denied to this user. The broker reports it as an error of the connection; the
+// request itself gets no answer and times out.
 type Denial struct {
-	list    string // of the permissions: publish or subscribe
+	list    string // of permissions: publish or subscribe
 	subject string
 }
 
 var denialText = regexp.MustCompile(`(?i)Permissions Violation for (Publish|Subscription) to "([^"]+)"`)
 
-// Of returns the right that an error of a connection denies.
+// Of returns the right that an error of a connection denies, false for other errors.
 func Of(err error) (Denial, bool) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return Denial{}, false
@@ -39,7 +38,7 @@ func Of(err error) (Denial, bool) {
 	}
 }
 
-// Right is what the broker denies.
+// Right names the denied right.
 func (d Denial) Right() string { return d.list + " to " + d.subject }
 
 // Cure names the line of the configuration that grants the right.
@@ -51,8 +50,8 @@ func (d Denial) Cure() string {
 	return cure
 }
 
-// grantedTokens are the tokens of a subject that a right names, by its beginning. What is behind
-// them, such as the name of a consumer, differs each time.
+// grantedTokens is how many tokens of a subject a right names, by the beginning of the subject. The tokens after
+// them, such as the name of a consumer, differ each time.
 var grantedTokens = []struct {
 	prefix string
 	tokens int
@@ -71,7 +70,7 @@ var grantedTokens = []struct {
 	{"_INBOX", 1},
 }
 
-// grant is the subject that the configuration of the broker must list.
+// grant returns the subject that the broker's configuration must list.
 func (d Denial) grant() string {
 	if strings.HasPrefix(d.subject, "raw.") {
 		return "raw.*.*"
@@ -85,15 +84,15 @@ func (d Denial) grant() string {
 	return d.subject
 }
 
-// Denials are the rights that the broker has denied to a process. The zero value is ready for use, by several
-// goroutines; nil notes nothing.
+// Denials are the rights that the broker denied to a process. The zero value is ready for use, by several goroutines;
+// nil notes nothing.
 type Denials struct {
 	mu       sync.Mutex
 	list     []Denial
 	watchers []*func(Denial)
 }
 
-// Note notes a denial, and reports whether the log should have it: nobody watches.
+// Note notes a denial. It reports whether the caller should log it, because nobody watches.
 func (d *Denials) Note(one Denial) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -106,7 +105,7 @@ func (d *Denials) Note(one Denial) bool {
 	return len(d.watchers) == 0
 }
 
-// Watch calls noted with each denial, instead of logging it, until stop is called. noted must not use the denials.
+// Watch calls noted with each denial until stop; meanwhile denials are not logged. noted must not use the denials.
 func (d *Denials) Watch(noted func(Denial)) (stop func()) {
 	if d == nil {
 		return func() {}
@@ -121,8 +120,8 @@ func (d *Denials) Watch(noted func(Denial)) (stop func()) {
 	}
 }
 
-// During runs do, and ends its context when the broker denies a right: a request that is denied gets no answer. It returns what
-// was denied first, if anything was. A denial of another request of the connection counts, too.
+// During runs do, and ends its context if the broker denies a right, because a denied request gets no answer. It
+// returns the first denial, nil if there was none. Denials of other requests of the connection count, too.
 func (d *Denials) During(ctx context.Context, do func(context.Context) error) (denied *Denial, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -137,7 +136,7 @@ func (d *Denials) During(ctx context.Context, do func(context.Context) error) (d
 	return denied, err
 }
 
-// Last returns the newest one.
+// Last returns the newest denial.
 func (d *Denials) Last() (Denial, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

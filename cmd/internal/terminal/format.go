@@ -10,17 +10,17 @@ import (
 	"github.com/clipperhouse/displaywidth"
 )
 
-// Thousands writes a number with a comma between thousands.
+// Thousands writes a number with commas between thousands.
 func Thousands(n int64) string {
 	s := strconv.FormatInt(n, 10)
-	first := len(s) - len(strings.TrimPrefix(s, "-")) // of the digits
+	first := len(s) - len(strings.TrimPrefix(s, "-")) // where the digits begin
 	for i := len(s) - 3; i > first; i -= 3 {
 		s = s[:i] + "," + s[i:]
 	}
 	return s
 }
 
-// Plural is "1 event" or "2 events".
+// Plural returns the number and the noun: 1 event, 2 events.
 func Plural(n int, noun string) string {
 	if n != 1 {
 		noun += "s"
@@ -28,7 +28,7 @@ func Plural(n int, noun string) string {
 	return Thousands(int64(n)) + " " + noun
 }
 
-// Size writes a number of bytes in the unit that suits it.
+// Size writes a number of bytes in a suitable unit.
 func Size(n int64) string {
 	switch {
 	case n < 1<<10:
@@ -50,25 +50,25 @@ func Rough(d time.Duration) string {
 	return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
 }
 
-// displayWidth ignores escape sequences, so that styled text has the width of what is seen.
+// displayWidth ignores escape sequences, so that styled text has its visible width.
 var displayWidth = displaywidth.Options{ControlSequences: true}
 
-// WidthOf returns how many columns of a terminal a text takes: wide characters take two, escape sequences of styles none.
+// WidthOf returns how many columns a text takes on a terminal: wide characters take two, escape sequences of styles
+// none.
 func WidthOf(text string) int { return displayWidth.String(text) }
 
-// Truncate returns the beginning of a text that fits a width together with end, or the text if it fits.
+// Truncate returns a text if it fits a width, else a beginning that fits together with end.
 func Truncate(text string, width int, end string) string {
 	return displayWidth.TruncateString(text, width, end)
 }
 
-// ShortID is how many bytes of an id are shown where there is little room.
+// ShortID is how many bytes of an id are shown if there is little room.
 const ShortID = 8
 
-// longestWord is the width of a word that cut does not keep whole.
+// longestWord is the width above which cut may break a word.
 const longestWord = 24
 
-// Cut shortens a line to a width, between two words if the last one is not very long. The line
-// can be styled.
+// Cut shortens a line, which may be styled, to a width: between two words, unless the last one is very long.
 func Cut(line string, width int) string {
 	plain := ansiStyle.ReplaceAllString(line, "")
 	if WidthOf(plain) <= width {
@@ -77,8 +77,7 @@ func Cut(line string, width int) string {
 	return Truncate(line, WidthOf(cutWords(plain, width-1))+1, "…")
 }
 
-// cutWords returns the beginning of a plain text that fits a width, between two words if the
-// last one is not very long.
+// cutWords returns the beginning of a plain text that fits a width, cut like [Cut].
 func cutWords(text string, width int) string {
 	head := Truncate(text, max(0, width), "")
 	if len(head) < len(text) && text[len(head)] != ' ' {
@@ -89,15 +88,15 @@ func cutWords(text string, width int) string {
 	return strings.TrimRight(head, " ")
 }
 
-// Wrap breaks a line into lines of a width, between words where a word fits a line; those after the first begin with hang
-// spaces, up to two thirds of the width.
+// Wrap breaks a line into lines of a width, between words if a word fits a line. Lines after the first begin with
+// hang spaces, up to two thirds of the width.
 func Wrap(line string, width, hang int) []string {
 	width = max(width, 16)
 	hang = min(hang, width*2/3)
 	var lines []string
 	for WidthOf(line) > width {
 		head := Truncate(line, width, "")
-		if len(head) == 0 || len(head) >= len(line) { // one character is wider than the line
+		if len(head) == 0 || len(head) >= len(line) { // a character is wider than the line
 			break
 		}
 		if space := strings.LastIndexByte(head, ' '); line[len(head)] != ' ' && strings.TrimSpace(head[:max(space, 0)]) != "" {
@@ -112,7 +111,7 @@ func Wrap(line string, width, hang int) []string {
 	return append(lines, line)
 }
 
-// CutAround is [Cut] for a plain line in which the first match of an expression stays. The expression may be nil.
+// CutAround is [Cut] for a plain line, but keeps the first match of match, which may be nil.
 func CutAround(line string, match *regexp.Regexp, width int) string {
 	cut := Cut(line, width)
 	if match == nil || cut == line {
@@ -124,7 +123,7 @@ func CutAround(line string, match *regexp.Regexp, width int) string {
 		return cut
 	}
 	begin := m[0]
-	for begin > 0 { // some words before the match
+	for begin > 0 { // keep some words before the match
 		word := strings.LastIndexByte(line[:begin-1], ' ') + 1
 		if WidthOf(line[word:m[0]]) > width/3 {
 			break
@@ -137,7 +136,7 @@ func CutAround(line string, match *regexp.Regexp, width int) string {
 	return "…" + cut
 }
 
-// CutPath shortens a path to a width: its last elements stay.
+// CutPath shortens a path to a width and keeps its last elements.
 func CutPath(path string, width int) string {
 	if WidthOf(path) <= width {
 		return path
@@ -168,7 +167,7 @@ func DateTime(t time.Time) string { return t.Local().Format(time.DateTime) }
 // Unknown stands in tables for an unknown model or project, and for no tool.
 const Unknown = "-"
 
-// OrDash returns a value on one line, and a dash for none.
+// OrDash returns a value on one line, or a dash if it is empty.
 func OrDash(value string) string {
 	if value = OneLine(value); value == "" {
 		return Unknown
@@ -176,7 +175,7 @@ func OrDash(value string) string {
 	return value
 }
 
-// Percent writes a part of a whole; nothing without a whole.
+// Percent writes part as a percentage of whole; it is empty if whole is 0.
 func Percent(part, whole int64) string {
 	if whole == 0 {
 		return ""
@@ -184,7 +183,7 @@ func Percent(part, whole int64) string {
 	return fmt.Sprintf("%.1f%%", 100*float64(part)/float64(whole))
 }
 
-// Millis writes a latency for a table; nothing for none.
+// Millis writes a latency for a table; it is empty for nil.
 func Millis(ms *int64) string {
 	if ms == nil {
 		return ""

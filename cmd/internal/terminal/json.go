@@ -7,8 +7,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// WriteJSON prints a value as JSON on one line, with the members of maps in order; options change the form. Bytes that
-// are not UTF-8, which headers and names of objects can have, become U+FFFD. On a terminal unsafe runes are escaped.
+// WriteJSON prints a value as JSON on one line, with the members of maps in order; options change the form. Bytes
+// that are not UTF-8, as in headers and names of objects, become U+FFFD. On a terminal unsafe runes are escaped.
 func WriteJSON(w io.Writer, v any, options ...json.Options) error {
 	options = append([]json.Options{json.Deterministic(true), jsontext.AllowInvalidUTF8(true)}, options...)
 	text, err := json.Marshal(v, options...)
@@ -18,7 +18,7 @@ func WriteJSON(w io.Writer, v any, options ...json.Options) error {
 	return err
 }
 
-// JSONWriter is w for lines of JSON that are made already, which are unchanged except on a terminal.
+// JSONWriter returns a writer for finished lines of JSON, which it changes only for a terminal.
 func JSONWriter(w io.Writer) io.Writer {
 	if IsTerminal(w) {
 		return safeWriter{w, printableJSON}

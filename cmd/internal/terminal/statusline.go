@@ -5,13 +5,13 @@ import (
 	"sync"
 )
 
-// StatusLine is a terminal whose last line can be replaced. Everything else that is written,
-// in whole lines, appears above it. Its methods may be called by several goroutines.
+// StatusLine is a terminal with a last line that can be replaced. All other output, in whole lines, appears above it.
+// Several goroutines may call its methods.
 type StatusLine struct {
 	w io.Writer
 
 	mu   sync.Mutex
-	line string // the line that is shown; empty for none
+	line string // the last line; empty for none
 }
 
 // NewStatusLine returns a status line on w, which is a terminal.
@@ -23,7 +23,7 @@ const ClearLine = "\r\x1b[K"
 // Write implements [io.Writer].
 func (s *StatusLine) Write(p []byte) (int, error) { return s.write(s.w, p) }
 
-// write writes to a file of the terminal, above the line.
+// write writes to a file of the terminal, above the last line.
 func (s *StatusLine) write(w io.Writer, p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -39,8 +39,7 @@ func (s *StatusLine) write(w io.Writer, p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Above returns a writer to w, another file of the same terminal: what it writes appears above
-// the line, too.
+// Above returns a writer to w, another file of the same terminal, that writes above the last line, too.
 func (s *StatusLine) Above(w io.Writer) io.Writer { return aboveLine{s, w} }
 
 // aboveLine is the writer of [StatusLine.Above].

@@ -18,7 +18,7 @@ const (
 	Yellow Style = "33"
 	Cyan   Style = "36"
 
-	Matched Style = "1;7" // what an expression matches
+	Matched Style = "1;7" // matches of an expression
 )
 
 // Of returns a text in the style.
@@ -29,7 +29,7 @@ func (s Style) Of(text string) string {
 	return "\x1b[" + string(s) + "m" + text + "\x1b[0m"
 }
 
-// Mark returns a plain line in a style, and what an expression matches in it as [Matched]. The expression may be nil.
+// Mark returns a plain line in a style, with the matches of match, which may be nil, in [Matched].
 func Mark(line string, match *regexp.Regexp, s Style) string {
 	if match == nil {
 		return s.Of(line)

@@ -11,19 +11,19 @@ import (
 // Column is a column of a table.
 type Column struct {
 	Head     string
-	Right    bool // aligned to the right, for numbers
-	Text     bool // may be cut, down to minText
-	Path     bool // a text that is cut at its beginning: its last elements stay
-	Wrap     bool // may go on in further lines, down to minWrap
+	Right    bool // align to the right, for numbers
+	Text     bool // may be cut, down to Least
+	Path     bool // a text cut at its beginning: its last elements stay
+	Wrap     bool // may wrap, down to minWrap
 	Width    int  // the least width
-	Least    int  // width to which a text is cut before other columns are left out; 0 for minText
-	Priority int  // lowest is left out first where lines are too narrow; 0: never
+	Least    int  // the least width of a cut text before other columns are left out; 0 for minText
+	Priority int  // the lowest is left out first if lines are too narrow; 0: never
 }
 
-// minText is the width to which a column of text is cut before other columns are left out, unless it has another.
+// minText is the default of Column.Least.
 const minText = 12
 
-// minWrap is the width to which a column is narrowed that goes on in further lines.
+// minWrap is the least width of a wrapped column.
 const minWrap = 20
 
 // gap is the space between columns.
@@ -49,8 +49,8 @@ func NewTable(heads ...string) *Table {
 // Add adds a row, which has a value for each column.
 func (t *Table) Add(values ...string) { t.Rows = append(t.Rows, values) }
 
-// Write prints the table with lines of at most width characters: columns go on in further lines, then columns of text are
-// cut, then the columns of lowest priority left out. A table without rows prints nothing.
+// Write prints the table with lines of at most width columns: it wraps columns, then cuts columns of text, then
+// leaves out the columns of lowest priority. It prints nothing for a table without rows.
 func (t *Table) Write(w io.Writer, width int) error {
 	if len(t.Rows) == 0 {
 		return nil
@@ -73,7 +73,7 @@ func (t *Table) Write(w io.Writer, width int) error {
 	return nil
 }
 
-// wrapRow returns the lines of a row, whose columns that wrap go on below each other.
+// wrapRow returns the lines of a row after wrapping its columns.
 func wrapRow(columns []Column, values []string, widths []int) [][]string {
 	lines := [][]string{values}
 	for i, c := range columns {
@@ -92,8 +92,7 @@ func wrapRow(columns []Column, values []string, widths []int) [][]string {
 	return lines
 }
 
-// fitting returns the columns that fit a width, and the values and widths of these columns: those of the heading, of
-// each row and of the foot.
+// fitting returns the columns that fit a width, their values in the heading, each row and the foot, and their widths.
 func (t *Table) fitting(width int) (columns []Column, rows [][]string, widths []int) {
 	columns = slices.Clone(t.Columns)
 	rows = append(rows, heads(columns))
@@ -119,22 +118,22 @@ func (t *Table) fitting(width int) (columns []Column, rows [][]string, widths []
 	}
 }
 
-// Lines prints the rows of a table one by one, for tables that are too long to wait for. The widths of its columns are
-// stated: a wider value moves those behind it, and a line is cut at its end.
+// Lines prints the rows of a table one by one, for tables that are too long to wait for. Its columns have fixed
+// widths: a wider value moves those after it, and a line is cut at its end.
 type Lines struct {
 	w       io.Writer
 	columns []Column
 	width   int
 	style   func(line string) string
-	begun   bool // the heading is printed
+	begun   bool // the heading was printed
 }
 
-// NewLines returns a table on w with lines of at most width characters. style is that of the heading, nil for none.
+// NewLines returns a table on w with lines of at most width columns. style is for the heading; nil for none.
 func NewLines(w io.Writer, width int, style func(line string) string, columns ...Column) *Lines {
 	return &Lines{w: w, columns: columns, width: width, style: style}
 }
 
-// Add prints a row, which has a value for each column, below the heading if any column has a head.
+// Add prints a row, which has a value for each column. The heading comes first, if any column has a head.
 func (l *Lines) Add(values ...string) error {
 	if !l.begun {
 		l.begun = true
@@ -183,7 +182,7 @@ func widest(columns []Column, rows [][]string) []int {
 	return widths
 }
 
-// fit narrows the columns that wrap, then cuts those of text, the widest first, and reports whether a line then fits.
+// fit narrows wrapped columns, then columns of text, the widest first. It reports whether a line fits then.
 func fit(columns []Column, widths []int, width int) bool {
 	total := -gap
 	for _, w := range widths {
@@ -216,7 +215,7 @@ func leastImportant(columns []Column) int {
 	return least
 }
 
-// layOut returns the line of a row.
+// layOut writes the line of a row.
 func layOut(columns []Column, values []string, widths []int) string {
 	var b strings.Builder
 	for i, c := range columns {

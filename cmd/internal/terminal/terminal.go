@@ -1,6 +1,6 @@
-// Package terminal prints for people and for pipes: safe text, tables, JSON and the last line of a terminal. It is named
-// after what its functions adapt to, whether standard output is a terminal and how wide that is; what commands print is
-// theirs.
+// Package terminal prints for people and for pipes: safe text, tables, JSON and the last line of a terminal. Its
+// functions adapt to whether standard output is a terminal and how wide it is. What is printed is the callers'
+// business.
 //
 // Start with [Table], [WriteJSON], [OneLine] and [StatusLine].
 package terminal
@@ -18,30 +18,30 @@ import (
 	"golang.org/x/term"
 )
 
-// A log can have any text of a model, a web page or a file. So every string is made safe
-// before it reaches a terminal: escape sequences would overwrite the screen, fill the
-// clipboard or hide text, and bidirectional controls would show it in another order.
+// A log can contain any text of a model, a web page or a file, so every string is made safe before it reaches a
+// terminal. Escape sequences would overwrite the screen, fill the clipboard or hide text, and bidirectional controls
+// would show it in another order.
 
-// ansiStyle matches the escape sequences that only style text. They are removed; of every other
-// sequence the escape character is replaced, so that the rest shows.
+// ansiStyle matches the escape sequences that only style text, which are removed. Of other sequences only the escape
+// character is replaced, so that the rest shows.
 var ansiStyle = regexp.MustCompile("(?:\x1b\\[|\u009b)[0-9;:]*m")
 
-// unsafeRunes are the runes that do not show as themselves: controls, bidirectional
-// overrides, zero-width characters, invisible tags, line and paragraph separators.
+// unsafeRunes are runes that do not show as themselves: controls, bidirectional overrides, zero-width characters,
+// invisible tags, line and paragraph separators.
 var unsafeRunes = []*unicode.RangeTable{
 	unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Other_Default_Ignorable_Code_Point,
 }
 
-// invisible are the unsafe runes that only join or separate letters and are common in
-// harmless text: they are removed without a mark.
+// invisible are the unsafe runes that only join or separate letters and are common in harmless text: they are
+// removed.
 const invisible = "\u00ad\u200b\u200c\u200d\u2060\ufeff"
 
 func isUnsafe(r rune) bool {
 	return r != '\n' && r != '\t' && (r < 0x20 || r >= 0x7f && unicode.In(r, unsafeRunes...))
 }
 
-// Printable returns s in a form that is safe on a terminal: colours are removed, line ends of
-// any kind become \n, and every other unsafe rune becomes U+FFFD, so that a reader sees it.
+// Printable returns s in a form that is safe for a terminal: without colours, with \n as line ends, and with U+FFFD
+// in place of every other unsafe rune.
 func Printable(s string) string {
 	if utf8.ValidString(s) && strings.IndexFunc(s, isUnsafe) < 0 {
 		return s
@@ -62,11 +62,11 @@ func Printable(s string) string {
 	}, s)
 }
 
-// OneLine is [Printable] on a single line, with white space collapsed.
+// OneLine is [Printable] on one line, with white space collapsed.
 func OneLine(s string) string { return strings.Join(strings.Fields(Printable(s)), " ") }
 
-// printableJSON returns JSON of the same value that is safe on a terminal: unsafe runes occur
-// only in strings of JSON, where they can be escaped.
+// printableJSON returns JSON of the same value that is safe for a terminal. Unsafe runes occur only in JSON strings,
+// where they can be escaped.
 func printableJSON(s string) string {
 	if strings.IndexFunc(s, isUnsafe) < 0 {
 		return s
@@ -86,7 +86,7 @@ func printableJSON(s string) string {
 	return b.String()
 }
 
-// safeWriter makes everything that is written safe. Each write is one or more whole lines.
+// safeWriter makes what it writes safe. Each write is one or more whole lines.
 type safeWriter struct {
 	w        io.Writer
 	sanitize func(string) string
@@ -100,7 +100,7 @@ func (s safeWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Safe returns a writer that makes text safe with [Printable] before it reaches w.
+// Safe returns a writer that applies [Printable] to what it writes to w.
 func Safe(w io.Writer) io.Writer { return safeWriter{w, Printable} }
 
 // IsTerminal reports whether w is a terminal.
@@ -109,10 +109,10 @@ func IsTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// PlainWidth is the length of lines without a terminal.
+// PlainWidth is the length of lines if there is no terminal.
 const PlainWidth = 160
 
-// Columns is the width of a terminal.
+// Columns returns the width of a terminal.
 func Columns(f *os.File) int {
 	if columns, _, err := term.GetSize(int(f.Fd())); err == nil && columns > 40 {
 		return columns
@@ -123,7 +123,7 @@ func Columns(f *os.File) int {
 // Uncut is the width of lines that are never cut.
 const Uncut = math.MaxInt
 
-// TableWidth is the width of tables on w: that of the terminal, and any width for another program.
+// TableWidth returns the width of tables on w: the terminal's, or [Uncut] for other outputs.
 func TableWidth(w io.Writer) int {
 	if !IsTerminal(w) {
 		return Uncut
