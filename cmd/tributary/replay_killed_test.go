@@ -198,7 +198,7 @@ func TestDoctorNamesWorkersOfAnotherRevision(t *testing.T) {
 		}
 	})
 	awaitWorkers(t, js, streams.Topology{Generation: "_waiting"}, func(w []streams.Worker) bool { return len(w) == 1 })
-	want := fmt.Sprintf("worker fresh of revision %d does nothing: the live generation is of revision %d: build one of its revision", normalizers.Revision+1, normalizers.Revision)
+	want := fmt.Sprintf("worker fresh of revision %d does nothing: the live generation is of revision %d: with the worker's program, build a generation of its revision", normalizers.Revision+1, normalizers.Revision)
 	code, out := ended(start(t, home, server.URL(), "doctor"))
 	stop()
 	beats.Wait()

@@ -17,12 +17,12 @@ import (
 // The verdicts of a check.
 const (
 	OK      = "ok"
-	Warning = "warning" // works, and will not in every case
+	Warning = "warning" // works now, but not in every case
 	Problem = "problem"
 	Unknown = "unknown" // the broker does not state it, or denies the right to read it
 )
 
-// Check is one question about the broker, with its answer.
+// Check is a question about the broker and its answer.
 type Check struct {
 	Name    string `json:"name"` // rights, streams, replicas, lag, clock, retention, durability, limits
 	Verdict string `json:"verdict"`
@@ -32,8 +32,8 @@ type Check struct {
 
 // Limits of checks.
 const (
-	lagLate   = 10 * time.Minute // a record may wait for so long, as at an edge
-	skewLimit = 2 * time.Second  // of the clocks, beside the time of a request
+	lagLate   = 10 * time.Minute // how long a record may wait, here and at an edge
+	skewLimit = 2 * time.Second  // of two clocks, beyond the time of a request
 )
 
 // broker answers the questions about the broker.
@@ -66,7 +66,7 @@ func (x *examination) broker(ctx context.Context) error {
 	return nil
 }
 
-// checkProblems returns the checks that are problems, with their cures.
+// checkProblems returns the checks that are problems, each with its cure.
 func (d *Diagnosis) checkProblems() []string {
 	var list []string
 	for _, c := range d.Checks {
@@ -77,8 +77,8 @@ func (d *Diagnosis) checkProblems() []string {
 	return list
 }
 
-// permitted runs a part of the examination. A part that needs a right that the broker does not
-// grant ends at once, without an error: checkRights reports it.
+// permitted runs a part of the examination. A part that needs a denied right ends at once, without an error;
+// checkRights reports the right.
 func (x *examination) permitted(ctx context.Context, what string, do func(context.Context) error) error {
 	denied, err := x.Denials.During(ctx, do)
 	if denied != nil {
@@ -104,7 +104,7 @@ func andMore(n int) string {
 	return fmt.Sprintf(", and %d more", n)
 }
 
-// checkStreams compares the configuration of the streams with what the workers create.
+// checkStreams compares the configuration of the streams with the one that workers create.
 func (d *Diagnosis) checkStreams() Check {
 	var drift []string
 	for _, s := range d.Streams {
@@ -121,7 +121,7 @@ func (d *Diagnosis) checkStreams() Check {
 	}
 }
 
-// checkReplicas finds replicas that are gone or behind.
+// checkReplicas finds replicas that are missing or behind.
 func (d *Diagnosis) checkReplicas() Check {
 	c := Check{Name: "replicas", Verdict: OK, Text: "none: each stream is on one server"}
 	var gone, behind, leaderless []string
@@ -170,7 +170,7 @@ func (d *Diagnosis) checkLag() Check {
 	return c
 }
 
-// checkClock compares the clock of this machine with that of the broker.
+// checkClock compares the clocks of this machine and the broker.
 func checkClock(ctx context.Context, js jetstream.JetStream) (Check, error) {
 	asked := time.Now()
 	at, err := streams.BrokerTime(ctx, js)

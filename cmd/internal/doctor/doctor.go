@@ -1,4 +1,4 @@
-// Package doctor finds out how a broker, its streams, workers, edges and readers are: [Examine] returns a [Diagnosis], whose
+// Package doctor examines a broker, its streams, workers, edges and readers: [Examine] returns a [Diagnosis], whose
 // problems name their cures.
 package doctor
 
@@ -26,22 +26,22 @@ import (
 	"tributary/pipeline/worker"
 )
 
-// Options are what is examined, and how.
+// Options say what to examine, and how.
 type Options struct {
-	Topology  streams.Topology // with the generation; what is empty is not compared with what the broker has
-	GapsSince time.Time        // only gaps that were found since then are problems
+	Topology  streams.Topology // with the generation; empty members are not compared with the broker
+	GapsSince time.Time        // only gaps found since then are problems
 	Exports   []Export
 	Denials   *rights.Denials // of the connection
-	Skipped   func(error)     // gets each message at the subject of a dead letter that is none
+	Skipped   func(error)     // gets messages under the subject of a dead letter that are no dead letters
 }
 
-// Export is an export that is examined, too.
+// Export is an export to examine, too.
 type Export struct {
 	Place  string // as the user names it
 	Config export.Config
 }
 
-// Diagnosis is what [Examine] finds out.
+// Diagnosis is the result of [Examine].
 type Diagnosis struct {
 	Server     string `json:"server"` // name and version
 	MaxPayload int64  `json:"max_payload"`
@@ -50,11 +50,11 @@ type Diagnosis struct {
 	Streams       []streams.StreamStatus `json:"streams"`
 	Expired       []replay.Expired       `json:"expired,omitempty"` // records that left the raw stream before they were read
 	Subscriptions []subscribe.Status     `json:"subscriptions,omitempty"`
-	Exports       []Exported             `json:"exports,omitempty"` // of the places that the user names
+	Exports       []Exported             `json:"exports,omitempty"` // of the places that the user named
 	Checks        []Check                `json:"checks"`
 	Edges         []streams.Edge         `json:"edges"`            // seen in the last 7 days
 	Waiting       []streams.Worker       `json:"waiting,omitzero"` // workers of another revision, which do nothing
-	Answers       []runner.State         `json:"answers,omitzero"` // of the workers that were asked
+	Answers       []runner.State         `json:"answers,omitzero"` // of the workers that answered
 	Problems      []string               `json:"problems"`         // each with its cure
 
 	serverName string
@@ -68,12 +68,12 @@ type examination struct {
 	d  *Diagnosis
 }
 
-// Examine inspects the broker, and changes nothing. What the broker denies to the user is in the check of rights; it fails if
-// the broker shows nothing.
+// Examine inspects the broker and changes nothing. The check of rights lists what the broker denies to the user. It
+// fails if the broker shows nothing.
 func Examine(ctx context.Context, js jetstream.JetStream, o Options) (*Diagnosis, error) {
 	nc := js.Conn()
 	d := &Diagnosis{serverName: nc.ConnectedServerName(), Server: nc.ConnectedServerName() + " " + nc.ConnectedServerVersion(), MaxPayload: nc.MaxPayload(), Problems: []string{}}
-	d.At, d.Generation = time.Now(), o.Topology.Generation // until the broker is asked
+	d.At, d.Generation = time.Now(), o.Topology.Generation // until the broker tells its time
 	x := &examination{o, js, d}
 	for _, part := range []struct {
 		what string
@@ -128,7 +128,7 @@ func (x *examination) progress(ctx context.Context) error {
 	return nil
 }
 
-// judgeAnswers reports the errors of workers that answered, and explains missing heartbeats.
+// judgeAnswers reports the errors of the workers that answered, and explains missing heartbeats.
 func (d *Diagnosis) judgeAnswers() {
 	if i := slices.Index(d.Problems, problemNoWorker); i >= 0 {
 		switch {
@@ -151,8 +151,8 @@ func (d *Diagnosis) judgeAnswers() {
 }
 
 const (
-	answerFresh     = time.Minute // how old the last error of a worker that is not ready may be
-	unreadyPatience = 5           // seconds: when generations or workers change, a worker is not ready for a moment
+	answerFresh     = time.Minute // limits the age of the last error of a worker that is not ready
+	unreadyPatience = 5           // seconds: a worker is unready for a moment when generations or workers change
 )
 
 const problemNoWorker = "no worker is alive: start one with tributary run"
@@ -200,7 +200,7 @@ func (d *Diagnosis) judge() {
 	}
 }
 
-// stopped returns the partitions that cannot go on, by what cures them.
+// stopped returns the partitions that cannot continue, by their cure.
 func (d *Diagnosis) stopped() map[string][]replay.PartitionStatus {
 	stopped := make(map[string][]replay.PartitionStatus)
 	for _, p := range d.Partitions {
@@ -211,7 +211,7 @@ func (d *Diagnosis) stopped() map[string][]replay.PartitionStatus {
 	return stopped
 }
 
-// judgeStopped finds the partitions that cannot go on. Those of one cure are one problem.
+// judgeStopped reports the partitions that cannot continue. Those with the same cure are one problem.
 func (d *Diagnosis) judgeStopped() {
 	stopped := d.stopped()
 	for _, cure := range slices.Sorted(maps.Keys(stopped)) {
@@ -227,12 +227,11 @@ func (d *Diagnosis) judgeStopped() {
 	}
 }
 
-// maxSearched limits the dead letters among which doctor looks for those that are problems.
+// maxSearched limits the dead letters that doctor searches for problems.
 const maxSearched = 10_000
 
-// deadLetters finds the records that are dead letters for a reason that lies with the
-// workers or the broker, and were not given back, and the sessions whose states are damaged.
-// See [records.Reason].
+// deadLetters finds open dead letters whose reason lies with the workers or the broker, and sessions with damaged
+// states. See [records.Reason].
 func (x *examination) deadLetters(ctx context.Context) error {
 	if x.d.DeadLetters > maxSearched {
 		return nil // the overview names the command that finds them
@@ -264,7 +263,7 @@ func (x *examination) deadLetters(ctx context.Context) error {
 	return nil
 }
 
-// DescribeLag states how many records are not processed, and for which partitions the number is unknown.
+// DescribeLag says how many records are not processed, and for how many partitions the number is unknown.
 func (d *Diagnosis) DescribeLag() string {
 	lag, oldest := d.Lag()
 	stopped := 0
@@ -287,7 +286,7 @@ func (d *Diagnosis) DescribeLag() string {
 	return text
 }
 
-// Lag returns the number of the records that are not processed, and when the oldest was stored.
+// Lag returns how many records are not processed, and when the oldest was stored.
 func (d *Diagnosis) Lag() (lag uint64, oldest *time.Time) {
 	for _, p := range d.Partitions {
 		lag += p.Lag
@@ -298,7 +297,7 @@ func (d *Diagnosis) Lag() (lag uint64, oldest *time.Time) {
 	return lag, oldest
 }
 
-// age is the time since t.
+// age returns the time since t.
 func (d *Diagnosis) age(t time.Time) time.Duration { return d.At.Sub(t).Round(100 * time.Millisecond) }
 
 // numbers writes sorted numbers as ranges: 0-3 7.

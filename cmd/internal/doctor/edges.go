@@ -8,12 +8,12 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// Limits of what is no problem with an edge.
+// Limits within which the state of an edge is no problem.
 const (
-	edgeSilent = 5 * streams.EdgeHeartbeat // without a heartbeat: the edge or its way to the broker is down
-	edgeAway   = 24 * time.Hour            // an edge that had sent everything may be away for so long: a machine that sleeps
-	edgeLate   = 10 * time.Minute          // content may wait for so long
-	edgeError  = time.Hour                 // an error counts for so long after it was noticed last
+	edgeSilent = 5 * streams.EdgeHeartbeat // without a heartbeat: then the edge or its way to the broker is down
+	edgeAway   = 24 * time.Hour            // without a heartbeat, if everything was sent: the machine may sleep
+	edgeLate   = 10 * time.Minute          // the wait of unsent content
+	edgeError  = time.Hour                 // how long an error counts after it last occurred
 )
 
 // edgeProblems returns the problems of the edges, each with its cure.
@@ -42,10 +42,10 @@ func (d *Diagnosis) edgeProblems() []string {
 	return problems
 }
 
-// seen is how long ago an edge was seen.
+// seen returns how long ago an edge was seen.
 func (d *Diagnosis) seen(e streams.Edge) time.Duration { return max(0, d.At.Sub(e.Seen)) }
 
-// EdgeBacklog is what an edge has not sent.
+// EdgeBacklog describes what an edge has not sent.
 func EdgeBacklog(e streams.Edge) string {
 	return fmt.Sprintf("%s in %s", terminal.Size(e.Bytes), terminal.Plural(e.Behind, "file"))
 }

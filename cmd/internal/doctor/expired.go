@@ -15,7 +15,7 @@ import (
 // expired finds records that left the raw stream before they were read.
 func (x *examination) expired(ctx context.Context) (err error) {
 	if x.d.Expired, err = replay.ReadExpired(ctx, x.js); errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil // which the progress of the workers reports
+		return nil // the progress of the workers reports it
 	}
 	for _, e := range x.d.Expired {
 		if e.Open() > 0 {
@@ -25,7 +25,7 @@ func (x *examination) expired(ctx context.Context) (err error) {
 	return err
 }
 
-// DescribeExpired states which records were lost and are not acknowledged.
+// DescribeExpired describes lost records that are not acknowledged.
 func DescribeExpired(e replay.Expired) string {
 	text := terminal.Plural(int(e.Open()), "record")
 	if e.Least {
@@ -35,7 +35,7 @@ func DescribeExpired(e replay.Expired) string {
 		e.Generation, text, terminal.DateTime(e.From), terminal.DateTime(e.To), e.Stream)
 }
 
-// acknowledgedExpired returns how many records of a generation expired unread and were acknowledged.
+// acknowledgedExpired returns how many records of the generation expired unread and are acknowledged.
 func (d *Diagnosis) acknowledgedExpired() (n uint64) {
 	for _, e := range d.Expired {
 		if e.Generation == d.Generation {

@@ -9,11 +9,11 @@ import (
 	"tributary/pipeline/events"
 )
 
-// maxShownGaps limits the sessions with gaps that are problems of their own.
+// maxShownGaps limits the sessions whose gaps are separate problems.
 const maxShownGaps = 10
 
-// judgeGaps finds the sessions with gaps that were found since a time: records are missing.
-// Records that have expired are no problem.
+// judgeGaps reports the sessions with gaps found since a time, whose records are missing. Expired records are no
+// problem.
 func (d *Diagnosis) judgeGaps(since time.Time) {
 	shown, more := 0, 0
 	for _, p := range d.Partitions {
@@ -30,7 +30,7 @@ func (d *Diagnosis) judgeGaps(since time.Time) {
 				more++
 			}
 		}
-		// Those that the partition does not name are older: they are what all named ones are.
+		// Sessions that the partition does not name have older gaps: they are problems if all named ones are.
 		if problems == len(p.Gaps) && (problems > 0 || since.IsZero()) {
 			more += p.GapSessions - len(p.Gaps)
 		}
@@ -45,7 +45,7 @@ func found(s events.SessionGaps) time.Time {
 	return slices.MaxFunc(s.Gaps, func(a, b events.FileGap) int { return a.Found.Compare(b.Found) }).Found
 }
 
-// gapProblem describes the gaps of a session by the first of them.
+// gapProblem describes the gaps of a session by its first gap.
 func gapProblem(s events.SessionGaps) string {
 	g := s.Gaps[0]
 	where := fmt.Sprintf("between byte %s and the record at byte %s", terminal.Thousands(g.After), terminal.Thousands(g.Last))
@@ -62,8 +62,7 @@ func gapProblem(s events.SessionGaps) string {
 		terminal.OneLine(s.Session), terminal.OneLine(string(s.Source)), where)
 }
 
-// expired returns how many of the sessions that are named miss nothing but records that have
-// expired.
+// expired returns how many of the named sessions lack only expired records.
 func (d *Diagnosis) expired() (n int) {
 	for _, p := range d.Partitions {
 		for _, s := range p.Gaps {

@@ -9,8 +9,7 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// generations finds what commands of replay have left half done, and workers that have nothing to do because of
-// their revision.
+// generations finds what interrupted replay commands left, and workers that do nothing because of their revision.
 func (x *examination) generations(ctx context.Context) error {
 	unfinished, err := streams.Unfinished(ctx, x.js)
 	if err != nil {
@@ -27,7 +26,7 @@ func (x *examination) generations(ctx context.Context) error {
 		}
 		x.d.Waiting = append(x.d.Waiting, w)
 		x.d.Problems = append(x.d.Problems, fmt.Sprintf("worker %s of revision %d does nothing: the live generation is of revision %d: "+
-			"build one of its revision with its program (tributary replay start NAME) and make that live (tributary replay promote NAME), or stop it", terminal.OneLine(w.Name), w.Revision, normalizers.Revision))
+			"with the worker's program, build a generation of its revision (tributary replay start NAME) and make it live (tributary replay promote NAME), or stop the worker", terminal.OneLine(w.Name), w.Revision, normalizers.Revision))
 	}
 	return nil
 }

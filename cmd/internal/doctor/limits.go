@@ -29,14 +29,14 @@ type serverState struct {
 	} `json:"data"`
 }
 
-// How near a limit is.
+// Shares of a limit.
 const (
-	limitNear = 0.80 // a warning
-	limitFull = 0.95 // a problem
+	limitNear = 0.80 // is a warning
+	limitFull = 0.95 // is a problem
 )
 
-// limits judges how much of its limits the account uses, and the streams, and the servers that report theirs. At a limit
-// the broker stores nothing, not even heartbeats of workers. unknown is the check of a broker that shows no limits.
+// limits compares the usage of the account, the streams and the reporting servers with their limits. At a limit the
+// broker stores nothing, not even heartbeats of workers. unknown is the check for a broker that shows no limits.
 func (x *examination) limits(ctx context.Context, list []streams.StreamStatus, servers []serverState, unknown Check) (Check, error) {
 	limits, err := streams.ReadLimits(ctx, x.js, x.Topology.Replicas, list)
 	if err != nil {
@@ -79,8 +79,8 @@ func (x *examination) limits(ctx context.Context, list []streams.StreamStatus, s
 	}, nil
 }
 
-// servers asks the servers how they are. They answer users of the system account, and of an account that imports the
-// service; of a server that is alone the first answer is all.
+// servers asks the servers for their state. They answer users of the system account, and of accounts that import the
+// service. If alone, the first answer is the only one.
 func (x *examination) servers(ctx context.Context, alone bool) (list []serverState) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -108,7 +108,7 @@ func (x *examination) servers(ctx context.Context, alone bool) (list []serverSta
 	return list
 }
 
-// full returns whether a limit is reached, so that silence of the workers may be its effect.
+// full reports whether a limit is reached, which may be why the workers are silent.
 func (d *Diagnosis) full() bool {
 	for _, c := range d.Checks {
 		if c.Name == "limits" && c.Verdict == Problem {

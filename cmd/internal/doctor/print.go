@@ -11,14 +11,15 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// hang is how far the lines are indented on which a sentence goes on.
+// hang is the indent of continued lines.
 const hang = 2
 
-// Print writes the diagnosis for people, in lines of a width. w must be safe for a terminal, see [terminal.Safe].
+// Print writes the diagnosis for people, in lines of at most width columns. w must be safe for a terminal, see
+// [terminal.Safe].
 func (d *Diagnosis) Print(w io.Writer, width int) error {
 	for i, part := range []struct {
 		table *terminal.Table
-		notes []string // below it
+		notes []string // below the table
 	}{
 		{overviewTable(d), nil},
 		{partitionTable(d), nil},
@@ -46,7 +47,7 @@ func (d *Diagnosis) Print(w io.Writer, width int) error {
 	return nil
 }
 
-// overviewTable has the broker, the workers and the sums over all partitions.
+// overviewTable lists the broker, the workers and the sums over all partitions.
 func overviewTable(d *Diagnosis) *terminal.Table {
 	t := &terminal.Table{Columns: []terminal.Column{{}, {Wrap: true}}}
 	t.Add("broker", fmt.Sprintf("%s, records up to %s in one message", d.Server, terminal.Size(d.MaxPayload)))
@@ -92,8 +93,8 @@ func overviewTable(d *Diagnosis) *terminal.Table {
 	return t
 }
 
-// addRewrites adds the sessions whose files had other records at places that were read before. That is no problem: both
-// versions are events. Records at places whose earlier records have expired are named, too.
+// addRewrites adds the sessions whose files changed at places that had been read. That is no problem: both versions
+// are events. It also names records at places whose earlier records have expired.
 func addRewrites(t *terminal.Table, d *Diagnosis) {
 	shown, more := 0, 0
 	for _, p := range d.Partitions {
@@ -105,7 +106,7 @@ func addRewrites(t *terminal.Table, d *Diagnosis) {
 			more--
 			where := fmt.Sprintf("session %s of %s", terminal.OneLine(s.Session), terminal.OneLine(string(s.Source)))
 			if s.Rewritten > 0 {
-				t.Add("rewritten", fmt.Sprintf("%s: %s at places that were read before, and both are events: its log was rewritten, or goes on on two machines",
+				t.Add("rewritten", fmt.Sprintf("%s: %s at places that were read before, and both are events: its log was rewritten, or grows on two machines",
 					where, terminal.Plural(s.Rewritten, "other record")))
 			}
 			if s.Undecided > 0 {
@@ -118,7 +119,7 @@ func addRewrites(t *terminal.Table, d *Diagnosis) {
 	}
 }
 
-// partitionTable has the partitions that have records to process, or have stopped.
+// partitionTable lists the partitions that lag or have stopped.
 func partitionTable(d *Diagnosis) *terminal.Table {
 	t := terminal.NewTable("PARTITION", "WORKER", "DONE UP TO", "LAG", "OLDEST")
 	for _, p := range d.Partitions {
@@ -134,7 +135,7 @@ func partitionTable(d *Diagnosis) *terminal.Table {
 	return t
 }
 
-// EdgeState says in a word what an edge does.
+// EdgeState returns the state of an edge in a word.
 func (d *Diagnosis) EdgeState(e streams.Edge) string {
 	switch {
 	case e.Ended:
@@ -147,7 +148,7 @@ func (d *Diagnosis) EdgeState(e streams.Edge) string {
 	return "following"
 }
 
-// edgeTable has the edges.
+// edgeTable lists the edges.
 func edgeTable(d *Diagnosis) *terminal.Table {
 	t := &terminal.Table{Columns: []terminal.Column{
 		{Head: "EDGE"}, {Head: "VERSION", Priority: 1}, {Head: "STATE"}, {Head: "SEEN"}, {Head: "FILES"}, {Head: "UNSENT"}, {Head: "HELD BACK", Priority: 2},
@@ -162,7 +163,7 @@ func edgeTable(d *Diagnosis) *terminal.Table {
 	return t
 }
 
-// EdgeNotes names the edges that skip hidden folders, or files that are no logs of agents that are known.
+// EdgeNotes names the edges that skip hidden folders, or files that are no logs of known agents.
 func (d *Diagnosis) EdgeNotes() []string {
 	var notes []string
 	for _, e := range d.Edges {
@@ -178,7 +179,7 @@ func (d *Diagnosis) EdgeNotes() []string {
 	return notes
 }
 
-// readerTable has how far subscriptions and exports are.
+// readerTable lists how far subscriptions and exports are.
 func readerTable(d *Diagnosis) *terminal.Table {
 	t := &terminal.Table{Columns: []terminal.Column{
 		{Head: "READER", Wrap: true}, {Head: "GENERATION"}, {Head: "DONE UP TO", Priority: 1}, {Head: "BEHIND"}, {Head: "OLDEST"}, {Head: "STATE", Wrap: true},
@@ -199,7 +200,7 @@ func readerTable(d *Diagnosis) *terminal.Table {
 	return t
 }
 
-// ReaderState describes how a reader goes on.
+// ReaderState describes the state of a reader.
 func ReaderState(r *events.ReaderStatus) string {
 	switch {
 	case r.Generation == "":
@@ -216,7 +217,7 @@ func ReaderState(r *events.ReaderStatus) string {
 	return "goes on"
 }
 
-// streamTable has the streams.
+// streamTable lists the streams.
 func streamTable(d *Diagnosis) *terminal.Table {
 	t := terminal.NewTable("STREAM", "MESSAGES", "SIZE", "REPLICAS", "LEADER")
 	for _, s := range d.Streams {
@@ -229,7 +230,7 @@ func streamTable(d *Diagnosis) *terminal.Table {
 	return t
 }
 
-// checkTable has the checks.
+// checkTable lists the checks.
 func checkTable(d *Diagnosis) *terminal.Table {
 	t := &terminal.Table{Columns: []terminal.Column{{Head: "CHECK"}, {Head: "VERDICT"}, {Wrap: true}}}
 	for _, c := range d.Checks {

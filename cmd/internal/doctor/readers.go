@@ -11,13 +11,13 @@ import (
 	"tributary/pipeline/subscribe"
 )
 
-// Exported is how far the export at a place is.
+// Exported is the progress of the export at a place.
 type Exported struct {
 	Place string `json:"place"`
 	events.ReaderStatus
 }
 
-// subscriptions reads how far the subscriptions are.
+// subscriptions reads the progress of the subscriptions.
 func (x *examination) subscriptions(ctx context.Context) (err error) {
 	x.d.Subscriptions, err = subscribe.ReadStatus(ctx, x.js)
 	for _, s := range x.d.Subscriptions {
@@ -33,7 +33,7 @@ func (x *examination) subscriptions(ctx context.Context) (err error) {
 	return err
 }
 
-// exports reads how far the exports are.
+// exports reads the progress of the exports.
 func (x *examination) exports(ctx context.Context) error {
 	for _, e := range x.Exports {
 		is, err := export.ReadStatus(ctx, x.js, e.Config)
@@ -41,12 +41,12 @@ func (x *examination) exports(ctx context.Context) error {
 			return err
 		}
 		x.d.Exports = append(x.d.Exports, Exported{e.Place, is})
-		x.d.judgeReader("export "+terminal.OneLine(e.Place), &is, "run it again, which goes on behind them")
+		x.d.judgeReader("export "+terminal.OneLine(e.Place), &is, "run it again: it continues after them")
 	}
 	return nil
 }
 
-// judgeReader finds what a reader has lost, and what it is about to lose.
+// judgeReader reports the events that a reader lost, or may lose soon.
 func (d *Diagnosis) judgeReader(name string, r *events.ReaderStatus, cure string) {
 	switch {
 	case r.Expired > 0:

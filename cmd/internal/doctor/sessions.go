@@ -13,7 +13,7 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// sessions finds out how far the records of sessions are, and whether titles and pins can be stored.
+// sessions finds how far the records of sessions are, and whether titles and pins can be stored.
 func (x *examination) sessions(ctx context.Context) error {
 	view, err := summaries.Open(ctx, x.js, x.d.Generation, func(error) {})
 	if err != nil {
@@ -26,7 +26,8 @@ func (x *examination) sessions(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// A worker that has just started has no keeper of records for a moment; so has a generation that has just become live.
+	// For a moment, a worker that has just started has no keeper of records, and neither has a generation that just
+	// became live.
 	begun := all.LiveSince
 	if g, err := all.Find(x.d.Generation); err == nil && g.Started.After(begun) {
 		begun = g.Started
@@ -34,7 +35,7 @@ func (x *examination) sessions(ctx context.Context) error {
 	overdue := slices.ContainsFunc(x.d.Workers, func(w streams.Worker) bool {
 		return !w.Silent(x.d.At) && x.d.At.Sub(w.Since) > summaries.Patience && x.d.At.Sub(begun) > summaries.Patience
 	})
-	if x.d.Records.Silent && x.d.Records.Behind > 0 && overdue { // without a worker that is the problem
+	if x.d.Records.Silent && x.d.Records.Behind > 0 && overdue { // without a worker, that is the problem
 		x.d.Problems = append(x.d.Problems, fmt.Sprintf("no worker keeps the records of sessions, which are %s behind, so that lists of sessions read these events each time: "+
 			"see the log of the workers, and update those of an older version", terminal.Plural(int(x.d.Records.Behind), "event")))
 	}
@@ -46,7 +47,7 @@ func (x *examination) sessions(ctx context.Context) error {
 	return err
 }
 
-// DescribeRecords states how many events the records of sessions lack.
+// DescribeRecords says how many events the records of sessions lack.
 func (d *Diagnosis) DescribeRecords() string {
 	switch r := &d.Records; {
 	case !r.Kept && r.Behind == 0:
