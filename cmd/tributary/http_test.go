@@ -91,6 +91,16 @@ func TestProbesOfAWorkerThatWaits(t *testing.T) {
 	worker := startServed(t, home, "nats://127.0.0.1:1", "run")
 	worker.awaitProbe("readyz", http.StatusServiceUnavailable, "the broker has not answered yet")
 	worker.awaitProbe("livez", http.StatusOK)
+	address := strings.TrimSuffix(strings.TrimPrefix(worker.url, "http://"), "/")
+	_, port, _ := strings.Cut(address, ":")
+	for _, listen := range []string{address, ":" + port, "0.0.0.0:" + port} {
+		requireHealth(t, exitFailure, "the broker has not answered yet", "TRIBUTARY_HTTP="+listen)
+		requireHealth(t, 0, "ok", "TRIBUTARY_HTTP="+listen, "--live")
+	}
+	requireHealth(t, exitFailure, "start the process with the same setting", "TRIBUTARY_HTTP=127.0.0.1:1")
+	requireHealth(t, exitFailure, "start the console with the same setting", "TRIBUTARY_CONSOLE_LISTEN=127.0.0.1:1", "--console")
+	requireHealth(t, 0, "ok", "TRIBUTARY_CONSOLE_LISTEN=:"+port, "--console") // any answer will do
+	requireHealth(t, exitUsage, "TRIBUTARY_HTTP is not set", "TRIBUTARY_HTTP=")
 	response, body := worker.get("version", "")
 	contains(t, response.Header.Get("Content-Type"), "application/json")
 	var version struct {
@@ -107,7 +117,6 @@ func TestProbesOfAWorkerThatWaits(t *testing.T) {
 	contains(t, response.Header.Get("Content-Type"), "application/openmetrics-text")
 	contains(t, body, "go_goroutines ", "process_resident_memory_bytes ", "# EOF\n")
 
-	address := strings.TrimSuffix(strings.TrimPrefix(worker.url, "http://"), "/")
 	for setting, want := range map[string]string{
 		"TRIBUTARY_HTTP=" + address: "TRIBUTARY_HTTP: cannot listen on " + address,
 		"OTEL_METRICS_EXPORTER=prometheus OTEL_EXPORTER_PROMETHEUS_HOST=127.0.0.1 OTEL_EXPORTER_PROMETHEUS_PORT=" + address[strings.LastIndex(address, ":")+1:]: "OTEL_EXPORTER_PROMETHEUS_HOST and _PORT: cannot listen on " + address,
@@ -117,6 +126,17 @@ func TestProbesOfAWorkerThatWaits(t *testing.T) {
 			t.Errorf("%s: exit code %d", setting, code)
 		}
 		contains(t, second.logged("cannot listen"), want, "name another port")
+	}
+}
+
+// requireHealth checks the exit code and a part of the output of tributary health with a setting.
+func requireHealth(t *testing.T, code int, want, setting string, args ...string) {
+	t.Helper()
+	cmd := shell(t.Context(), t, t.TempDir(), "nats://127.0.0.1:1", "tributary health "+strings.Join(args, " "))
+	cmd.Env = append(cmd.Env, setting)
+	out, _ := cmd.CombinedOutput() // the exit code is judged
+	if got := cmd.ProcessState.ExitCode(); got != code || !strings.Contains(string(out), want) {
+		t.Errorf("%s health %v: exit code %d, not %d, and no %q in %s", setting, args, got, code, want, out)
 	}
 }
 

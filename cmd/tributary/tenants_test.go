@@ -49,7 +49,7 @@ type tenants struct {
 func startTenants(t *testing.T, change func(file, text string) string) *tenants {
 	t.Helper()
 	b := &tenants{dir: t.TempDir(), home: t.TempDir(), tls: newAuthority(t)}
-	set := map[string]string{`"/data"`: `"` + t.TempDir() + `"`, "/etc/nats/tls/": b.tls.dir + "/", `"0.0.0.0:4222"`: `"127.0.0.1:-1"`, `"127.0.0.1:8222"`: `"127.0.0.1:-1"`}
+	set := map[string]string{`"/var/lib/nats"`: `"` + t.TempDir() + `"`, "/etc/nats/tls/": b.tls.dir + "/", `"0.0.0.0:4222"`: `"127.0.0.1:-1"`, `"127.0.0.1:8222"`: `"127.0.0.1:-1"`}
 	for _, name := range []string{"NATS_SYSTEM", "ACME", "GLOBEX"} {
 		if name == "NATS_SYSTEM" {
 			set["$"+name] = b.key(t, name)

@@ -1,6 +1,7 @@
 package checks
 
 import (
+	"path/filepath"
 	"testing"
 
 	"github.com/compose-spec/compose-go/v2/cli"
@@ -40,6 +41,23 @@ func TestComposeFile(t *testing.T) {
 		}
 	}
 	require.Greater(t, project.Services["worker"].StopGracePeriod.String(), "20s") // the default of TRIBUTARY_DRAIN_TIMEOUT
+	for _, name := range []string{"nats", "worker", "console", "prometheus", "grafana"} { // the images of the others have nothing that asks
+		require.NotNil(t, project.Services[name].HealthCheck, name)
+	}
+	for name, s := range project.Services {
+		for on, d := range s.DependsOn {
+			if project.Services[on].HealthCheck != nil {
+				require.Equal(t, "service_healthy", d.Condition, "%s of %s", on, name)
+			}
+		}
+	}
+	// Every sample is sent.
+	samples, err := filepath.Glob(root + "/normalizers/*/samples")
+	require.NoError(t, err)
+	require.NotEmpty(t, samples)
+	for _, folder := range samples {
+		require.Contains(t, project.Services["samples"].Command, "/samples/"+filepath.Base(filepath.Dir(folder))+"/samples")
+	}
 	without, err := project.WithProfiles(nil)
 	require.NoError(t, err)
 	require.NotContains(t, without.Services, "samples")

@@ -11,7 +11,8 @@
 // in ../tools, with the versions there, and are in /root/go/bin, where "go install" would put them; tributary always
 // is. A tool that is not there yet is added by "go get -tool" in one of them, or in a new one where its libraries do
 // not go together with theirs. The checkout is /src, read-only. A line "# long: REASON" leaves the script to the flag -long, and the variable
-// LONG is 1 with it. A script that cannot run here ends with "exit 77" after it has said why.
+// LONG is 1 with it. A line "# systemd: yes" makes systemd the first process of the root, which runs the script as a
+// unit: systemctl works, with the sandboxes of units; it needs root. A script that cannot run here ends with "exit 77" after it has said why.
 package pages
 
 import (
@@ -33,7 +34,10 @@ import (
 	"time"
 )
 
-var long = flag.Bool("long", false, "run the scripts and steps that take minutes, too")
+var (
+	long     = flag.Bool("long", false, "run the scripts and steps that take minutes, too")
+	programs = flag.String("programs", "", "folder for the programs: those that it has are not built again")
+)
 
 // repository is the folder of the checkout.
 const repository = "../../.."
@@ -75,7 +79,7 @@ func TestPages(t *testing.T) {
 			for _, tool := range header(string(text), "tools") {
 				b.build(t, tool)
 			}
-			runScript(t, script, b.folder)
+			runScript(t, script, b.folder, header(string(text), "systemd") != nil)
 		})
 	}
 }
@@ -90,7 +94,7 @@ func header(script, name string) []string {
 }
 
 // runScript runs a script in a new root, and checks that it has done what its pages say.
-func runScript(t *testing.T, script, programs string) {
+func runScript(t *testing.T, script, programs string, systemd bool) {
 	t.Helper()
 	root := t.TempDir()
 	blocks := writeBlocks(t, filepath.Join(root, "page"))
@@ -110,7 +114,16 @@ func runScript(t *testing.T, script, programs string) {
 		cmd.Env = append(cmd.Env, "LONG=1")
 	}
 	cmd.SysProcAttr = ownRoot()
+	if systemd {
+		cgroup := newCgroup(t)
+		cmd.Env = append(cmd.Env, cgroupVariable+"="+cgroup.Name())
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(cgroup.Fd())
+	}
 	out, err := cmd.CombinedOutput()
+	if systemd {
+		script, _ := os.ReadFile(filepath.Join(root, "var/log/page.out")) // missing where systemd did not start
+		out = append(out, script...)
+	}
 	exit, _ := errors.AsType[*exec.ExitError](err)
 	switch {
 	case err == nil:
@@ -260,7 +273,11 @@ type builder struct {
 
 func newBuilder(t *testing.T) *builder {
 	t.Helper()
-	return &builder{folder: t.TempDir(), built: map[string]bool{}}
+	b := &builder{folder: *programs, built: map[string]bool{}}
+	if b.folder == "" {
+		b.folder = t.TempDir()
+	}
+	return b
 }
 
 // build builds tributary, or a tool of one of the modules in ../tools.
@@ -269,6 +286,10 @@ func (b *builder) build(t *testing.T, name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.built[name] {
+		return
+	}
+	if _, err := os.Stat(filepath.Join(b.folder, name)); err == nil {
+		b.built[name] = true
 		return
 	}
 	module, path := repository, "./cmd/tributary"

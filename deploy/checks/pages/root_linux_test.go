@@ -1,17 +1,24 @@
 package pages
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
+	"testing"
 
 	"golang.org/x/sys/unix"
 )
 
 // rootVariable has the folder that becomes the root, in the environment of its first process.
 const rootVariable = "PAGES_ROOT"
+
+// cgroupVariable has the cgroup that is systemd's own, for a script that is run by it.
+const cgroupVariable = "PAGES_CGROUP"
 
 // ownRoot starts a process that may prepare a root of its own. A user who is not root is root there, and has no other
 // users.
@@ -28,10 +35,48 @@ func ownRoot() *syscall.SysProcAttr {
 	return attr
 }
 
+// newCgroup makes a cgroup for the systemd of a script, and removes it at the end. Only root may.
+func newCgroup(t *testing.T) *os.File {
+	t.Helper()
+	if _, err := os.Stat("/usr/lib/systemd/systemd"); err != nil || os.Getuid() != 0 {
+		t.Skip("needs root, and systemd: apt-get install systemd")
+	}
+	hierarchy := "/sys/fs/cgroup"
+	if _, err := os.Stat(hierarchy + "/unified"); err == nil { // beside version 1
+		hierarchy += "/unified"
+	}
+	folder, err := os.MkdirTemp(hierarchy, "pages-")
+	if err != nil {
+		t.Skip("no cgroup of version 2 can be made: ", err)
+	}
+	t.Cleanup(func() {
+		var below []string
+		err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				below = append(below, path)
+			}
+			return err
+		})
+		for _, path := range slices.Backward(below) {
+			err = errors.Join(err, os.Remove(path))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	cgroup, err := os.Open(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cgroup.Close() })
+	return cgroup
+}
+
 // etc are the files that programs of a fresh system expect.
 var etc = map[string]string{
 	"passwd":        "root:x:0:0::/root:/bin/bash\nnobody:x:65534:65534::/nonexistent:/usr/sbin/nologin\n",
 	"group":         "root:x:0:\nnogroup:x:65534:\n",
+	"shadow":        "root:*:19000:0:99999:7:::\n",
 	"hosts":         "127.0.0.1 localhost host\n::1 localhost\n",
 	"nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
 }
@@ -42,7 +87,7 @@ var copied = []string{"/etc/ld.so.cache", "/etc/ssl/openssl.cnf", "/etc/login.de
 // enter makes the folder of rootVariable the root of this process, and becomes the bash that runs the script.
 func enter() error {
 	root := os.Getenv(rootVariable)
-	for _, folder := range []string{"usr", ".local", "dev", "proc", "sys", "etc/ssl", "etc/alternatives", "tmp", "root/go/bin", "src", "run", "var/lib", "var/log", ".old"} {
+	for _, folder := range []string{"usr", ".local/bin", "dev", "proc", "sys", "etc/ssl", "etc/alternatives", "tmp", "root/go/bin", "src", "run", "var/lib", "var/log", ".old"} {
 		if err := os.MkdirAll(filepath.Join(root, folder), 0o755); err != nil {
 			return err
 		}
@@ -109,7 +154,52 @@ func enter() error {
 		"PATH=/usr/local/bin:/root/go/bin:/usr/sbin:/usr/bin",
 	}
 	const folder = "/src/deploy/checks/pages/"
-	return syscall.Exec("/bin/bash", []string{"bash", "-c", `. "$0"; . "$1"; finish`, folder + "frame.bash", folder + os.Getenv("SCRIPT")}, env)
+	shell := []string{"/bin/bash", "-c", `. "$0"; . "$1"; finish`, folder + "frame.bash", folder + os.Getenv("SCRIPT")}
+	if os.Getenv(cgroupVariable) == "" {
+		return syscall.Exec(shell[0], shell, env)
+	}
+	return boot(shell, env)
+}
+
+// boot becomes systemd, which runs the script as a unit, and ends with its exit code.
+func boot(shell, env []string) error {
+	// The cgroup of this process is the root of a namespace, which systemd has for itself.
+	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
+		return fmt.Errorf("make a namespace of cgroups: %w", err)
+	}
+	for _, m := range []struct{ kind, to string }{{"cgroup2", "/sys/fs/cgroup"}, {"tmpfs", "/run"}} {
+		if err := unix.Mount(m.kind, m.to, m.kind, unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
+			return fmt.Errorf("mount %s: %w", m.to, err)
+		}
+	}
+	// The credentials of a unit are mounted by a process of systemd in a namespace below this one.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
+		return fmt.Errorf("share the mounts: %w", err)
+	}
+	unit := "[Unit]\nDefaultDependencies=no\nSuccessAction=exit\nFailureAction=exit\n[Service]\nType=oneshot\nWorkingDirectory=/root\n" +
+		"TimeoutStartSec=infinity\nStandardOutput=file:/var/log/page.out\nStandardError=inherit\n"
+	for _, variable := range env {
+		unit += fmt.Sprintf("Environment=%q\n", variable)
+	}
+	// "$" is doubled for systemd.
+	unit += fmt.Sprintf("ExecStart=%s %s %q %s %s\n", shell[0], shell[1], strings.ReplaceAll(shell[2], "$", "$$"), shell[3], shell[4])
+	if err := os.MkdirAll("/etc/systemd/system", 0o755); err != nil {
+		return err
+	}
+	// What a machine does when it starts (devices, file systems, logs) is not for this root.
+	for _, target := range []string{"sysinit", "local-fs", "basic", "sockets", "timers"} {
+		units, _ := filepath.Glob("/usr/lib/systemd/system/" + target + ".target.wants/*") // the pattern is valid
+		for _, unit := range units {
+			if err := os.Symlink("/dev/null", "/etc/systemd/system/"+filepath.Base(unit)); err != nil && !errors.Is(err, fs.ErrExist) {
+				return err
+			}
+		}
+	}
+	if err := os.WriteFile("/etc/systemd/system/page.service", []byte(unit), 0o644); err != nil {
+		return err
+	}
+	const systemd = "/usr/lib/systemd/systemd"
+	return syscall.Exec(systemd, []string{systemd, "--system", "--unit=page.service", "--log-target=console", "--log-level=warning", "--show-status=no"}, append(env, "container=pages"))
 }
 
 // writeEtc writes the files of /etc.
