@@ -13,17 +13,17 @@ import (
 //go:embed static
 var staticFiles embed.FS
 
-// assetsPath is the beginning of the addresses of assets.
+// assetsPath begins the addresses of assets.
 const assetsPath = "/static/"
 
-// assets are the style sheet, the scripts and the images. Their addresses have the digest of all of them: a browser keeps
+// assets are the style sheet, the scripts and the images. Their addresses have a digest of them all: browsers keep
 // them for ever, and scripts import each other by relative names.
 type assets struct {
 	files  map[string][]byte
 	digest string
 }
 
-// contentTypes are those of the files, whatever the system says.
+// contentTypes are the types of files by their extensions, independent of the system.
 var contentTypes = map[string]string{
 	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
 	".md": "text/plain; charset=utf-8", "": "text/plain; charset=utf-8", // licences
@@ -50,7 +50,7 @@ func loadAssets() (*assets, error) {
 	return a, err
 }
 
-// address returns the address of an asset. A name that does not exist is a mistake of a template, which a test finds.
+// address returns the address of an asset. An unknown name is a mistake in a template; a test finds it.
 func (a *assets) address(name string) string { return assetsPath + a.digest + "/" + name }
 
 // serve answers with an asset.
@@ -65,6 +65,6 @@ func (a *assets) serve(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
-	_, _ = w.Write(data) // fails when the browser has gone away
+	_, _ = w.Write(data) // fails if the browser has gone away
 	return nil
 }

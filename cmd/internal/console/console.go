@@ -1,10 +1,10 @@
 // Package console is the page that shows the stream in a browser: an [http.Handler] over the public API of pipeline.
 //
-// Start with [New] and the table of routes in this file. Each view is a file with its template; request.go has what views
-// share. README.md beside this file explains the room.
+// Start with [New] and the table of routes in this file. Each view is a file with its template; request.go has what
+// views share. README.md beside this file explains the room.
 //
-// The invariant: nothing is read, and no goroutine of a view runs, before a request is let in, and what a view remembers is
-// bounded and dropped when nobody asks for it.
+// The invariant: before a request is let in, nothing is read and no goroutine of a view runs. What a view keeps in
+// memory is bounded, and dropped when nobody asks for it.
 package console
 
 import (
@@ -27,32 +27,32 @@ import (
 // Config is what a [Console] needs. JetStream and Logger are required.
 type Config struct {
 	JetStream  jetstream.JetStream
-	Generation string           // that is shown; empty for the live one, whichever that is at a request
+	Generation string           // to show; empty for the live one at the time of a request
 	Pricing    *figures.Pricing // nil for the built-in table
-	Zone       *time.Location   // of times where the address names none; nil for the local one
+	Zone       *time.Location   // of times, unless the address names one; nil for the local one
 	Write      bool             // whether anything can be changed
 	Guard      Guard
 	Limits     Limits
 	Version    string            // of the program
-	Denials    *rights.Denials   // what the broker denies to the user of JetStream; nil if nobody notes it
+	Denials    *rights.Denials   // what the broker denies to the user of JetStream; nil if nobody notes that
 	Cure       func(error) error // adds the cure to an error of the broker; nil for none
-	Logger     *slog.Logger      // gets no text of a log of an agent
+	Logger     *slog.Logger      // gets no text from a log of an agent
 }
 
-// Limits bound what requests may take. The zero value of a field is its default.
+// Limits bound the cost of requests. A zero field stands for its default.
 type Limits struct {
-	Duration  time.Duration // of a request that is no live stream; 30 seconds
-	Requests  int           // at once, without live streams; 64
+	Duration  time.Duration // of a request except live streams; 30 seconds
+	Requests  int           // at once, except live streams; 64
 	Streams   int           // live streams at once; 64
-	Searches  int           // at once, also those of live streams; 4
-	Search    time.Duration // of a search for a page, which a script or a link goes on with; 1.5 seconds
+	Searches  int           // at once, including those of live streams; 4
+	Search    time.Duration // of a search for a page, which a script or a link continues; 1.5 seconds
 	Lifetime  time.Duration // of a live stream, after which the browser opens another; an hour
-	Heartbeat time.Duration // of a live stream; 15 seconds
+	Heartbeat time.Duration // interval in a live stream; 15 seconds
 	Body      int64         // bytes of a form; 64 KiB
-	Unasked   uint64        // events of which the overview shows all where an address names no range; 500,000
+	Unasked   uint64        // events up to which the overview shows all if the address names no range; 500,000
 }
 
-// withDefaults returns the limits with the default of each field that is not set.
+// withDefaults replaces zero fields by their defaults.
 func (l Limits) withDefaults() Limits {
 	return Limits{
 		Duration:  orDefault(l.Duration, 30*time.Second),
@@ -75,23 +75,23 @@ func orDefault[T comparable](value, fallback T) T {
 	return value
 }
 
-// route is an address with what answers it. An error becomes a page: see [Console.fail].
+// route is an address and the function that answers it. An error becomes a page: see [Console.fail].
 type route struct {
 	pattern string
 	answer  func(*request) error
 	kind    kind
 }
 
-// kind says which rules hold for a route.
+// kind says which rules apply to a route.
 type kind int
 
 const (
 	reads  kind = iota // bounded by [Limits.Duration] and [Limits.Requests]
-	writes             // the same, and only where the console may write
+	writes             // the same, but only if the console may write
 	live               // a stream of events, bounded by [Limits.Streams]
 )
 
-// routes are all addresses, but for those of the assets and of the login.
+// routes lists all addresses, except those of assets and of the login.
 func routes() []route {
 	return []route{
 		{"GET /{$}", in(overviewRequest.overview), reads},
@@ -125,7 +125,7 @@ func routes() []route {
 	}
 }
 
-// in returns the answer to a request as one of a view that has a type of its own.
+// in adapts an answer of a view that has its own request type.
 func in[T ~struct{ *request }](answer func(T) error) func(*request) error {
 	return func(r *request) error { return answer(T(struct{ *request }{r})) }
 }
@@ -147,20 +147,20 @@ type Console struct {
 	assets    *assets
 	templates map[string]*template.Template // by the name of the view
 	mux       *http.ServeMux
-	requests  chan struct{} // a place for each request that is answered
-	streams   chan struct{} // a place for each live stream
-	overviews chan struct{} // a place for each overview that is summed up
-	searches  broker.Limit  // of those who read all events
-	index     *index.Index  // of the sessions, while somebody looks at them
+	requests  chan struct{} // a slot for each request in progress
+	streams   chan struct{} // a slot for each live stream
+	overviews chan struct{} // a slot for each overview in progress
+	searches  broker.Limit  // of requests that read all events
+	index     *index.Index  // of the sessions; it has content while somebody looks
 	closed    chan struct{}
 	close     func()
-	state     *state // of the view of the pipeline
+	state     *state // of the pages of the pipeline
 }
 
 // New returns a console. It reads nothing and starts nothing.
 func New(cfg Config) (*Console, error) { return assemble(cfg, routes()) }
 
-// assemble returns a console that has some routes.
+// assemble returns a console with the given routes.
 func assemble(cfg Config, routes []route) (*Console, error) {
 	if cfg.JetStream == nil || cfg.Logger == nil {
 		return nil, errors.New("a console needs JetStream and a logger")
@@ -202,7 +202,7 @@ func assemble(cfg Config, routes []route) (*Console, error) {
 	return c, nil
 }
 
-// Close ends the live streams and drops the index of the sessions. Other requests are answered as before.
+// Close ends the live streams and drops the index of the sessions. Other requests are still answered.
 func (c *Console) Close() { c.close() }
 
 // ServeHTTP implements [http.Handler].
@@ -220,7 +220,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// answer answers a request of a route within its limits.
+// answer answers a request within the limits of its route.
 func (c *Console) answer(w http.ResponseWriter, r *http.Request, route route) {
 	places, busy := c.requests, "the console answers as many requests as it may"
 	if route.kind == live {
@@ -243,19 +243,19 @@ func (c *Console) answer(w http.ResponseWriter, r *http.Request, route route) {
 	err := c.perform(w, r, route)
 	level := slog.LevelDebug
 	if route.kind == writes {
-		level = slog.LevelInfo // who changed something is always known
+		level = slog.LevelInfo // changes are always logged, with their user
 	}
-	// Neither the address nor the error: they may have what a person searched for.
+	// The log gets neither the address nor the error: they may contain what a person searched for.
 	c.config.Logger.Log(ctx, level, "request of the console", "route", route.pattern, "user", userOf(r), "duration", time.Since(begin), "done", err == nil)
 	c.fail(w, r, err)
 }
 
-// perform makes the answer of a route.
+// perform calls the answer of a route.
 func (c *Console) perform(w http.ResponseWriter, r *http.Request, route route) error {
 	if route.kind == writes && !c.config.Write {
 		return errReadOnly()
 	}
-	if !c.config.JetStream.Conn().IsConnected() { // a view would wait for an answer
+	if !c.config.JetStream.Conn().IsConnected() { // a view would only wait for an answer
 		return &problem{
 			Status: http.StatusServiceUnavailable, Text: "the connection to the broker is lost",
 			Cure: "look whether it runs, and load the page again", Retry: 5 * time.Second,
@@ -268,12 +268,12 @@ func (c *Console) perform(w http.ResponseWriter, r *http.Request, route route) e
 	return route.answer(request)
 }
 
-// errReadOnly is the problem of a change where the console only reads.
+// errReadOnly returns the problem of a change if the console only reads.
 func errReadOnly() error {
 	return &problem{Status: http.StatusForbidden, Text: "this console only reads", Cure: "start it with --write to change things here"}
 }
 
-// unknown is the error of an address that has no route.
+// unknown returns the problem of an address without a route.
 func (c *Console) unknown(r *http.Request) error {
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		other := r.Clone(r.Context())

@@ -13,22 +13,23 @@ import (
 	"tributary/pipeline/replay"
 )
 
-// Limits of a comparison. One is made at a time: it takes up to a hundred megabytes of memory, and temporary files for the rest.
+// Limits of a comparison. Only one runs at a time: it takes up to a hundred megabytes of memory, and temporary files
+// for the rest.
 const (
 	comparisonLimit    = 10 * time.Minute
-	comparisonKept     = time.Minute // for how long a finished comparison answers further requests for the same two generations
+	comparisonKept     = time.Minute // how long a finished comparison answers requests for the same generations
 	comparisonExamples = 3           // of each kind
 	comparisonBytes    = 16 << 20    // of the events of examples
-	comparisonValue    = 200         // bytes of a value of an example that are shown
+	comparisonValue    = 200         // shown bytes of a value in an example
 )
 
-// diffQuery is what a comparison compares, in the words of the query of its address.
+// diffQuery is the query of a comparison, with the names of the query in the address.
 type diffQuery struct {
 	A, B, Agent, Session string
 	Ignore               []string
 }
 
-// diffQuery reads the query.
+// diffQuery parses the query.
 func (r pipelineRequest) diffQuery() (diffQuery, error) {
 	query := r.URL.Query()
 	q := diffQuery{A: query.Get("a"), B: query.Get("b"), Agent: query.Get("agent"), Session: query.Get("session")}
@@ -51,7 +52,7 @@ func (r pipelineRequest) diffQuery() (diffQuery, error) {
 	return q, nil
 }
 
-// Query is the query as the end of an address.
+// Query returns the query for the end of an address.
 func (q diffQuery) Query() string {
 	query := url.Values{"a": {q.A}, "b": {q.B}}
 	for name, value := range map[string]string{"agent": q.Agent, "session": q.Session} {
@@ -65,10 +66,10 @@ func (q diffQuery) Query() string {
 	return queryOf(query)
 }
 
-// Ignores reports whether a field is not compared.
+// Ignores reports whether the comparison ignores a field.
 func (q diffQuery) Ignores(name string) bool { return slices.Contains(q.Ignore, name) }
 
-// comparison is the result of a comparison as the page shows it.
+// comparison is a result for the page.
 type comparison struct {
 	*replay.Diff // without examples
 
@@ -109,7 +110,7 @@ func fieldCounts(counts map[string]uint64) []fieldCount {
 	return list
 }
 
-// comparisonOf prepares the result for the page, which keeps no long value.
+// comparisonOf prepares a result for the page. It keeps no long value.
 func comparisonOf(d *replay.Diff) *comparison {
 	c := &comparison{Diff: d, Fields: fieldCounts(d.Fields), Made: time.Now()}
 	for _, name := range replay.TokenFields() {
@@ -137,8 +138,8 @@ func comparisonOf(d *replay.Diff) *comparison {
 
 var errLongComparison = errors.New("the comparison took too long")
 
-// compare compares two generations, or returns what another request has just found out of the same. It waits while another one
-// compares: waiting is called then.
+// compare compares two generations, or returns the recent result of an equal request. If another comparison runs, it
+// calls waiting and waits.
 func (r pipelineRequest) compare(ctx context.Context, q *diffQuery, read *atomic.Uint64, waiting func()) (*comparison, error) {
 	return r.state.comparison.get(ctx, q.Query(), comparisonKept, waiting, func(ctx context.Context) (c *comparison, err error) {
 		ctx, cancel := context.WithTimeoutCause(ctx, comparisonLimit, errLongComparison)
@@ -170,10 +171,10 @@ type diffPage struct {
 	AllFields   []string
 	Result      *comparison
 	Limit       time.Duration // of a comparison
-	Plain       time.Duration // of one without a script
+	Plain       time.Duration // of a comparison without a script
 }
 
-// diff answers with the page of a comparison, and with its result where the address asks for that.
+// diff answers with the page of a comparison, and with the result if the address asks for that.
 func (r pipelineRequest) diff() error {
 	q, err := r.diffQuery()
 	if err != nil {
@@ -198,7 +199,7 @@ func (r pipelineRequest) diff() error {
 	return r.page("diff", "Compare generations", view)
 }
 
-// diffLive compares, and sends how far that is and then the result.
+// diffLive sends the progress of a comparison, then its result.
 func (r pipelineRequest) diffLive() error {
 	q, err := r.diffQuery()
 	if err != nil {
@@ -227,7 +228,7 @@ func (r pipelineRequest) diffLive() error {
 			for {
 				select {
 				case <-tick.C:
-					_ = s.send("progress", "", map[string]uint64{"read": read.Load(), "total": total}) // fails when the browser has gone away
+					_ = s.send("progress", "", map[string]uint64{"read": read.Load(), "total": total}) // fails if the browser has gone away
 				case <-ctx.Done():
 					return
 				}

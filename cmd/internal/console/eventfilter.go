@@ -9,7 +9,7 @@ import (
 	"tributary/pipeline/sessions"
 )
 
-// selects reports whether an event is one that the page is about. It needs no native JSON of the event.
+// selects reports whether the filter selects an event. It needs no native JSON of the event.
 func (f *filter) selects(e *events.Event) bool {
 	if f.Source != "" && f.Source != string(e.Source) || !e.During(f.From, f.To) {
 		return false
@@ -34,7 +34,7 @@ func (f *filter) selects(e *events.Event) bool {
 	return sessions.InRepository(repository, f.Repo) && is(branch, f.Branch) && is(host, f.Host) && is(user, f.User) && is(model, f.Model)
 }
 
-// storedSince returns a time before which no event of the range was stored, zero for none.
+// storedSince returns a time before which no event of the range was stored, zero if unknown.
 func (f *filter) storedSince() (stored time.Time) {
 	if !f.From.IsZero() {
 		stored = f.From.Add(-events.ClockError)
@@ -42,7 +42,7 @@ func (f *filter) storedSince() (stored time.Time) {
 	return stored
 }
 
-// query returns the query of the figures of the filter.
+// query returns the query of figures for the filter.
 func (f *filter) query(by ...sessions.Dimension) figures.Query {
 	return figures.Query{Source: envelopes.Source(f.Source), Stats: sessions.StatsQuery{
 		By: by, Zone: f.Zone, Since: f.From, Until: f.To,

@@ -12,19 +12,19 @@ import (
 	"tributary/envelopes"
 )
 
-// filter is what of the stream a page is about. It is the query of the address, in the words of the flags of stats, so that
-// an address can be shared.
+// filter is the part of the stream that a page shows. It is the query of the address, with the names of the flags of
+// stats, so that people can share the address.
 type filter struct {
-	Since, Until, TZ                                 string // as they are written
+	Since, Until, TZ                                 string // as written
 	Source, Project, Repo, Branch, Host, User, Model string
 
 	From, To time.Time // of Since and Until; zero for none
 	Zone     *time.Location
 
-	own url.Values // of the query, that belong to the view: links to the same view keep them
+	own url.Values // values of the query that belong to the view: links to the same view keep them
 }
 
-// filterFields are the values of a filter, in the order in which they are written.
+// filterFields are the values of a filter, in their order in the query.
 var filterFields = []struct {
 	name, label, hint string
 	of                func(*filter) *string
@@ -41,14 +41,14 @@ var filterFields = []struct {
 	{"model", "Model", "", func(f *filter) *string { return &f.Model }},
 }
 
-// allTime as the beginning of a range selects everything, where a view shows less unless somebody asks.
+// allTime as the beginning of a range selects everything, even if the view shows less by default.
 const allTime = "all"
 
 // longestValue bounds a value of the query.
 const longestValue = 1024
 
-// parseFilter reads the filter of a query. Other names of the query belong to the view. zone is that of times where the
-// query names none.
+// parseFilter parses the filter of a query. Other names in the query belong to the view. zone is the default time
+// zone.
 func parseFilter(query url.Values, now time.Time, zone *time.Location) (filter, error) {
 	var f filter
 	for _, field := range filterFields {
@@ -90,18 +90,18 @@ func (f *filter) values() url.Values {
 	return query
 }
 
-// Query is the filter as the end of an address, with the question mark; empty for no filter.
+// Query returns the filter for the end of an address, with a question mark; empty for no filter.
 func (f filter) Query() string { return queryOf(f.values()) }
 
-// all returns the filter as a query with what belongs to the view.
+// all returns the query with the filter and the values of the view.
 func (f *filter) all() url.Values {
 	query := f.values()
 	maps.Copy(query, f.own)
 	return query
 }
 
-// With is the query of the same view with another value of a name, which may be one that belongs to the view; no value
-// removes it.
+// With returns the query of the same view with another value for a name of the filter or of the view. An empty value
+// removes the name.
 func (f filter) With(name, value string) string {
 	query := f.all()
 	query.Set(name, value)
@@ -118,7 +118,7 @@ func queryOf(query url.Values) string {
 	return "?" + query.Encode()
 }
 
-// Any reports whether the filter leaves anything out.
+// Any reports whether the filter selects anything but everything.
 func (f filter) Any() bool {
 	for _, field := range filterFields {
 		if value := *field.of(&f); field.name != "tz" && value != "" && (field.name != "since" || value != allTime) {
@@ -131,7 +131,7 @@ func (f filter) Any() bool {
 // filterField is an input of the form of a filter.
 type filterField struct {
 	Name, Label, Value, Hint string
-	Options                  []string // that can be chosen; nil for any text
+	Options                  []string // to choose from; nil for any text
 }
 
 // Range returns the inputs of the range of time.
@@ -154,7 +154,7 @@ func (f *filter) fields(from, to int) []filterField {
 	return list
 }
 
-// chip is a value of the filter, with the address without it.
+// chip is a value of the filter, and the address without it.
 type chip struct{ Label, Value, Without string }
 
 // Chips returns the values that select sessions.

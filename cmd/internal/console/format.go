@@ -10,8 +10,8 @@ import (
 	"tributary/envelopes"
 )
 
-// functions are those of all templates. Every text of a log goes through text, line, cut or code, which make what does not
-// show as itself visible; html/template escapes the rest.
+// functions returns the functions of all templates. Every text of a log goes through text, line, cut or code, which
+// make unprintable runes visible; html/template escapes the rest.
 func functions(a *assets) template.FuncMap {
 	return template.FuncMap{
 		"asset":    a.address,
@@ -37,7 +37,7 @@ func functions(a *assets) template.FuncMap {
 	}
 }
 
-// textOf returns a text, or what a pointer to one has.
+// textOf returns a text, also by its pointer.
 func textOf(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -52,7 +52,7 @@ func textOf(v any) string {
 	}
 }
 
-// integer returns a number of any integer type.
+// integer converts an integer of any type.
 func integer(n any) int64 {
 	switch n := n.(type) {
 	case int:
@@ -70,7 +70,7 @@ func integer(n any) int64 {
 	}
 }
 
-// when writes a time in its own zone, which the view chooses: that of the filter. A time that is not known is a dash.
+// when writes a time in its own zone, which is the filter's. An unknown time is a dash.
 func when(t time.Time) template.HTML { return timeElement(t, time.DateTime) }
 
 // clock is [when] without the date.
@@ -80,20 +80,20 @@ func timeElement(t time.Time, layout string) template.HTML {
 	if t.IsZero() {
 		return terminal.Unknown
 	}
-	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s">%s</time>`, // digits and signs alone
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s">%s</time>`, // only digits and signs
 		t.Format(time.RFC3339), t.Format("2006-01-02 15:04:05.000 -07:00"), t.Format(layout)))
 }
 
-// ago writes how long before now a time is; app.js keeps it current.
+// ago writes how long before now a time was; app.js keeps the text current.
 func ago(t, now time.Time) template.HTML {
 	if t.IsZero() {
 		return terminal.Unknown
 	}
-	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s" data-ago>%s</time>`, // digits and signs alone
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s" data-ago>%s</time>`, // only digits and signs
 		t.Format(time.RFC3339), t.Format("2006-01-02 15:04:05 -07:00"), roughly(now.Sub(t))))
 }
 
-// roughly writes how long ago something is in one unit, as app.js does.
+// roughly writes a duration in one unit, like app.js.
 func roughly(d time.Duration) string {
 	switch {
 	case d < time.Minute:
@@ -107,7 +107,7 @@ func roughly(d time.Duration) string {
 	}
 }
 
-// values makes a map of names and values, so that a template can pass several values to another.
+// values makes a map of names and values, with which a template passes several values to another.
 func values(pairs ...any) (map[string]any, error) {
 	if len(pairs)%2 != 0 {
 		return nil, fmt.Errorf("values has %d arguments: pass names with values", len(pairs))

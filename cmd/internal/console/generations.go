@@ -10,32 +10,32 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// generationList has the generations of the broker with their progress.
+// generationList has the generations of the broker and their progress.
 type generationList struct {
 	Live     string
 	Rows     []generationRow
-	Open     string // what a command has left half done; empty for nothing
-	Finish   string // the address that finishes it
+	Open     string // what an interrupted command left; empty for nothing
+	Finish   string // the address that finishes that
 	RollBack string // the generation to which the live one can be rolled back; empty for none
 	At       time.Time
 
 	all *streams.Generations
 }
 
-// generationRow is a generation with its progress.
+// generationRow is a generation and its progress.
 type generationRow struct {
 	streams.Generation
 	replay.Progress
 	State   streams.State
-	Partial string // the part of the raw stream that it is made of; empty for all
+	Partial string // the part of the raw stream that it covers; empty for all
 	Unread  string // why its progress could not be read; empty if it was
 	Rate    float64
-	Left    string // about how long it takes; empty if that is unknown
+	Left    string // about how long it takes; empty if unknown
 
-	Promote, RollBack, Drop bool // that can be asked for
+	Promote, RollBack, Drop bool // whether the change can be asked for
 }
 
-// Left returns how many records are not done.
+// Waits returns how many records are not done.
 func (g *generationRow) Waits() uint64 { return g.Total - min(g.Done, g.Total) }
 
 // Find returns the row of a name, nil for none.
@@ -48,10 +48,10 @@ func (l *generationList) Find(name string) *generationRow {
 	return nil
 }
 
-// generations returns the generations, as they were some seconds ago at most.
+// generations returns the generations as they are or were a few seconds ago.
 func (r pipelineRequest) generations(ctx context.Context) (*generationList, error) {
 	return r.state.generations.get(ctx, "", examineEvery, nil, func(ctx context.Context) (*generationList, error) {
-		before := r.state.generations.value // of the last time: nobody else reads now
+		before := r.state.generations.value // of the last reading; nobody else reads now
 		var list *generationList
 		err := r.permitted(ctx, func(ctx context.Context) (err error) {
 			list, err = r.readGenerations(ctx)
@@ -107,7 +107,7 @@ func (r pipelineRequest) readGenerations(ctx context.Context) (*generationList, 
 	return list, nil
 }
 
-// setRates sets how fast the generations go on since an earlier look.
+// setRates sets the rates of the generations since an earlier reading.
 func (l *generationList) setRates(before *generationList) {
 	seconds := l.At.Sub(before.At).Seconds()
 	for i := range l.Rows {
@@ -159,7 +159,7 @@ func (r pipelineRequest) showGeneration() error {
 	return r.page("generation", "Generation "+name, page)
 }
 
-// step is a change of a generation: what it says before, and how it is made.
+// step is a change of a generation: the text that asks, and the function that makes it.
 type step struct {
 	title, button string
 	danger        bool
@@ -168,7 +168,7 @@ type step struct {
 	done          string // see [changes]
 }
 
-// steps are the changes, by the last word of their address.
+// steps are the changes, by the last word of their addresses.
 var steps = map[string]step{
 	streams.CommandPromote: {
 		title: "Promote", button: "Make %s live", done: "promoted",
@@ -227,7 +227,7 @@ func plural(n uint64, noun string) string {
 	return terminal.Plural(int(n), noun) //nolint:gosec // a number of records
 }
 
-// step returns the change of the address.
+// step returns the change that the address names.
 func (r pipelineRequest) step() (name string, s step, err error) {
 	if name, err = r.generationName(); err != nil {
 		return "", step{}, err
@@ -239,13 +239,13 @@ func (r pipelineRequest) step() (name string, s step, err error) {
 	return name, s, nil
 }
 
-// askStep answers with the page that asks whether a generation is to be changed.
+// askStep answers with the page that asks whether to change a generation.
 func (r pipelineRequest) askStep() error {
 	name, s, err := r.step()
 	if err != nil {
 		return err
 	}
-	r.state.generations.forget() // the page names what is there now
+	r.state.generations.forget() // the page must show the current state
 	list, err := r.generations(r.Context())
 	if err != nil {
 		return err
@@ -261,7 +261,7 @@ func (r pipelineRequest) askStep() error {
 	})
 }
 
-// takeStep changes a generation, unless the generations have changed since the page asked.
+// takeStep changes a generation, unless the generations changed after the page asked.
 func (r pipelineRequest) takeStep() error {
 	name, s, err := r.step()
 	if err != nil {

@@ -18,32 +18,33 @@ import (
 	"tributary/cmd/internal/terminal"
 )
 
-// Guard says who is let in. The zero value is that of a console that listens on loopback: everybody on this machine.
+// Guard says whom to let in. The zero value lets in everybody on this machine, for a console that listens on
+// loopback.
 type Guard struct {
-	// Hosts are names, without a port, at which browsers ask for the console. Localhost and the addresses of loopback are
-	// always right, every other name is refused: a page of another site could have let its name point here.
+	// Hosts are names, without a port, at which browsers ask for the console. Localhost and loopback addresses are
+	// always allowed; every other name is refused, because a page of another site could point its name here.
 	Hosts []string
-	// Addresses lets browsers name any IP address, for a console that listens on another address than loopback.
+	// Addresses allows browsers to name any IP address, for a console that does not listen on loopback.
 	Addresses bool
-	// Token lets in who knows it; empty for nobody.
+	// Token lets in everybody who knows it; empty for nobody.
 	Token string
-	// Header is the name of the header in which a proxy names its user: a request with it is let in; empty for none. It counts
-	// in requests from Proxies alone; nil is loopback.
+	// Header is the header in which a proxy names its user, who is then let in; empty for none. It counts only in
+	// requests from Proxies, nil for loopback.
 	Header  string
 	Proxies []netip.Prefix
-	// TLS says that browsers reach the console by HTTPS alone.
+	// TLS says that browsers reach the console only by HTTPS.
 	TLS bool
 }
 
-// shortestToken is the length of the shortest token: guesses never find it.
+// shortestToken is the least length of a token, too long to be guessed.
 const shortestToken = 16
 
 type guard struct {
 	Guard
 
 	cross      *http.CrossOriginProtection
-	cookie     string // its name, which differs for each token: consoles at several ports share the cookies of a host
-	credential string // its value
+	cookie     string // its name differs for each token, because consoles at several ports share the cookies of a host
+	credential string // the value of the cookie
 }
 
 func newGuard(g Guard) (*guard, error) {
@@ -59,15 +60,15 @@ func newGuard(g Guard) (*guard, error) {
 	}, nil
 }
 
-// derived returns a value that only who knows the token can compute, and from which nobody finds the token.
+// derived returns a value that only those who know the token can compute, and that does not reveal the token.
 func derived(token, purpose string) string {
 	mac := hmac.New(sha256.New, []byte(token))
 	mac.Write([]byte("tributary console " + purpose))
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// setHeaders sets what holds for every answer: nothing from elsewhere is loaded, nothing inline runs, no other site frames or
-// reads it, and no cache keeps it.
+// setHeaders sets the headers of every answer: nothing loads from elsewhere, nothing inline runs, no other site
+// frames or reads the answer, and no cache keeps it.
 func setHeaders(h http.Header) {
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "+
 		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
@@ -83,18 +84,18 @@ const loginPath = "/login"
 
 type userKey struct{}
 
-// userOf returns the user that a proxy names; empty if none does.
+// userOf returns the user that a proxy named, empty if none did.
 func userOf(r *http.Request) string {
 	user, _ := r.Context().Value(userKey{}).(string)
 	return user
 }
 
-// admit returns the request as the views get it, or why it is refused. Both are nil where the request is answered already.
+// admit returns the request for the views, or why it is refused. Both are nil if the request was answered.
 func (c *Console) admit(w http.ResponseWriter, r *http.Request) (*http.Request, error) {
 	g := c.guard
 	if !g.knows(r.Host) {
 		return nil, &problem{
-			Status: http.StatusMisdirectedRequest, Text: "this console is not asked at this name",
+			Status: http.StatusMisdirectedRequest, Text: "this console does not answer under this name",
 			Cure: "use localhost or 127.0.0.1, or name the host in TRIBUTARY_CONSOLE_HOSTS",
 		}
 	}
@@ -128,7 +129,7 @@ func (c *Console) admit(w http.ResponseWriter, r *http.Request) (*http.Request, 
 	return nil, c.askToken(w, r, http.StatusUnauthorized, "")
 }
 
-// knows reports whether a host, as a browser names it, is this console.
+// knows reports whether a browser may reach this console at a host.
 func (g *guard) knows(host string) bool {
 	name := host
 	if h, _, err := net.SplitHostPort(host); err == nil {
@@ -142,7 +143,7 @@ func (g *guard) knows(host string) bool {
 	return name == "localhost" || slices.ContainsFunc(g.Hosts, func(h string) bool { return strings.EqualFold(h, name) })
 }
 
-// user returns the user that a trusted proxy names.
+// user returns the user that a trusted proxy named.
 func (g *guard) user(r *http.Request) string {
 	if g.Header == "" {
 		return ""
@@ -155,7 +156,7 @@ func (g *guard) user(r *http.Request) string {
 	return ""
 }
 
-// equal compares a secret in a time that says nothing of it.
+// equal compares a secret in constant time.
 func equal(given, secret string) bool {
 	a, b := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(secret))
 	return subtle.ConstantTimeCompare(a[:], b[:]) == 1
@@ -164,14 +165,14 @@ func equal(given, secret string) bool {
 func (g *guard) setCookie(w http.ResponseWriter, r *http.Request) {
 	http.SetCookie(w, &http.Cookie{
 		Name: g.cookie, Value: g.credential, Path: "/", MaxAge: 30 * 24 * 60 * 60,
-		HttpOnly: true, Secure: g.TLS || r.Header.Get("X-Forwarded-Proto") == "https", // nobody gains by a header that is not true
-		SameSite: http.SameSiteLaxMode, // a link in a message opens a page; a form of another site is refused
+		HttpOnly: true, Secure: g.TLS || r.Header.Get("X-Forwarded-Proto") == "https", // a false header helps nobody
+		SameSite: http.SameSiteLaxMode, // a link in a message opens a page, but a form of another site is refused
 	})
 }
 
 // loginPage is the data of the page that asks for the token.
 type loginPage struct {
-	To    string // the address to go on to
+	To    string // where to continue
 	Wrong string // what is wrong with the token
 }
 
@@ -189,7 +190,7 @@ func (c *Console) askToken(w http.ResponseWriter, r *http.Request, status int, w
 	return c.render(w, status, "login", &page{Title: "Token", Data: loginPage{to, wrong}})
 }
 
-// login answers the form with the token.
+// login answers the form that sends the token.
 func (c *Console) login(w http.ResponseWriter, r *http.Request) error {
 	if c.guard.Token == "" {
 		return notFound("this console asks for no token", "")

@@ -101,7 +101,7 @@ func TestForeignHostsAreRefused(t *testing.T) {
 	}
 	for _, h := range []string{"evil.example", "localhost.evil.example:8423", "192.0.2.7:8423", "", "127.0.0.1.evil.example", "notlocalhost", "[::2]", "console.example.evil"} {
 		for _, path := range []string{"/", "/login", c.assets.address("app.js"), "/extra"} {
-			requireStatus(t, get(t, c, path, host(h)), http.StatusMisdirectedRequest, "this console is not asked at this name")
+			requireStatus(t, get(t, c, path, host(h)), http.StatusMisdirectedRequest, "this console does not answer under this name")
 		}
 		requireStatus(t, post(t, c, "/login", "token=x", host(h)), http.StatusMisdirectedRequest)
 	}

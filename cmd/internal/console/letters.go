@@ -26,24 +26,24 @@ import (
 // letterRequest is a request of the pages of dead letters.
 type letterRequest struct{ *request }
 
-// Limits of what a page of dead letters reads.
+// Limits of a page of dead letters.
 const (
-	lettersRead   = 10_000  // dead letters, of which the page shows those that are selected
-	letterPreview = 4 << 10 // bytes of a record that are shown
-	letterLoaded  = 8 << 20 // bytes of a record that is loaded
+	lettersRead   = 10_000  // dead letters that are read to find the selected ones
+	letterPreview = 4 << 10 // shown bytes of a record
+	letterLoaded  = 8 << 20 // bytes of a record to load
 )
 
-// letterQuery is what a page of dead letters selects, in the words of the query of its address.
+// letterQuery selects dead letters, with the names of the query in the address.
 type letterQuery struct {
 	Generation, Agent, Session, Reason, Status, Partition, Record string
 
 	query events.DeadLettersQuery
 }
 
-// letterStatuses are the values of status; the last one selects every dead letter.
+// letterStatuses are the values of status; the last one selects all.
 var letterStatuses = []string{string(core.StandingOpen), string(core.StandingSettled), string(core.StandingForgotten), "all"}
 
-// letterQuery reads the selection of a query, or of a form.
+// letterQuery parses the selection of a query or a form.
 func (r letterRequest) letterQuery(ctx context.Context, values url.Values) (letterQuery, error) {
 	get := values.Get
 	q := letterQuery{
@@ -57,7 +57,7 @@ func (r letterRequest) letterQuery(ctx context.Context, values url.Values) (lett
 	if q.Status == "" {
 		q.Status = string(core.StandingOpen)
 		if q.Record != "" {
-			q.Status = "all" // a record is meant, whatever became of it
+			q.Status = "all" // a record is meant, in any status
 		}
 	}
 	if !slices.Contains(letterStatuses, q.Status) {
@@ -97,12 +97,12 @@ func (r letterRequest) letterQuery(ctx context.Context, values url.Values) (lett
 	return q, nil
 }
 
-// More reports whether the selection has one of the fields that are folded.
+// More reports whether a folded field has a value.
 func (q letterQuery) More() bool {
 	return q.Agent != "" || q.Session != "" || q.Partition != "" || q.Record != "" || !q.query.Since.IsZero() || !q.query.Until.IsZero()
 }
 
-// values returns the selection as a query or a form.
+// values returns the selection for a query or a form.
 func (q *letterQuery) values(since, until string) url.Values {
 	values := url.Values{}
 	for name, value := range map[string]string{
@@ -116,8 +116,8 @@ func (q *letterQuery) values(since, until string) url.Values {
 	return values
 }
 
-// letters iterates over the dead letters from a place on, whether they are selected or not. A message that is none is passed to
-// skipped.
+// letters iterates over all dead letters after a place, also those that are not selected. skipped gets messages that
+// are no dead letters.
 func (r letterRequest) letters(ctx context.Context, q *letterQuery, after streams.Positions, skipped func(error)) iter.Seq2[events.DeadLetter, error] {
 	all := events.DeadLettersQuery{Source: q.query.Source, Session: q.query.Session, Since: q.query.Since, After: after, Through: q.query.Through}
 	return func(yield func(events.DeadLetter, error) bool) {
@@ -144,15 +144,15 @@ type lettersPage struct {
 	Statuses    []string
 	Rows        []letterRow
 	Groups      []*letters.Count
-	Read        int // dead letters that were looked at
+	Read        int // dead letters that were read
 	Limited     bool
 	Skipped     []string
 	Pager       pager
-	Requeue     string // the address that asks to requeue what is selected; empty where nothing can be
+	Requeue     string // the address that asks to requeue the selected ones; empty if none can be
 	Done        string
 }
 
-// letterRow is a dead letter of the list.
+// letterRow is a dead letter in the list.
 type letterRow struct {
 	events.DeadLetter
 	Path string
@@ -185,7 +185,7 @@ func (r letterRequest) listLetters() error {
 	if slices.ContainsFunc(view.Rows, func(l letterRow) bool { return l.Requeueable() == events.RequeuedNow }) {
 		view.Requeue = "/pipeline/letters/requeue" + queryOf(view.values(r.filter.Since, r.filter.Until))
 	}
-	if list, err := pipelineRequest(r).generations(r.Context()); err == nil { // without them the field is text
+	if list, err := pipelineRequest(r).generations(r.Context()); err == nil { // without the list the field takes any text
 		for _, g := range list.Rows {
 			view.Generations = append(view.Generations, g.Name)
 		}
@@ -193,7 +193,7 @@ func (r letterRequest) listLetters() error {
 	return r.page("letters", "Dead letters", view)
 }
 
-// readLetters reads the rows of a page, and counts what is selected among the dead letters that it looks at.
+// readLetters reads the rows of a page, and counts the selected ones among the dead letters that it reads.
 func (r letterRequest) readLetters(ctx context.Context, view *lettersPage, page paging, after streams.Positions) error {
 	counts := letters.Counts{}
 	end := ""
@@ -225,15 +225,15 @@ func (r letterRequest) readLetters(ctx context.Context, view *lettersPage, page 
 	return nil
 }
 
-// letterPlace is where a dead letter is: its cell and its position there.
+// letterPlace names the place of a dead letter: its cell, and its position there.
 func letterPlace(l *events.DeadLetter) string { return fmt.Sprintf("%d.%d", l.Cell, l.Position) }
 
-// letterPath is the address of a dead letter.
+// letterPath returns the address of a dead letter.
 func letterPath(l *events.DeadLetter) string {
 	return "/pipeline/letters/" + l.Generation + "/" + letterPlace(l)
 }
 
-// parseLetterPlace returns the positions behind which a list begins that goes on behind a place; none for no place.
+// parseLetterPlace returns the positions after which a list continues; nil for no place.
 func parseLetterPlace(text string) (streams.Positions, error) {
 	if text == "" {
 		return nil, nil
@@ -246,12 +246,12 @@ func parseLetterPlace(text string) (streams.Positions, error) {
 	}
 	p := streams.Positions(nil).With(int(cell), position) //nolint:gosec // eight bits
 	for c := range p[:cell] {
-		p[c] = 1<<64 - 1 // the cells before are done
+		p[c] = 1<<64 - 1 // earlier cells are done
 	}
 	return p, nil
 }
 
-// letter returns the dead letter of the address.
+// letter returns the dead letter that the address names.
 func (r letterRequest) letter(ctx context.Context) (l events.DeadLetter, err error) {
 	generation, err := r.generationName()
 	if err != nil {
@@ -282,9 +282,9 @@ type letterPage struct {
 	Path    string
 	Fields  []letters.Field
 	Text    string // the beginning of its bytes
-	More    int64  // bytes that are not shown
+	More    int64  // how many bytes are not shown
 	Gone    bool
-	Large   bool   // it is not loaded
+	Large   bool   // too large to load
 	Refused string // why it cannot be requeued; empty if it can
 	Done    string
 }
@@ -324,7 +324,7 @@ func (r letterRequest) showLetter() error {
 	return r.page("letter", "Dead letter "+strconv.FormatUint(view.Sequence, 10), view)
 }
 
-// refusalOf says why a dead letter cannot be requeued; empty if it can, as far as that is known before.
+// refusalOf says why a dead letter cannot be requeued, as far as known; empty if it can.
 func refusalOf(l *events.DeadLetter) string {
 	switch is := l.Requeueable(); is {
 	case events.RequeuedNow:
@@ -336,7 +336,7 @@ func refusalOf(l *events.DeadLetter) string {
 	}
 }
 
-// loadLetter loads the bytes of a dead letter, unless they are too many: that is a problem.
+// loadLetter loads the bytes of a dead letter; too many bytes are a problem.
 func (r letterRequest) loadLetter(ctx context.Context, l *events.DeadLetter) ([]byte, error) {
 	if size := l.RecordSize(); size > letterLoaded {
 		return nil, &problem{
@@ -347,7 +347,7 @@ func (r letterRequest) loadLetter(ctx context.Context, l *events.DeadLetter) ([]
 	return l.LoadRecord(ctx, r.config.JetStream)
 }
 
-// rawLetter answers with the bytes of a dead letter as a file: no browser shows them as a page.
+// rawLetter answers with the bytes of a dead letter as a file, which no browser shows as a page.
 func (r letterRequest) rawLetter() error {
 	return r.permitted(r.Context(), func(ctx context.Context) error {
 		l, err := r.letter(ctx)
@@ -364,12 +364,12 @@ func (r letterRequest) rawLetter() error {
 		header := r.w.Header()
 		header.Set("Content-Type", "application/octet-stream")
 		header.Set("Content-Disposition", fmt.Sprintf(`attachment; filename="record-%d.bin"`, l.Sequence))
-		_, _ = r.w.Write(data) // fails when the browser has gone away
+		_, _ = r.w.Write(data) // fails if the browser has gone away
 		return nil
 	})
 }
 
-// askRequeue answers with the page that asks whether a dead letter is to be requeued.
+// askRequeue answers with the page that asks whether to requeue a dead letter.
 func (r letterRequest) askRequeue() error {
 	var l events.DeadLetter
 	err := r.permitted(r.Context(), func(ctx context.Context) (err error) {
@@ -392,7 +392,7 @@ func (r letterRequest) askRequeue() error {
 	})
 }
 
-// readOnly adds that nothing will happen where the console only reads.
+// readOnly adds that nothing will happen, if the console only reads.
 func (r letterRequest) readOnly(what []string) []string {
 	if r.config.Write {
 		return what
@@ -422,8 +422,8 @@ func (r letterRequest) requeue() error {
 	return r.seeOther(letterPath(&l) + "?done=" + string(is))
 }
 
-// requeueable iterates over the selected dead letters that can be requeued, among as many as a page reads. more is set where
-// there are others behind them.
+// requeueable iterates over the selected dead letters that can be requeued, among as many as a page reads. It sets
+// more if others follow.
 func (r letterRequest) requeueable(ctx context.Context, q *letterQuery, more *bool) iter.Seq2[events.DeadLetter, error] {
 	return func(yield func(events.DeadLetter, error) bool) {
 		read := 0
@@ -442,7 +442,7 @@ func (r letterRequest) requeueable(ctx context.Context, q *letterQuery, more *bo
 	}
 }
 
-// askRequeueAll answers with the page that asks whether all dead letters that are selected are to be requeued.
+// askRequeueAll answers with the page that asks whether to requeue all selected dead letters.
 func (r letterRequest) askRequeueAll() error {
 	var q letterQuery
 	counts, n, more := letters.Counts{}, 0, false
@@ -484,7 +484,7 @@ func (r letterRequest) askRequeueAll() error {
 	})
 }
 
-// formTime writes a time of the filter so that a form has the same one later; empty for none.
+// formTime writes a time of the filter so that a later form means the same time; empty for none.
 func formTime(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -492,14 +492,14 @@ func formTime(t time.Time) string {
 	return t.UTC().Format(time.RFC3339Nano)
 }
 
-// outcomeRow is how many dead letters have an outcome.
+// outcomeRow counts the dead letters with an outcome.
 type outcomeRow struct {
 	Outcome events.Requeued
 	Count   int
 	Cure    string
 }
 
-// requeueAll requeues all dead letters that a form selects, up to those that its page counted.
+// requeueAll requeues the dead letters that a form selects, up to the last one that its page counted.
 func (r letterRequest) requeueAll() error {
 	if err := r.form(); err != nil {
 		return err

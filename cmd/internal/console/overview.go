@@ -22,20 +22,20 @@ import (
 // overviewRequest is a request of the overview.
 type overviewRequest struct{ *request }
 
-// Limits of the overview: what a page shows, and what it keeps in memory.
+// Limits of what the overview shows and keeps in memory.
 const (
-	maxPeriods = 130 // bars, the latest
-	maxSeries  = 8   // parts of a bar; the last one is of all others where there are more values
+	maxPeriods = 130 // the latest bars
+	maxSeries  = 8   // parts of a bar; if there are more values, the last part sums up the others
 	maxValues  = 50  // rows of a dimension
 
-	overviewMemory = 128 << 20 // bytes in which events are summed up; what does not fit goes to temporary files
-	maxOverviews   = 2         // that are summed up at once; others wait
+	overviewMemory = 128 << 20 // bytes for summing up events; the rest goes to temporary files
+	maxOverviews   = 2         // overviews at once; others wait
 )
 
-// unaskedSince is the beginning of the range of a long stream where an address names none: see [Limits.Unasked].
+// unaskedSince begins the range of a long stream if the address names none: see [Limits.Unasked].
 const unaskedSince = "28d"
 
-// overview answers with the figures of the events that the filter selects. Each is one that stats prints.
+// overview answers with the figures of the selected events, each as stats prints it.
 func (r overviewRequest) overview() error {
 	ctx := r.Context()
 	generation, err := r.generation(ctx)
@@ -78,7 +78,8 @@ func (r overviewRequest) overview() error {
 	return r.page("overview", "Overview", d)
 }
 
-// suitableRange sets the range of an address that names none, if the stream is long, and returns then how many events it has.
+// suitableRange sets a range if the address names none and the stream is long; then it returns the number of events
+// in the stream.
 func (r *request) suitableRange(ctx context.Context, generation string) (stored uint64, err error) {
 	f := &r.filter
 	if f.Since != "" || f.Until != "" {
@@ -93,14 +94,14 @@ func (r *request) suitableRange(ctx context.Context, generation string) (stored 
 	return stored, err
 }
 
-// overviewChoice is what of the overview a person chooses beside the filter.
+// overviewChoice is what a person chooses in the overview beside the filter.
 type overviewChoice struct {
 	Figure string
 	Per    sessions.Dimension
 	By     sessions.Dimension
 }
 
-// chartFigures are the figures that bars can have: their parts add up.
+// chartFigures are the figures for bars: figures whose parts add up.
 var chartFigures = []struct{ name, label string }{
 	{"cost_usd", "Cost"},
 	{"total", "Tokens"},
@@ -111,7 +112,8 @@ var chartFigures = []struct{ name, label string }{
 	{"active_seconds", "Active time"},
 }
 
-// chartPeriods are the periods of a bar, and chartDimensions are what a bar is divided by; these are also names of the filter.
+// chartPeriods are the periods of bars, and chartDimensions what bars are divided by; both are also names of the
+// filter.
 var (
 	chartPeriods    = []sessions.Dimension{sessions.ByHour, sessions.ByDay, sessions.ByWeek, sessions.ByMonth}
 	chartDimensions = []struct {
@@ -128,7 +130,8 @@ var (
 	}
 )
 
-// overviewChoice reads the choice of the query. Without one the bars have the cost by model, in periods that suit the range.
+// overviewChoice parses the choice of the query. By default bars show the cost by model, in periods that suit the
+// range.
 func (r overviewRequest) overviewChoice() (overviewChoice, error) {
 	query := r.URL.Query()
 	c := overviewChoice{
@@ -147,7 +150,7 @@ func (r overviewRequest) overviewChoice() (overviewChoice, error) {
 	return c, nil
 }
 
-// figure returns the place of the figure in [chartFigures], -1 for none.
+// figure returns the index of the figure in [chartFigures], -1 for none.
 func (c *overviewChoice) figure() int {
 	for i := range chartFigures {
 		if chartFigures[i].name == c.Figure {
@@ -157,7 +160,7 @@ func (c *overviewChoice) figure() int {
 	return -1
 }
 
-// dimension returns the place of the dimension in [chartDimensions], -1 for none.
+// dimension returns the index of the dimension in [chartDimensions], -1 for none.
 func (c *overviewChoice) dimension() int {
 	for i := range chartDimensions {
 		if chartDimensions[i].dimension == c.By {
@@ -167,7 +170,7 @@ func (c *overviewChoice) dimension() int {
 	return -1
 }
 
-// suitablePeriod returns the period of bars for the range of the filter.
+// suitablePeriod returns the default period of bars for the range of the filter.
 func (r overviewRequest) suitablePeriod() sessions.Dimension {
 	until := r.filter.To
 	if until.IsZero() {
@@ -188,25 +191,25 @@ func (r overviewRequest) suitablePeriod() sessions.Dimension {
 	}
 }
 
-// overview is the view for its template.
+// overview is the data of the template.
 type overview struct {
 	Choice     overviewChoice
-	Unreadable int    // events
-	Stored     uint64 // events of the stream, of which the page shows the latest without being asked; 0 if it shows what was asked for
+	Unreadable int    // events that could not be read
+	Stored     uint64 // events of the stream, if the page chose the range; else 0
 
 	request  *request
-	previous *sessions.StatsQuery // nil without a range to compare with
+	previous *sessions.StatsQuery // nil if there is no range to compare with
 	total    *figures.List        // of everything
 	byValue  *figures.List        // of each value of the dimension
 	byPeriod *figures.List        // of the latest periods
-	byBoth   *figures.List        // of the periods by the values that have most
-	series   []string             // these values, once byValue is read
+	byBoth   *figures.List        // of the latest periods by the largest values
+	series   []string             // those values, once byValue is read
 }
 
-// others stands for the values that are no series of their own. It is no value itself.
+// others stands for the values without their own series. It is no possible value.
 const others = "\x00"
 
-// newOverview returns a view that has not been read.
+// newOverview returns a view before reading.
 func (r overviewRequest) newOverview(choice overviewChoice) (*overview, error) {
 	f := &r.filter
 	d := &overview{Choice: choice, request: r.request}
@@ -232,12 +235,12 @@ func (r overviewRequest) newOverview(choice overviewChoice) (*overview, error) {
 	return d, nil
 }
 
-// group returns the bar and the part of it in which a period of a value counts, false for a period that is not shown.
+// group returns the bar and the part to which a period and a value are added, false for a period that is not shown.
 func (d *overview) group(values []string) ([]string, bool) {
 	if d.series == nil {
 		d.series = largest(d)
 	}
-	oldest := d.byPeriod.Rows[len(d.byPeriod.Rows)-1].Values[0] // of the latest, which come first
+	oldest := d.byPeriod.Rows[len(d.byPeriod.Rows)-1].Values[0] // the latest come first
 	if values[0] < oldest {
 		return nil, false
 	}
@@ -247,7 +250,7 @@ func (d *overview) group(values []string) ([]string, bool) {
 	return values, true
 }
 
-// largest returns the values that are a part of the bars of their own.
+// largest returns the values that get their own part of bars.
 func largest(d *overview) []string {
 	list := []string{}
 	most := maxSeries
@@ -264,10 +267,10 @@ func largest(d *overview) []string {
 	return list
 }
 
-// Any reports whether the filter selects an event, or the range before has one.
+// Any reports whether the filter selects an event, or the previous range has one.
 func (d *overview) Any() bool { return len(d.total.Rows) > 0 }
 
-// Compared states the range before; empty if there is none.
+// Compared states the previous range; empty for none.
 func (d *overview) Compared() string {
 	if d.previous == nil {
 		return ""
@@ -276,20 +279,20 @@ func (d *overview) Compared() string {
 	return text(d.previous.Since) + " to " + text(d.previous.Until)
 }
 
-// tile is a figure of everything with its change.
+// tile is a figure of everything and its change.
 type tile struct {
 	Label     string
 	Figure    string // its name in stats -o json
 	Value     string // for people
 	Raw       string // in JSON
-	Change    string // since the range before; empty if that is not known
-	Before    string // the value of the range before, for people
-	RawBefore string // in JSON; empty without a range before
-	Tone      string // class of the change
+	Change    string // since the previous range; empty if unknown
+	Before    string // of the previous range, for people
+	RawBefore string // in JSON; empty without a previous range
+	Tone      string // class of the change, good or bad
 	Parts     []tile // figures that belong to it
 }
 
-// Moved is the change of a part, empty if there is none in percent.
+// Moved returns the change of a part, empty if it has no percentage.
 func (t tile) Moved() string {
 	if strings.HasSuffix(t.Change, "%") {
 		return t.Change
@@ -316,7 +319,7 @@ func (d *overview) Tiles() []tile {
 	}
 }
 
-// tile returns a figure of everything. more is the class of a change to more, empty if that is neither good nor bad.
+// tile returns a figure of everything. more is the class of an increase, empty if that is neither good nor bad.
 func (d *overview) tile(label, name, more string) tile {
 	figure := figures.FigureOf(name)
 	row := &d.total.Total
@@ -362,28 +365,28 @@ func figureText(name string, row *figures.Row) string {
 	}
 }
 
-// figureJSON writes a figure as stats -o json does.
+// figureJSON writes a figure in the form of stats -o json.
 func figureJSON(value any) string {
 	data, err := json.Marshal(value)
-	if err != nil { // it is a number or nil
+	if err != nil { // a number or nil never fails
 		return "null"
 	}
 	return string(data)
 }
 
-// option is a choice that a link makes.
+// option is a choice that a link offers.
 type option struct {
 	Name, Query string
 	Current     bool
 }
 
-// Everything is the address of the same view without a range.
+// Everything returns the address of the same view without a range.
 func (d *overview) Everything() string { return d.request.filter.With("since", allTime) }
 
-// Own returns what belongs to the view in the query, for the form of the filter.
+// Own returns the values of the view in the query, for the form of the filter.
 func (d *overview) Own() url.Values { return d.request.filter.own }
 
-// Figures returns the figures that bars can have.
+// Figures returns the figures to choose for bars.
 func (d *overview) Figures() []option {
 	var list []option
 	for _, f := range chartFigures {
@@ -392,7 +395,7 @@ func (d *overview) Figures() []option {
 	return list
 }
 
-// Periods returns the periods that a bar can be of.
+// Periods returns the periods to choose for bars.
 func (d *overview) Periods() []option {
 	var list []option
 	for _, p := range chartPeriods {
@@ -401,7 +404,7 @@ func (d *overview) Periods() []option {
 	return list
 }
 
-// Dimensions returns what bars can be divided by.
+// Dimensions returns what to divide bars by.
 func (d *overview) Dimensions() []option {
 	var list []option
 	for _, c := range chartDimensions {
@@ -413,13 +416,13 @@ func (d *overview) Dimensions() []option {
 // FigureLabel names the figure of the bars.
 func (d *overview) FigureLabel() string { return chartFigures[d.Choice.figure()].label }
 
-// ByLabel names what the bars are divided by, as the head of a column.
+// ByLabel names what divides the bars, for the head of a column.
 func (d *overview) ByLabel() string { return chartDimensions[d.Choice.dimension()].label }
 
-// ByWord is the same within a sentence.
+// ByWord is [overview.ByLabel] within a sentence.
 func (d *overview) ByWord() string { return strings.ToLower(d.ByLabel()) }
 
-// Unit is that of the bars: usd, seconds or empty.
+// Unit returns the unit of the bars: usd, seconds or empty.
 func (d *overview) Unit() string {
 	switch d.Choice.Figure {
 	case "cost_usd":
@@ -433,8 +436,8 @@ func (d *overview) Unit() string {
 
 // valueRow is a value of the dimension with its figures.
 type valueRow struct {
-	Value string // empty if it is unknown
-	Query string // of the overview of this value alone; empty where that cannot be chosen
+	Value string // empty if unknown
+	Query string // for the overview of this value; empty if it cannot be chosen
 	Cells []valueCell
 }
 
@@ -489,13 +492,13 @@ func valueCells(r *figures.Row) []valueCell {
 	return list
 }
 
-// LeftOut is how many values have no row.
+// LeftOut returns how many values have no row.
 func (d *overview) LeftOut() int { return d.byValue.Left }
 
-// Unpriced returns what is not in the cost.
+// Unpriced returns what the cost lacks.
 func (d *overview) Unpriced() []string { return unpricedTexts(d.total.Unpriced()) }
 
-// UnpricedBefore returns what is not in the cost of the range before.
+// UnpricedBefore returns what the cost of the previous range lacks.
 func (d *overview) UnpricedBefore() []string { return unpricedTexts(d.total.UnpricedBefore()) }
 
 func unpricedTexts(list []figures.Unpriced) []string {
@@ -509,7 +512,7 @@ func unpricedTexts(list []figures.Unpriced) []string {
 // Prices names the table of prices.
 func (d *overview) Prices() string { return d.request.config.Pricing.Source() }
 
-// Copies states the API calls that count once; empty if there are no copies.
+// Copies says how many API calls count once; empty for none.
 func (d *overview) Copies() string {
 	c := &d.total.Copies
 	if c.Calls == 0 {

@@ -14,14 +14,14 @@ import (
 // cell is a figure of a bar or of a part of it.
 type cell struct{ Text, Raw string }
 
-// bar is a period with its figure, and that of each series.
+// bar is a period with its figure and those of the series.
 type bar struct {
 	Period string
 	Total  cell
 	Parts  []cell
 }
 
-// Bars returns the periods, the earliest first, with those between that have no event.
+// Bars returns the periods, the earliest first, and the empty ones between them.
 func (d *overview) Bars() []bar {
 	rows := map[string]map[string]*figures.Row{}
 	for i := range d.byBoth.Rows {
@@ -49,7 +49,7 @@ func (d *overview) Bars() []bar {
 	return list
 }
 
-// cellOf returns the figure of a row, which is nil for no events.
+// cellOf returns the figure of a row; nil is a row without events.
 func cellOf(d *overview, r *figures.Row) cell {
 	if r == nil {
 		return cell{"", "0"}
@@ -57,7 +57,7 @@ func cellOf(d *overview, r *figures.Row) cell {
 	return cell{figureText(d.Choice.Figure, r), figureJSON(figures.FigureOf(d.Choice.Figure).Of(r))}
 }
 
-// seriesValues returns the values of the parts of a bar, with the others at the end where they have any of the figure.
+// seriesValues returns the values of the parts of bars; others comes last, if it is not 0.
 func seriesValues(d *overview) []string {
 	figure := figures.FigureOf(d.Choice.Figure)
 	counts := func(r figures.Row) bool {
@@ -85,7 +85,7 @@ func (d *overview) Series() []string {
 	return list
 }
 
-// Older is how many periods before the first bar have events.
+// Older returns how many periods before the first bar have events.
 func (d *overview) Older() int {
 	older := d.byPeriod.Left
 	bars := d.Bars()
@@ -97,8 +97,8 @@ func (d *overview) Older() int {
 	return older
 }
 
-// withEmpty returns periods in their order with those between that are missing, at most the last maxPeriods. What is no period
-// stays where it is.
+// withEmpty adds the missing periods between periods and returns the last maxPeriods, in their order. A text that is
+// no period keeps its place.
 func withEmpty(per sessions.Dimension, periods []string) []string {
 	var list []string // the latest first
 	for i := len(periods) - 1; i >= 0 && len(list) < maxPeriods; i-- {
@@ -120,21 +120,21 @@ func withEmpty(per sessions.Dimension, periods []string) []string {
 	return list
 }
 
-// periodTime returns the beginning of a period, as if it was in UTC.
+// periodTime returns the beginning of a period, taken as UTC.
 func periodTime(per sessions.Dimension, period string) (time.Time, bool) {
 	layout := map[sessions.Dimension]string{sessions.ByHour: "2006-01-02 15:00", sessions.ByDay: time.DateOnly, sessions.ByMonth: "2006-01"}[per]
 	if per == sessions.ByWeek {
 		year, week, _ := strings.Cut(period, "-W")
 		y, errYear := strconv.Atoi(year)
 		w, errWeek := strconv.Atoi(week)
-		fourth := time.Date(y, 1, 4, 0, 0, 0, 0, time.UTC) // is always in the first week
+		fourth := time.Date(y, 1, 4, 0, 0, 0, 0, time.UTC) // always in the first week
 		return fourth.AddDate(0, 0, 7*(w-1)-(int(fourth.Weekday())+6)%7), errYear == nil && errWeek == nil
 	}
 	t, err := time.Parse(layout, period)
 	return t, err == nil
 }
 
-// periodBefore returns the beginning of the period before, and its name.
+// periodBefore returns the beginning and the name of the previous period.
 func periodBefore(per sessions.Dimension, t time.Time) (time.Time, string) {
 	switch per {
 	case sessions.ByHour:

@@ -5,15 +5,14 @@ import (
 	"strconv"
 )
 
-// paging is the part of a list that a page shows: so many rows behind a place. The place is a text that the view makes and
-// reads, such as a position in the stream; with it a list needs no memory of its own between two pages.
+// paging is the part of a list on a page: rows after a place. A view writes and parses its places, such as positions
+// in the stream, so a list needs no memory between two pages.
 type paging struct {
 	Limit int
 	After string // empty for the first rows
 }
 
-// paging reads the paging of the query: limit and after. There are fallback rows in a page that names no limit, and never
-// more than most.
+// paging parses limit and after of the query. fallback is the default number of rows, most the largest.
 func (r *request) paging(fallback, most int) (paging, error) {
 	query := r.URL.Query()
 	p := paging{Limit: fallback, After: query.Get("after")}
@@ -30,10 +29,10 @@ func (r *request) paging(fallback, most int) (paging, error) {
 	return p, nil
 }
 
-// pager has the links of a list, for the template "pager". First is empty on the first page, Next on the last.
+// pager has the links of a list for the template "pager". First is empty on the first page, Next on the last.
 type pager struct{ First, Next string }
 
-// pager returns the links of a page that ends at a place; empty where nothing is behind it.
+// pager returns the links of a page that ends at a place; an empty place ends the list.
 func (r *request) pager(p paging, end string) pager {
 	query := r.URL.Query()
 	link := func(after string) string {

@@ -21,14 +21,14 @@ import (
 // pipelineRequest is a request of the pages of the pipeline and of generations.
 type pipelineRequest struct{ *request }
 
-// How often the broker is examined for the pages that show it, and how often such a page asks whether there is something new.
+// How often pages examine the broker, and how often an open page asks for news.
 const (
 	examineEvery = 3 * time.Second
-	examineShare = 10 // the examination takes a tenth of the time at most, however long it lasts
+	examineShare = 10 // the examination takes at most a tenth of the time, however long it lasts
 	refreshEvery = 2 * time.Second
 )
 
-// state is what requests of the view share: so many pages that are open cost the broker no more than one.
+// state is what requests of the view share, so that many open pages cost the broker no more than one.
 type state struct {
 	diagnosis   *shared[*doctor.Diagnosis]
 	generations *shared[*generationList]
@@ -39,19 +39,20 @@ func newState() *state {
 	return &state{newShared[*doctor.Diagnosis](), newShared[*generationList](), newShared[*comparison]()}
 }
 
-// shared is a value that requests share. One of them reads it at a time, and the others wait for that.
+// shared is a value that requests share. One request reads it at a time; the others wait.
 type shared[T any] struct {
-	turn  chan struct{} // has the right to read it
-	key   string        // of what was read last
+	turn  chan struct{} // the right to read
+	key   string        // of the last value
 	value T
-	at    time.Time     // when that was; zero for never
-	took  time.Duration // how long it lasted
+	at    time.Time     // when it was read; zero for never
+	took  time.Duration // how long reading took
 }
 
 func newShared[T any]() *shared[T] { return &shared[T]{turn: make(chan struct{}, 1)} }
 
-// get returns the value of a key, which it reads where that of the last time is of another key or older than age and, in a tenth
-// of the time, than the reading took. Where it has to wait for another request, waiting is called, unless it is nil.
+// get returns the value of a key. It reads the value again if the last one has another key, or is older than age and
+// than ten times the duration of the last reading. If it has to wait for another request, it calls waiting, which may
+// be nil.
 func (s *shared[T]) get(ctx context.Context, key string, age time.Duration, waiting func(), read func(context.Context) (T, error)) (value T, err error) {
 	select {
 	case s.turn <- struct{}{}:
@@ -78,14 +79,14 @@ func (s *shared[T]) get(ctx context.Context, key string, age time.Duration, wait
 	return value, nil
 }
 
-// forget makes the next request read the value anew: something has changed it.
+// forget makes the next request read the value again, after a change.
 func (s *shared[T]) forget() {
 	s.turn <- struct{}{}
 	s.at = time.Time{}
 	<-s.turn
 }
 
-// permitted runs do, which reads. What the broker denies ends it at once and is a problem that names the right.
+// permitted runs do, which reads. A denied right ends do at once and becomes a problem that names the right.
 func (r *request) permitted(ctx context.Context, do func(context.Context) error) error {
 	denied, err := r.config.Denials.During(ctx, do)
 	if denied != nil && err != nil {
@@ -94,10 +95,10 @@ func (r *request) permitted(ctx context.Context, do func(context.Context) error)
 	return err
 }
 
-// deniedGrace is how long a change goes on when the broker has denied a right, which may have been that of another request.
+// deniedGrace is how long a change continues after the broker denied a right, perhaps to another request.
 const deniedGrace = 2 * time.Second
 
-// change runs do, which changes something: it goes on when the browser goes away, because half a change helps nobody.
+// change runs do, which changes something. do continues if the browser goes away, because half a change helps nobody.
 func (r *request) change(do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), r.limits.Duration)
 	defer cancel()
@@ -120,12 +121,12 @@ func (r *request) change(do func(context.Context) error) error {
 	}
 }
 
-// deniedRight is the problem of a right that the broker denies.
+// deniedRight returns the problem of a denied right.
 func deniedRight(is rights.Denial, cause error) error {
 	return &problem{Status: http.StatusForbidden, Text: "the broker denies to " + is.Right(), Cure: is.Cure(), cause: cause}
 }
 
-// refusal makes an error of a change that cannot be made now a problem of the person who asked for it.
+// refusal turns the error of a change that is impossible now into a problem of the person who asked for it.
 func refusal(err error) error {
 	for _, of := range []struct {
 		err    error
@@ -146,12 +147,12 @@ func refusal(err error) error {
 	return err
 }
 
-// conflict is the problem of a change that what is there does not allow.
+// conflict returns the problem of a change that the current state does not allow.
 func conflict(text, cure string) error {
 	return &problem{Status: http.StatusConflict, Text: text, Cure: cure}
 }
 
-// noWorker is the problem of a broker that has nothing of the pipeline yet; err for another one.
+// noWorker returns the problem of a broker without any part of the pipeline, and other errors as they are.
 func noWorker(err error) error {
 	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrBucketNotFound) {
 		return &problem{Status: http.StatusNotFound, Text: err.Error(), Cure: "start a worker, which creates what is missing: tributary run", cause: err}
@@ -159,7 +160,7 @@ func noWorker(err error) error {
 	return err
 }
 
-// diagnosis returns what doctor says, as it was some seconds ago at most.
+// diagnosis returns the diagnosis of doctor, at most a few seconds old.
 func (r pipelineRequest) diagnosis(ctx context.Context) (*doctor.Diagnosis, error) {
 	generation, err := r.generation(ctx)
 	if err != nil {
@@ -183,36 +184,36 @@ func (r pipelineRequest) diagnosis(ctx context.Context) (*doctor.Diagnosis, erro
 	})
 }
 
-// pipelineView is the data of the view. A part that could not be read has a problem instead.
+// pipelineView is the data of the view. A part that could not be read has a problem.
 type pipelineView struct {
 	Examined       *examined // nil if there is none
-	Problem        *problem  // why
+	Problem        *problem  // why there is none
 	Generations    *generationList
 	Ungenerational *problem
 	Done           string // what was just changed; empty for nothing
 	Sections       []string
 }
 
-// pipelineSections are the parts of the page that are brought up to date, each a block of the template.
+// pipelineSections are the parts of the page that are updated, each a block of the template.
 var pipelineSections = []string{"problems", "summary", "generations", "partitions", "workers", "edges", "streams", "checks", "readers"}
 
-// examined is a diagnosis as the page shows it.
+// examined is a diagnosis for the page.
 type examined struct {
 	*doctor.Diagnosis
 
 	Now     time.Time
-	Waits   uint64 // records that are not done
+	Waits   uint64 // how many records are not done
 	Oldest  time.Time
-	Rows    []partitionRow // that wait or have stopped
-	Others  []partitionRow // that have done every record
+	Rows    []partitionRow // partitions that wait or have stopped
+	Others  []partitionRow // partitions that have done every record
 	People  []workerRow
 	Machine []edgeRow
 	Readers []readerRow
 	Judged  []checkRow
 }
 
-// Unseen returns the check of rights where the broker denied something: what was not read is not known, and no problem is
-// found in it. It is nil where everything was read.
+// Unseen returns the check of rights if the broker denied something, because doctor finds no problem in what it
+// cannot read. It is nil if everything was read.
 func (x *examined) Unseen() *doctor.Check {
 	i := slices.IndexFunc(x.Checks, func(c doctor.Check) bool { return c.Name == "rights" && c.Verdict == doctor.Unknown })
 	if i < 0 {
@@ -293,7 +294,7 @@ func (r pipelineRequest) examinedOf(d *doctor.Diagnosis) *examined {
 	return x
 }
 
-// addWorkers adds the workers with what they own, and the last error of those that answered.
+// addWorkers adds the workers, what they own, and the last error of those that answered.
 func (r pipelineRequest) addWorkers(x *examined, in func(time.Time) time.Time) {
 	d := x.Diagnosis
 	errorOf := func(name string) string {
@@ -328,7 +329,7 @@ func (r pipelineRequest) addWorkers(x *examined, in func(time.Time) time.Time) {
 	}
 }
 
-// readPipeline reads the data of the view. A part that cannot be read is a problem of that part.
+// readPipeline reads the data of the view. A part that cannot be read becomes a problem.
 func (r pipelineRequest) readPipeline(ctx context.Context) *pipelineView {
 	view := &pipelineView{Sections: pipelineSections}
 	d, err := r.diagnosis(ctx)
@@ -350,7 +351,7 @@ func (r pipelineRequest) pipeline() error {
 	return r.page("pipeline", "Pipeline", view)
 }
 
-// pipelineLive sends the sections of the page that have changed.
+// pipelineLive sends the sections of the page when they change.
 func (r pipelineRequest) pipelineLive() error {
 	return r.live(func(ctx context.Context, s *stream) error {
 		tick := time.NewTicker(refreshEvery)
@@ -382,7 +383,7 @@ func (r pipelineRequest) pipelineLive() error {
 	})
 }
 
-// changes are the sentences about what was just done, by the word in the address.
+// changes are the sentences about the last change, by its word in the address.
 var changes = map[string]string{
 	"promoted": "The generation is live.",
 	"back":     "The generation is live again.",
@@ -391,10 +392,10 @@ var changes = map[string]string{
 	"waiting":  "The record was requeued minutes ago already, and waits for a worker: it was not published twice.",
 }
 
-// done is the sentence of what the address says was done; empty for nothing.
+// done returns the sentence about the change that the address names; empty for none.
 func (r *request) done() string { return changes[r.URL.Query().Get("done")] }
 
-// generationName returns the generation of the address.
+// generationName returns the generation that the address names.
 func (r *request) generationName() (string, error) {
 	name := r.PathValue("generation")
 	if envelopes.CheckGeneration(name) != nil {
@@ -403,7 +404,7 @@ func (r *request) generationName() (string, error) {
 	return name, nil
 }
 
-// form reads the form of a request that changes something.
+// form parses the form of a change.
 func (r *request) form() error {
 	if err := r.ParseForm(); err != nil {
 		if errors.As(err, new(*http.MaxBytesError)) {

@@ -16,13 +16,13 @@ import (
 	"tributary/cmd/internal/terminal"
 )
 
-// problem is why a request has no answer, for the person who made it. It has no text of a log.
+// problem tells the person who made a request why it has no answer. It has no text of a log.
 type problem struct {
 	Status     int
 	Text, Cure string
-	Retry      time.Duration // after which the request may succeed; 0 if that is unknown
+	Retry      time.Duration // the time after which the request may succeed; 0 if unknown
 
-	allow string // the method that the address takes, of [http.StatusMethodNotAllowed]
+	allow string // the allowed method, for [http.StatusMethodNotAllowed]
 	cause error
 }
 
@@ -32,19 +32,19 @@ func (p *problem) Error() string { return strings.TrimSuffix(p.Text+": "+p.Cure,
 // Unwrap returns the cause.
 func (p *problem) Unwrap() error { return p.cause }
 
-// notFound is the problem of an address that names nothing.
+// notFound returns the problem of an address that names nothing.
 func notFound(text, cure string) error {
 	return &problem{Status: http.StatusNotFound, Text: text, Cure: cure}
 }
 
-// invalid is the problem of a query or a form that cannot be understood.
+// invalid returns the problem of a query or a form that cannot be understood.
 func invalid(text, cure string) error {
 	return &problem{Status: http.StatusBadRequest, Text: text, Cure: cure}
 }
 
 var errTooLong = errors.New("the request took too long")
 
-// problemOf returns the problem that an error is for the person who made the request.
+// problemOf turns an error into a problem for the person who made the request.
 func (c *Console) problemOf(ctx context.Context, err error) *problem {
 	if p, ok := errors.AsType[*problem](err); ok {
 		return p
@@ -73,7 +73,7 @@ func (c *Console) problemOf(ctx context.Context, err error) *problem {
 	return p
 }
 
-// denial returns the right that the broker has denied last.
+// denial returns the right that the broker denied last.
 func (c *Console) denial() (rights.Denial, bool) {
 	if c.config.Denials == nil {
 		return rights.Denial{}, false
@@ -81,7 +81,7 @@ func (c *Console) denial() (rights.Denial, bool) {
 	return c.config.Denials.Last()
 }
 
-// fail answers a request that has no other answer; nothing for no error.
+// fail answers a failed request. It does nothing if err is nil.
 func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if err == nil || errors.Is(r.Context().Err(), context.Canceled) { // the browser has gone away
 		return
@@ -103,7 +103,8 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
-// recover answers a request whose handler panicked. The log gets the place, and no value, which may have text of a log.
+// recover answers a request whose handler panicked. The log gets the place but not the value, which may contain text
+// of a log.
 func (c *Console) recover(w http.ResponseWriter, r *http.Request) {
 	v := recover()
 	if v == nil {
@@ -114,7 +115,7 @@ func (c *Console) recover(w http.ResponseWriter, r *http.Request) {
 	}
 	stack := make([]byte, 16<<10)
 	stack = stack[:runtime.Stack(stack, false)]
-	place := "" // of the function that panicked: the lines behind those of panic itself
+	place := "" // the function that panicked: the lines after those of panic itself
 	if _, after, ok := strings.Cut(string(stack), "panic("); ok {
 		place = after
 	}

@@ -20,7 +20,7 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// request is one request of a view, and its answer.
+// request is a request to a view, and its answer.
 type request struct {
 	*Console
 	*http.Request
@@ -32,7 +32,7 @@ type request struct {
 	named string // the generation, once it is known
 }
 
-// newRequest returns the request of a view, with the filter of its query.
+// newRequest returns a request with the filter of its query.
 func (c *Console) newRequest(w http.ResponseWriter, r *http.Request) (*request, error) {
 	now := time.Now()
 	f, err := parseFilter(r.URL.Query(), now, c.config.Zone)
@@ -42,7 +42,7 @@ func (c *Console) newRequest(w http.ResponseWriter, r *http.Request) (*request, 
 	return &request{Console: c, Request: r, w: w, now: now, filter: f, named: c.config.Generation}, nil
 }
 
-// generation returns the generation that is shown: one and the same for the whole request.
+// generation returns the generation to show, the same for the whole request.
 func (r *request) generation(ctx context.Context) (string, error) {
 	if r.named == "" {
 		var err error
@@ -53,7 +53,7 @@ func (r *request) generation(ctx context.Context) (string, error) {
 	return r.named, nil
 }
 
-// sessionID returns the session that the address names, and the problem of one that can be none.
+// sessionID returns the session that the address names; an impossible id is a problem.
 func (r *request) sessionID() (events.SessionID, error) {
 	id, ok := parsePathID(r.PathValue("session"))
 	source := envelopes.Source(r.PathValue("source"))
@@ -63,14 +63,14 @@ func (r *request) sessionID() (events.SessionID, error) {
 	return events.SessionID{Source: source, Session: id}, nil
 }
 
-// page is what every template gets; Data is that of the view.
+// page is the data of every template; Data belongs to the view.
 type page struct {
 	Title      string
 	Path       string // of the address
 	Filter     filter
-	Write      bool   // whether something can be changed
-	User       string // that a proxy names; empty if none does
-	Generation string // that is shown; empty where the view asked for none
+	Write      bool   // whether changes are allowed
+	User       string // as a proxy named it; empty for none
+	Generation string // the shown one; empty if the view did not ask for one
 	Version    string
 	Data       any
 }
@@ -79,7 +79,7 @@ type page struct {
 type entry struct {
 	Path, Name string
 	Current    bool
-	Query      string // of the filter, which goes along
+	Query      string // with the filter
 }
 
 // Nav returns the links of the navigation.
@@ -107,23 +107,23 @@ func (r *request) json(value any) error {
 		return err
 	}
 	r.w.Header().Set("Content-Type", "application/json")
-	_, _ = r.w.Write(data) // fails when the browser has gone away
+	_, _ = r.w.Write(data) // fails if the browser has gone away
 	return nil
 }
 
-// seeOther answers a form: the browser goes on to an address of the console.
+// seeOther answers a form: the browser continues at an address of the console.
 func (r *request) seeOther(address string) error {
 	http.Redirect(r.w, r.Request, local(address), http.StatusSeeOther)
 	return nil
 }
 
-// confirmation asks a person whether something is to be done. The page names what happens, and works without a script.
+// confirmation asks a person before a change. The page says what happens, and works without a script.
 type confirmation struct {
-	What   []string // happens: a sentence each
+	What   []string // what happens, a sentence each
 	Action string   // the address of the form
 	Fields map[string]string
 	Button string
-	Danger bool   // what happens cannot be undone
+	Danger bool   // the change cannot be reverted
 	Back   string // the address of the page that asked
 	BackTo string // its name
 }
@@ -134,7 +134,7 @@ func (r *request) confirm(title string, c confirmation) error { return r.page("c
 //go:embed templates
 var templateFiles embed.FS
 
-// loadTemplates parses the template of each view with the layout and the parts that views share.
+// loadTemplates parses the template of each view, with the layout and the shared parts.
 func loadTemplates(a *assets) (map[string]*template.Template, error) {
 	shared, err := template.New("layout").Funcs(functions(a)).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html")
 	if err != nil {
@@ -162,7 +162,7 @@ func loadTemplates(a *assets) (map[string]*template.Template, error) {
 	return list, nil
 }
 
-// render writes the page of a view, whole or not at all.
+// render writes the page of a view completely or not at all.
 func (c *Console) render(w http.ResponseWriter, status int, view string, p *page) error {
 	p.Write, p.Version = c.config.Write, c.config.Version
 	var b bytes.Buffer
@@ -171,11 +171,11 @@ func (c *Console) render(w http.ResponseWriter, status int, view string, p *page
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = w.Write(b.Bytes()) // fails when the browser has gone away
+	_, _ = w.Write(b.Bytes()) // fails if the browser has gone away
 	return nil
 }
 
-// fragment returns a block of the template of a view as HTML, for a script that puts it into the page.
+// fragment returns a block of a view's template as HTML, for a script that puts it into the page.
 func (c *Console) fragment(view, block string, data any) (string, error) {
 	var b strings.Builder
 	if err := c.templates[view].ExecuteTemplate(&b, block, data); err != nil {
@@ -184,8 +184,8 @@ func (c *Console) fragment(view, block string, data any) (string, error) {
 	return b.String(), nil
 }
 
-// pathID writes an id as one segment of a path: itself where it is plain, else ~ and its base64. Browsers and proxies change
-// other spellings, such as that of the id "..".
+// pathID writes an id as one segment of a path: as it is if it is plain, else as ~ and its base64. Browsers and
+// proxies change other spellings, such as the id "..".
 func pathID(id string) string {
 	for i := range len(id) {
 		switch c := id[i]; {
@@ -197,7 +197,7 @@ func pathID(id string) string {
 	return id
 }
 
-// parsePathID is the inverse of [pathID]. It also takes an id that is escaped as usual.
+// parsePathID is the inverse of [pathID]. It also accepts ids with the usual escapes.
 func parsePathID(segment string) (id string, ok bool) {
 	if rest, encoded := strings.CutPrefix(segment, "~"); encoded {
 		raw, err := base64.RawURLEncoding.DecodeString(rest)
@@ -209,17 +209,17 @@ func parsePathID(segment string) (id string, ok bool) {
 	return segment, ok && segment != "" && utf8.ValidString(segment)
 }
 
-// sessionPath is the address of a session.
+// sessionPath returns the address of a session.
 func sessionPath(source envelopes.Source, session string) string {
 	return "/sessions/" + pathID(string(source)) + "/" + pathID(session)
 }
 
-// eventPath is the address of an event, which stays.
+// eventPath returns the permanent address of an event.
 func eventPath(source envelopes.Source, session, event string) string {
 	return sessionPath(source, session) + "/events/" + pathID(event)
 }
 
-// local returns an address as one of this console: whatever it says, a browser stays here.
+// local returns an address of this console, whatever the given one says: a browser stays here.
 func local(address string) string {
 	if i := strings.IndexFunc(address, func(r rune) bool { return r < 0x20 || r == 0x7f || r == '\\' }); i >= 0 {
 		address = address[:i]

@@ -9,22 +9,22 @@ import (
 	"time"
 )
 
-// Serve answers the requests that come to a listener, which it closes, until ctx ends. Then requests in progress have a
-// second to end.
+// Serve answers requests at a listener, which it closes, until ctx ends. Requests in progress then have a second to
+// end.
 func (c *Console) Serve(ctx context.Context, listener net.Listener) error {
 	return c.serve(ctx, listener, c.server())
 }
 
-// server returns the server with its limits.
+// server returns a server with limits.
 func (c *Console) server() *http.Server {
 	return &http.Server{
 		Handler:           c,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       30 * time.Second,
-		WriteTimeout:      c.limits.Duration + 30*time.Second, // a live stream moves it on with each event
+		WriteTimeout:      c.limits.Duration + 30*time.Second, // a live stream extends it with each event
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    32 << 10,
-		ErrorLog:          slog.NewLogLogger(c.config.Logger.Handler(), slog.LevelDebug), // such as handshakes of TLS that fail
+		ErrorLog:          slog.NewLogLogger(c.config.Logger.Handler(), slog.LevelDebug), // such as failed TLS handshakes
 	}
 }
 

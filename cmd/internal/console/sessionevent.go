@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	neighbours  = 3        // events shown before and behind an event
+	neighbours  = 3        // events shown before and after an event
 	shownWhole  = 64 << 10 // of the texts of one event
-	spanEvents  = 2_000    // of its turn that are read for the span of an event
+	spanEvents  = 2_000    // events of a turn that are read to find a span
 	indentedMax = 4 << 20  // a longer record is not indented
 )
 
-// eventPage is the data of the template "event": one event with its raw record.
+// eventPage is the data of the template "event": an event and its raw record.
 type eventPage struct {
 	Session  string // address of its session
 	Name     string // of its session
@@ -40,16 +40,16 @@ type eventPage struct {
 	JSON     *shownText // without the raw record
 	Raw      *shownText
 	RawSize  int
-	RawGone  string // why there is no raw record; empty if there is
+	RawGone  string // why there is no raw record; empty if there is one
 	Trace    string
-	Span     string // empty if no span is its own
+	Span     string // empty if the event has no span of its own
 	SpanName string
 	Around   []neighbour
-	Previous string // addresses of the events before and behind
+	Previous string // addresses of the events before and after
 	Next     string
 }
 
-// neighbour is an event near another one.
+// neighbour is an event before or after another one.
 type neighbour struct {
 	Sequence uint64
 	Type     string
@@ -60,7 +60,7 @@ type neighbour struct {
 	Current  bool
 }
 
-// findEvent finds the event that the address names.
+// findEvent returns the event that the address names.
 func (r sessionRequest) findEvent(ctx context.Context) (generation string, e events.Event, err error) {
 	id, err := r.sessionID()
 	if err != nil {
@@ -80,7 +80,7 @@ func (r sessionRequest) findEvent(ctx context.Context) (generation string, e eve
 	return generation, e, err
 }
 
-// event answers with the page of one event, or with the part of it that a script shows beside the conversation.
+// event answers with the page of an event, or with the part of it that a script shows beside the conversation.
 func (r sessionRequest) event() error {
 	ctx := r.Context()
 	generation, e, err := r.findEvent(ctx)
@@ -99,7 +99,7 @@ func (r sessionRequest) event() error {
 	p.Text = texts.text(orZero(e.Text), shownWhole, p.Address+"/text")
 	p.loadRaw(r.request, &e, texts)
 	slim := e.AgentEventV1
-	slim.Raw = nil // which is beside it
+	slim.Raw = nil // it is shown separately
 	data, err := json.Marshal(&slim, jsontext.AllowInvalidUTF8(true))
 	if err != nil {
 		return err
@@ -121,7 +121,7 @@ func (r sessionRequest) event() error {
 	return r.page("event", "Event "+strconv.FormatUint(e.Sequence, 10), p)
 }
 
-// loadRaw loads the raw record. One that is gone or not allowed is no failure of the page.
+// loadRaw loads the raw record. A missing or forbidden record does not fail the page.
 func (p *eventPage) loadRaw(r *request, e *events.Event, texts *conversationPage) {
 	data, err := e.LoadRecord(r.Context(), r.config.JetStream)
 	if err != nil {
@@ -132,7 +132,7 @@ func (p *eventPage) loadRaw(r *request, e *events.Event, texts *conversationPage
 	p.Raw = texts.text(indented(data), shownWhole, p.Address+"/raw")
 }
 
-// indented returns JSON with a member on each line, and another text as it is.
+// indented returns JSON with one member per line, and other texts unchanged.
 func indented(data []byte) string {
 	if len(data) > indentedMax {
 		return string(data)
@@ -180,7 +180,8 @@ func (p *eventPage) readNeighbours(ctx context.Context, r *request, generation s
 	return context.Cause(ctx)
 }
 
-// readSpan finds the trace and the span of an event, as trace knows them: it reads the turn up to the event.
+// readSpan finds the trace and the span of an event, as the command trace names them. It reads the turn up to the
+// event.
 func (p *eventPage) readSpan(ctx context.Context, r *request, generation string, e *events.Event) error {
 	id := events.SessionID{Source: e.Source, Session: e.SessionID}
 	turns, err := turnStarts(ctx, r, generation, id)
@@ -220,7 +221,7 @@ func (p *eventPage) readSpan(ctx context.Context, r *request, generation string,
 	return context.Cause(ctx)
 }
 
-// addSpans adds the events from one on up to a sequence to the spans.
+// addSpans adds the events from begin up to a sequence to the spans.
 func (w *window) addSpans(ctx context.Context, begin *events.Event, last uint64) error {
 	for e, err := range events.Outlines(ctx, w.config.JetStream, w.generation, onward(begin)) {
 		if err != nil && e.Position == 0 {
@@ -236,7 +237,7 @@ func (w *window) addSpans(ctx context.Context, begin *events.Event, last uint64)
 	return context.Cause(ctx)
 }
 
-// callOf returns the id of the call that a span is of; empty for another span.
+// callOf returns the id of the call of a span; empty for other spans.
 func callOf(s *genai.Span) string {
 	for _, a := range s.Attributes {
 		if a.Key == "gen_ai.tool.call.id" {
@@ -246,7 +247,7 @@ func callOf(s *genai.Span) string {
 	return ""
 }
 
-// eventPart answers with the whole text, the JSON or the raw record of an event. A browser shows it as text, whatever it is.
+// eventPart answers with the whole text, the JSON or the raw record of an event, as plain text for any browser.
 func (r sessionRequest) eventPart() error {
 	ctx := r.Context()
 	_, e, err := r.findEvent(ctx)
@@ -280,7 +281,7 @@ func (r sessionRequest) eventPart() error {
 	}
 }
 
-// plain answers with bytes of a log, which no browser takes for anything but text.
+// plain answers with bytes of a log, which every browser takes for plain text.
 func (r sessionRequest) plain(data []byte) error {
 	h := r.w.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")
@@ -288,15 +289,15 @@ func (r sessionRequest) plain(data []byte) error {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Length", strconv.Itoa(len(data)))
 	r.w.WriteHeader(http.StatusOK)
-	_, _ = r.w.Write(data) // fails when the browser has gone away
+	_, _ = r.w.Write(data) // fails if the browser has gone away
 	return nil
 }
 
 // Role is the role of the event.
 func (p *eventPage) Role() envelopes.Role { return orZero(p.Event.Role) }
 
-// Latency is the latency that the vendor states.
+// Latency returns the latency that the vendor states.
 func (p *eventPage) Latency() string { return terminal.Millis(p.Event.ToolLatencyMS) }
 
-// ShownName is the name of its session on one line.
+// ShownName returns the name of the session on one line.
 func (p *eventPage) ShownName() string { return terminal.Cut(terminal.OneLine(p.Name), 60) }

@@ -12,11 +12,11 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// sessionPace is the shortest time between two messages to a page that a session has further events.
+// sessionPace is the shortest time between two messages that a session has further events.
 const sessionPace = time.Second
 
-// sessionLive answers with a stream that says when a session has events behind a sequence: "more" with the sequence of the
-// last one, and "other" when another generation has become the live one, in which the events have other sequences.
+// sessionLive answers with a stream: "more" with the last sequence when the session has events after a sequence, and
+// "other" when another generation is live, whose events have other sequences.
 func (r sessionRequest) sessionLive() error {
 	id, err := r.sessionID()
 	if err != nil {
@@ -43,7 +43,7 @@ func (r sessionRequest) sessionLive() error {
 	})
 }
 
-// followSession sends "more" when events arrive behind a sequence, at most once in [sessionPace].
+// followSession sends "more" when events arrive after a sequence, at most once per [sessionPace].
 func (r sessionRequest) followSession(ctx context.Context, s *stream, generation string, id events.SessionID, after uint64) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -12,11 +12,11 @@ import (
 	"tributary/pipeline/sessions"
 )
 
-// What the page of a whole session shows at most.
+// Limits of the page of a whole session.
 const (
 	outlineEvents = 200_000
 	outlineTurns  = 2_000
-	outlineMarks  = 500 // errors, and edits
+	outlineMarks  = 500 // errors and edits, each
 )
 
 // outlinePage is the data of the template "outline": what a session did, turn by turn.
@@ -24,33 +24,33 @@ type outlinePage struct {
 	*sessionHeading
 
 	Turns     []*outlineTurn
-	TurnsLeft int   // that are not shown
+	TurnsLeft int   // how many are not shown
 	Problems  marks // calls that failed, and errors
 	Changes   marks // edits
 	Timeline  []timelineRow
 	Read      int  // events
 	Unread    int  // events that cannot be read
-	Cut       bool // there are more events than are read
+	Cut       bool // more events exist than were read
 }
 
-// outlineTurn is a turn without its content.
+// outlineTurn is a turn without content.
 type outlineTurn struct {
 	Number   int
 	Sequence uint64
-	Prompt   string // the beginning of it
+	Prompt   string // its beginning
 	Facts    *sectionFacts
 
 	models map[string]*sessions.Billed
 	end    time.Time
 }
 
-// marks are events to jump to, and how many of them are not shown.
+// marks are events to jump to, and how many more there are.
 type marks struct {
 	List []mark
 	Left int
 }
 
-// Total is how many there are.
+// Total returns how many there are.
 func (m marks) Total() int { return len(m.List) + m.Left }
 
 // mark is an event to jump to.
@@ -69,7 +69,7 @@ func (m *marks) add(e *envelopes.AgentEventV1, at time.Time, name, text string) 
 	m.List = append(m.List, mark{e.Sequence, at, strings.Clone(name), cutLine(text)})
 }
 
-// outlineLine is the length of the line that an outline has of a text.
+// outlineLine is the length of a text in an outline.
 const outlineLine = 160
 
 // cutLine returns the beginning of a text on one line.
@@ -110,12 +110,12 @@ func (r sessionRequest) outline() error {
 	return r.page("outline", heading.Name, o.outlinePage)
 }
 
-// Address returns the address of the event of a sequence in the conversation.
+// Address returns the address of an event in the conversation, by its sequence.
 func (h *sessionHeading) Address(sequence uint64) string {
 	return h.Path + "?at=" + strconv.FormatUint(sequence, 10)
 }
 
-// outliner makes the page of a whole session from its events, in their order.
+// outliner makes the page of a whole session from its events in order.
 type outliner struct {
 	*outlinePage
 
@@ -123,11 +123,11 @@ type outliner struct {
 	main  []*outlineTurn
 	runs  []*outlineTurn          // of subagents
 	open  map[string]*outlineTurn // the last run of each subagent
-	model string                  // that was used last
+	model string                  // the last used one
 	calls timedCalls
 }
 
-// add adds the next event. It keeps no memory of the event.
+// add adds the next event. It does not keep the event.
 func (o *outliner) add(e *envelopes.AgentEventV1) {
 	o.Read++
 	o.calls.note(e)
@@ -182,7 +182,7 @@ func newOutlineTurn(e *envelopes.AgentEventV1, prompt bool) *outlineTurn {
 
 // finish adds the runs of subagents to the turns in which they began. A log can have them anywhere.
 func (o *outliner) finish() {
-	if len(o.main) == 0 { // the session is that of a subagent
+	if len(o.main) == 0 { // the session belongs to a subagent
 		o.main, o.runs = o.runs, nil
 		for n, t := range o.main {
 			t.Number = n + 1

@@ -17,10 +17,10 @@ import (
 // titleRequest is a request of the forms of titles and pins.
 type titleRequest struct{ *request }
 
-// The session service of the workers changes titles and pins. A form names the version of title and pin that the person has
-// seen, so that nobody replaces what another person has set meanwhile without having seen it.
+// The session service of the workers changes titles and pins. A form names the version that the person has seen, so
+// that nobody replaces an unseen change of another person.
 
-// shownChange bounds the wait until the list shows what was changed.
+// shownChange bounds the wait until the list shows a change.
 const shownChange = 2 * time.Second
 
 // titleForm is the page that asks for a title and a pin.
@@ -29,8 +29,8 @@ type titleForm struct {
 	Path     string // of the session
 	Back     string // the address of the page that asked
 	Stored   set.Session
-	Title    string // that is written in the form
-	Conflict bool   // somebody has changed title or pin meanwhile
+	Title    string // in the form
+	Conflict bool   // somebody else changed title or pin meanwhile
 }
 
 // askTitle answers with the page that asks for a title and a pin.
@@ -45,7 +45,7 @@ func (r titleRequest) askTitle() error {
 	return r.titlePage(id, http.StatusOK, r.URL.Query().Get("back"), nil)
 }
 
-// titlePage answers with the page of titleForm. title is what a person has written already, nil for nothing.
+// titlePage answers with the page of titleForm. title is what the person has typed, nil for nothing.
 func (r titleRequest) titlePage(id events.SessionID, status int, back string, title *string) error {
 	f := titleForm{Session: id, Path: sessionPath(id.Source, id.Session), Back: local(cmp.Or(back, "/sessions")), Conflict: status == http.StatusConflict}
 	if err := r.askService("get", metadata.Request{}, id, &f.Stored); err != nil {
@@ -56,7 +56,7 @@ func (r titleRequest) titlePage(id events.SessionID, status int, back string, ti
 		f.Title = *title
 	}
 	if shown, _, _, err := r.index.Changed(index.Filter{}, []events.SessionID{id}, 0, r.now); err == nil && len(shown) == 1 && f.Title == "" {
-		f.Title = shown[0].Title // that the events state
+		f.Title = shown[0].Title // from the events
 	}
 	return r.render(r.w, status, "sessiontitle", &page{
 		Title: "Title and pin", Path: r.URL.Path, Filter: r.filter, User: userOf(r.Request), Generation: r.named, Data: f,
@@ -81,7 +81,7 @@ func (r titleRequest) setPin() error {
 	return r.changeMetadata("set_pinned", metadata.Request{Pinned: &pinned})
 }
 
-// changeMetadata changes title or pin, and goes back to the page that asked.
+// changeMetadata changes title or pin, and returns to the page that asked.
 func (r titleRequest) changeMetadata(endpoint string, change metadata.Request) error {
 	id, err := r.sessionID()
 	if err != nil {
@@ -107,7 +107,7 @@ func (r titleRequest) changeMetadata(endpoint string, change metadata.Request) e
 	return r.seeOther(cmp.Or(back, "/sessions"))
 }
 
-// askService asks an endpoint of the session service about a session.
+// askService sends a request about a session to an endpoint of the session service.
 func (r titleRequest) askService(endpoint string, q metadata.Request, id events.SessionID, answer any) error {
 	q.Source, q.SessionID = id.Source, id.Session
 	err := metadata.Ask(r.Context(), r.config.JetStream.Conn(), endpoint, q, answer)
@@ -120,7 +120,7 @@ func (r titleRequest) askService(endpoint string, q metadata.Request, id events.
 	return err
 }
 
-// awaitShown waits until the list shows a version of title and pin, if it is in memory and shows the session at all.
+// awaitShown waits until the list shows a version of title and pin, if the list is in memory and has the session.
 func (r titleRequest) awaitShown(id events.SessionID, version uint64) {
 	if r.index.Dropped() {
 		return

@@ -12,27 +12,27 @@ import (
 )
 
 const (
-	timelineTools = 12              // rows; the calls of other tools are together
+	timelineTools = 12              // rows; other tools share the last one
 	timelineWidth = 1000            // units of a row
-	longestPause  = 2 * time.Minute // a longer one takes no more room
+	longestPause  = 2 * time.Minute // a longer pause takes no more room
 	leastBar      = 3               // units of a bar
 )
 
-// timedCall is a call of a tool in its time.
+// timedCall is a call of a tool and its time.
 type timedCall struct {
 	tool       string
 	sequence   uint64
-	begin, end time.Time // end is that of the begin where there is no result
+	begin, end time.Time // end is begin if there is no result
 	failed     bool
 }
 
-// timedCalls are the calls of a session or of a part of one.
+// timedCalls are the calls of a session, or of a part of it.
 type timedCalls struct {
 	list []timedCall
-	open map[string]int // those without a result, by their ids
+	open map[string]int // calls without a result, by their ids
 }
 
-// note takes over the next event. It keeps no memory of the event.
+// note takes the next event. It does not keep the event.
 func (c *timedCalls) note(e *envelopes.AgentEventV1) {
 	call := e.EventType == envelopes.ToolCall
 	if !call && e.EventType != envelopes.ToolResult {
@@ -60,14 +60,14 @@ func (c *timedCalls) note(e *envelopes.AgentEventV1) {
 	c.list = append(c.list, timedCall{strings.Clone(orZero(e.ToolName)), e.Sequence, at, at, !call && status == envelopes.StatusError})
 }
 
-// timelineRow is the calls of a tool: bars in a row that is timelineWidth wide.
+// timelineRow has the calls of a tool: bars in a row of timelineWidth units.
 type timelineRow struct {
 	Tool            string
 	Calls, Failures int
 	Bars            []timelineBar
 }
 
-// timelineBar is one call, or several that follow each other closely.
+// timelineBar is a call, or several close ones.
 type timelineBar struct {
 	X, Width int
 	Failed   bool
@@ -78,7 +78,7 @@ type timelineBar struct {
 	begin, end    time.Time
 }
 
-// rows returns the calls by their tools, the most used first. address is that of an event.
+// rows returns the calls by tool, the most used first. address returns the address of an event.
 func (c *timedCalls) rows(address func(sequence uint64) string) []timelineRow {
 	calls := slices.Clone(c.list)
 	slices.SortStableFunc(calls, func(a, b timedCall) int { return a.begin.Compare(b.begin) })
@@ -118,7 +118,7 @@ func (c *timedCalls) rows(address func(sequence uint64) string) []timelineRow {
 	return rows
 }
 
-// add adds a call between two places to the row.
+// add adds a call to the row, between two places.
 func (r *timelineRow) add(call *timedCall, from, to int, address func(uint64) string) {
 	from = min(from, timelineWidth-leastBar)
 	to = max(to, from+leastBar)
@@ -143,7 +143,7 @@ func (b *timelineBar) note(call *timedCall) {
 	}
 }
 
-// say makes the text of a bar.
+// say writes the text of a bar.
 func (b *timelineBar) say(tool string) {
 	b.Text = terminal.Cut(terminal.OneLine(tool), 60) + ": " + terminal.Plural(b.calls, "call")
 	if b.failed > 0 {
@@ -154,10 +154,10 @@ func (b *timelineBar) say(tool string) {
 	}
 }
 
-// axis places times in a row. Pauses are cut to [longestPause], so that a night takes no more room than a thought.
+// axis places times in a row. It cuts pauses to [longestPause], so that a night takes no more room than a thought.
 type axis struct {
 	times []time.Time
-	after []time.Duration // from the first time to each of them, without what is cut
+	after []time.Duration // from the first time to each of them, without cut pauses
 }
 
 func newAxis(calls []timedCall) *axis {

@@ -8,13 +8,13 @@ import (
 	"tributary/pipeline/events"
 )
 
-// Limits of what is remembered of calls whose other half was not read yet.
+// Limits of unmatched calls and results in memory.
 const (
 	maxResults = 100_000
 	maxFiles   = 64 // of one call
 )
 
-// call is what an event states of a call.
+// call is what an event states about a call.
 type call struct {
 	command string // its first line
 	project string
@@ -28,22 +28,22 @@ type ended struct {
 	at      Place
 }
 
-// pairs puts calls and results together. Within a part of the stream events come in their order, but the part before it
-// comes after it.
+// pairs matches calls and results. Within a part of the stream events come in order, but an earlier part comes after
+// a later one.
 type pairs struct {
 	seed    maphash.Seed
-	calls   map[uint64]*call // of this part, without a result; nil for one that does not match
-	results map[uint64]ended // of parts behind, without a call
+	calls   map[uint64]*call // of this part, without a result; nil for a call to leave out
+	results map[uint64]ended // of later parts, without a call
 }
 
 func newPairs() *pairs {
 	return &pairs{maphash.MakeSeed(), map[uint64]*call{}, map[uint64]ended{}}
 }
 
-// calledFunc gets a call with its outcome; in_progress if it has none.
+// calledFunc gets a call and its outcome, in_progress if it has no result.
 type calledFunc func(c *call, outcome envelopes.ToolStatus, last Place)
 
-// event takes over an event of a call. Calls that do not match are left out, with their results.
+// event takes the next event of a call. It leaves out calls that do not match, and their results.
 func (p *pairs) event(e *events.Event, matches bool, called calledFunc) {
 	var id string
 	if e.ToolCallID != nil {
@@ -65,7 +65,7 @@ func (p *pairs) event(e *events.Event, matches bool, called calledFunc) {
 		if c != nil {
 			called(c, outcome, placeOf(e))
 		}
-	case e.ToolInput != nil: // its call has no event
+	case e.ToolInput != nil: // no event has its call
 		if matches {
 			called(callOf(e), outcome, placeOf(e))
 		}
@@ -74,7 +74,7 @@ func (p *pairs) event(e *events.Event, matches bool, called calledFunc) {
 	}
 }
 
-// call takes over the event of a call.
+// call takes the event of a call.
 func (p *pairs) call(key uint64, e *events.Event, matches bool, called calledFunc) {
 	r, ok := p.results[key]
 	if e.ToolCallID == nil {
@@ -96,7 +96,7 @@ func (p *pairs) call(key uint64, e *events.Event, matches bool, called calledFun
 	}
 }
 
-// endPart ends a part of the stream: the results of calls in it are in parts that are read.
+// endPart ends a part of the stream: all parts with results of its calls have been read.
 func (p *pairs) endPart(called calledFunc) {
 	for _, c := range p.calls {
 		if c == nil {
@@ -107,7 +107,7 @@ func (p *pairs) endPart(called calledFunc) {
 	clear(p.calls)
 }
 
-// callOf returns what an event states of a call.
+// callOf returns what an event states about a call.
 func callOf(e *events.Event) *call {
 	c := &call{at: placeOf(e)}
 	if command, ok := e.Command(); ok {

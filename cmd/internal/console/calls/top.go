@@ -7,19 +7,19 @@ import (
 	"unicode/utf8"
 )
 
-// maxKeys is how many different commands, files and errors are counted each.
+// maxKeys limits the different commands, files and errors that are counted, each.
 const maxKeys = 20_000
 
-// maxText is where a command or an error is cut, in bytes.
+// maxText limits a command or an error, in bytes.
 const maxText = 300
 
-// counts counts by keys, of which there are at most maxKeys.
+// counts counts by keys, at most maxKeys of them.
 type counts[K comparable, V any] struct {
 	values map[K]*V
-	beyond int64 // times of keys that are not counted
+	beyond int64 // occurrences of further keys
 }
 
-// of returns what is counted of a key; nil for one beyond the limit.
+// of returns the count of a key, nil beyond the limit.
 func (c *counts[K, V]) of(key K) *V {
 	v := c.values[key]
 	if v != nil {
@@ -37,14 +37,14 @@ func (c *counts[K, V]) of(key K) *V {
 	return v
 }
 
-// Top is the begin of a list, and what is not in it.
+// Top is the beginning of a list, and how much follows.
 type Top[V any] struct {
 	List   []V
-	Left   int   // that are behind the list
+	Left   int   // entries after the list
 	Beyond int64 // calls or errors that were not counted, because there were too many different ones
 }
 
-// topOf returns the first ones of what is counted and wanted, nil for all.
+// topOf returns the first counts for which wanted, nil for all, is true.
 func topOf[K comparable, V any](c *counts[K, V], most int, wanted func(*V) bool, order func(a, b *V) int) Top[V] {
 	top := Top[V]{Beyond: c.beyond}
 	var all []*V
@@ -83,7 +83,7 @@ func firstLine(text string) string {
 	return ""
 }
 
-// cut returns the begin of a text, in memory of its own.
+// cut returns the beginning of a text, as a copy.
 func cut(text string, most int) string {
 	if len(text) > most {
 		for most > 0 && !utf8.RuneStart(text[most]) {

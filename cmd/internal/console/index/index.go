@@ -1,11 +1,12 @@
-// Package index keeps in memory what a list of sessions shows and sorts by, so that a page of 100,000 sessions is a matter
-// of milliseconds, in any order.
+// Package index keeps in memory what a list of sessions shows and sorts by, so that a page of 100,000 sessions takes
+// milliseconds, in any order.
 //
-// Start with [Index.List]: the first question begins to read the records of the sessions (pipeline/sessions/summaries) and
-// the titles and pins (pipeline/sessions/titles), and to follow both. [Session] is one of the list.
+// Start with [Index.List]: the first question starts reading and following the records of the sessions
+// (pipeline/sessions/summaries) and the titles and pins (pipeline/sessions/titles). [Session] is an entry of the
+// list.
 //
-// The invariant: an index is a copy. Nothing runs before the first question, it is dropped when nobody has asked for a
-// while, and it is made again from the records whenever it may not be what became of them.
+// The invariant: an index is a copy. Nothing runs before the first question; the index is dropped when nobody has
+// asked for a while, and built again from the records whenever it may differ from them.
 package index
 
 import (
@@ -24,15 +25,15 @@ import (
 
 // Config configures an [Index]. Pricing and Logger are required.
 type Config struct {
-	Generation string // of the sessions; empty for the live one, which is followed
+	Generation string // of the sessions; empty to follow the live one
 	Pricing    *figures.Pricing
 	Limit      int           // sessions in memory; default [DefaultLimit]
-	Idle       time.Duration // after the last question the memory is given back; default 5 minutes
-	Look       time.Duration // between two looks at whether the index is still what became of the records; default 5 seconds
+	Idle       time.Duration // after the last question the memory is freed; default 5 minutes
+	Look       time.Duration // interval of the checks whether the index still matches the records; default 5 seconds
 	Logger     *slog.Logger
 }
 
-// DefaultLimit is how many sessions are in memory: those whose last event is the newest, and the pinned ones.
+// DefaultLimit is the default number of sessions in memory: the pinned ones, and those with the newest last events.
 const DefaultLimit = 200_000
 
 func (c Config) withDefaults() Config {
@@ -52,12 +53,12 @@ func (c Config) withDefaults() Config {
 type Index struct {
 	js     jetstream.JetStream
 	config Config
-	ctx    context.Context // of what runs, which outlives the request that asks first
+	ctx    context.Context // of the goroutines, which outlive the first request
 	stop   context.CancelFunc
-	epochs atomic.Uint64 // of tables so far
+	epochs atomic.Uint64 // number of tables made
 
 	mu     sync.Mutex
-	memory *memory // nil while nobody has asked for a while
+	memory *memory // nil if nobody has asked for a while
 	asked  time.Time
 	closed bool
 }
@@ -72,7 +73,7 @@ func New(js jetstream.JetStream, cfg Config) *Index {
 // ErrClosed is the error of a question after [Index.Close].
 var ErrClosed = errors.New("the console is closing")
 
-// Close drops the memory and waits for what runs. Questions fail from then on.
+// Close drops the memory and waits for the goroutines. Later questions fail.
 func (x *Index) Close() {
 	x.mu.Lock()
 	m := x.memory
@@ -84,7 +85,7 @@ func (x *Index) Close() {
 	}
 }
 
-// ask returns the memory, which it begins to fill when there is none.
+// ask returns the memory; it starts filling a new one if there is none.
 func (x *Index) ask() (*memory, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -104,7 +105,7 @@ func (x *Index) ask() (*memory, error) {
 	return x.memory, nil
 }
 
-// idle drops the memory, and reports that, if nobody has asked for long enough.
+// idle drops the memory if nobody has asked for long enough, and reports that.
 func (x *Index) idle(m *memory) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -118,14 +119,14 @@ func (x *Index) idle(m *memory) bool {
 	return true
 }
 
-// lastAsked returns when somebody has asked last.
+// lastAsked returns the time of the last question.
 func (x *Index) lastAsked() time.Time {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.asked
 }
 
-// memory is what an index has in memory between the first question and the time after the last one.
+// memory is the memory of an index from the first question until some time after the last one.
 type memory struct {
 	*Index
 
@@ -134,32 +135,32 @@ type memory struct {
 	titled chan struct{} // closed when titles and pins are complete for the first time, or cannot be read
 
 	mu      sync.RWMutex
-	table   *table // that is shown; nil before the live generation is known
-	next    *table // that is being filled in its place; nil if none is
-	epoch   uint64 // of the table
+	table   *table // the one to show; nil before the live generation is known
+	next    *table // its replacement, while that is filled; nil for none
+	epoch   uint64 // of table
 	changes uint64
 	sets    sets
-	problem error // why the records are not read
-	untold  error // why titles and pins are not read
+	problem error // why records cannot be read
+	untold  error // why titles and pins cannot be read
 }
 
-// Status is what an index is.
+// Status is the state of an index.
 type Status struct {
-	Generation string    // of the sessions; empty before it is known
+	Generation string    // of the sessions; empty until known
 	Count      int       // sessions in memory
-	Bytes      int64     // that they take, about
-	Left       int       // older sessions beyond the limit, about
-	Filling    bool      // not all sessions are in it yet
-	Again      bool      // it is being made again; what it has is from before
-	Stored     time.Time // when the records were stored last, where no worker keeps them; else zero
-	Epoch      uint64    // of the list: changes of lists of two epochs cannot be compared
+	Bytes      int64     // their approximate memory
+	Left       int       // about how many older sessions exceed the limit
+	Filling    bool      // sessions are still missing
+	Again      bool      // the index is being rebuilt; its content is old
+	Stored     time.Time // when the records were last stored, if no worker keeps them; else zero
+	Epoch      uint64    // of the list: changes are comparable only within an epoch
 	Change     uint64    // number of the last change
-	Problem    error     // why records are not read; what is in memory is from before
-	Untitled   error     // why titles and pins that were set are not read
-	Dropped    int       // titles that were set longest ago and do not fit, about
+	Problem    error     // why records cannot be read; the content is old
+	Untitled   error     // why titles and pins cannot be read
+	Dropped    int       // about how many of the oldest titles do not fit
 }
 
-// Status returns what the index is. It counts as a question.
+// Status returns the state of the index. It counts as a question.
 func (x *Index) Status() (Status, error) {
 	m, err := x.ask()
 	if err != nil {
@@ -179,7 +180,7 @@ func (m *memory) status() Status {
 	return s
 }
 
-// Await waits until the list is complete for the first time, or as long as ctx lasts. It counts as a question.
+// Await waits until the list is complete for the first time, or until ctx ends. It counts as a question.
 func (x *Index) Await(ctx context.Context) {
 	m, err := x.ask()
 	if err != nil {
@@ -192,7 +193,7 @@ func (x *Index) Await(ctx context.Context) {
 	}
 }
 
-// sets are the titles and pins that were set, by session: at most twice the limit, those that were set last.
+// sets are the titles and pins that users set, by session: the latest ones, at most twice the limit.
 type sets struct {
 	limit      int
 	young, old map[events.SessionID]*set
@@ -200,7 +201,7 @@ type sets struct {
 	dropped    int
 }
 
-// setEntry is about the memory of a title without its text and id.
+// setEntry is the approximate memory of a title without its text and id.
 const setEntry = 144
 
 func (s *sets) find(id events.SessionID) *set {
@@ -210,7 +211,7 @@ func (s *sets) find(id events.SessionID) *set {
 	return s.old[id]
 }
 
-// add adds what was set for a session that has nothing yet.
+// add adds what was set for a session that has nothing set yet.
 func (s *sets) add(id events.SessionID, one *set) {
 	if s.young == nil {
 		s.young = map[events.SessionID]*set{}
@@ -230,7 +231,7 @@ func (s *sets) add(id events.SessionID, one *set) {
 	s.bytes += setEntry + int64(len(id.Session)+len(one.title))
 }
 
-// Dropped reports whether there is nothing in memory: nobody has asked yet, or for a while.
+// Dropped reports whether the memory is empty: nobody has asked, or not for a while.
 func (x *Index) Dropped() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

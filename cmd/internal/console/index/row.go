@@ -14,22 +14,22 @@ import (
 	"tributary/pipeline/sessions/titles"
 )
 
-// Session is what a list shows of a session.
+// Session is an entry of the list.
 type Session struct {
 	events.SessionID
 
-	Title       string // empty if there is none
+	Title       string // empty for none
 	TitleSource sessions.TitleSource
 	Pinned      bool
-	Version     uint64 // of title and pin, for a change that names what it replaces
+	Version     uint64 // of title and pin, for a change that names the version it replaces
 
 	Project    string // see [sessions.Summary.ProjectName]
-	IsRoot     bool   // of the project: a path, no hash
+	IsRoot     bool   // the project is a path, no hash
 	Repository string
 	Branch     string
 	Host       string
 	User       string
-	Model      string // that was used most
+	Model      string // the most used one
 
 	sessions.Activity // at the time of the question
 
@@ -38,27 +38,27 @@ type Session struct {
 	Tokens, Events, Prompts, Calls, Failures, Errors int64
 	Cost                                             figures.Cost
 
-	Change uint64 // number of the change of the index that made it so
+	Change uint64 // number of the last change of this entry
 }
 
-// row is a session in memory. Values that many sessions have in common are stored once.
+// row is a session in memory. Rows share equal values.
 type row struct {
 	id       events.SessionID
-	title    string // that the events state
+	title    string // from the events
 	branch   string
-	set      *set // title and pin that were set; nil for none
+	set      *set // title and pin that users set; nil for none
 	project  unique.Handle[project]
 	origin   unique.Handle[origin]
 	models   unique.Handle[models]
 	tool     unique.Handle[string]
-	first    int64 // nanoseconds since 1970; 0 if unknown, as the two that follow
+	first    int64 // nanoseconds since 1970, 0 if unknown, like the two that follow
 	last     int64
-	since    int64 // when the phase began
+	since    int64 // the beginning of the phase
 	active   int64 // milliseconds
 	tokens   int64
 	usd      float64
 	unpriced int64
-	position uint64 // of its last event
+	position uint64 // of the last event
 	change   uint64
 	events   uint32
 	prompts  uint32
@@ -66,25 +66,25 @@ type row struct {
 	failures uint32
 	errors   uint32
 	searches uint32
-	phase    uint8 // number in phases
-	state    uint8 // number in states
-	titled   uint8 // number in titleSources
+	phase    uint8 // index in phases
+	state    uint8 // index in states
+	titled   uint8 // index in titleSources
 	priced   bool
 }
 
-// project is where a session works; the name is that of [sessions.Summary.ProjectName].
+// project is where a session works; name is [sessions.Summary.ProjectName].
 type project struct {
 	name, hash string
-	rooted     bool // the name is the root
+	rooted     bool // name is the root
 }
 
-// origin is where the files of a session are, and who sent them.
+// origin is where the files of a session are, and who sent its records.
 type origin struct{ repository, host, user string }
 
-// models are the models that a session used, separated by line ends, and the one that it used most.
+// models are the models that a session used, separated by line ends, and the most used one.
 type models struct{ all, main string }
 
-// set is the title and the pin that users and programs have set.
+// set is the title and the pin that users and programs set.
 type set struct {
 	title   string
 	source  sessions.TitleSource
@@ -94,10 +94,10 @@ type set struct {
 
 var titleSources = []sessions.TitleSource{"", sessions.TitleOfVendor, sessions.TitleOfAgent, sessions.TitleOfPrompt}
 
-// mapEntry is about the memory that a map takes for the number of a row.
+// mapEntry is the approximate memory of a map entry for a row.
 const mapEntry = 120
 
-// bytes is about the memory of a row, without what it has in common with others.
+// bytes returns the approximate memory of a row, without shared values.
 func (r *row) bytes() int64 {
 	return int64(reflect.TypeFor[row]().Size()) + mapEntry + int64(len(r.id.Session)+len(r.title)+len(r.branch))
 }
@@ -127,7 +127,7 @@ func rowOf(s *sessions.Summary, position uint64, pricing *figures.Pricing) row {
 	return r
 }
 
-// sourceOf returns the constant that equals a source, so that its text is in memory once.
+// sourceOf returns the constant equal to a source, so that its text is in memory once.
 func sourceOf(s envelopes.Source) envelopes.Source {
 	if i := slices.Index(envelopes.Sources, s); i >= 0 {
 		return envelopes.Sources[i]
@@ -160,7 +160,7 @@ func timeOf(n int64) time.Time {
 	return time.Unix(0, n).UTC()
 }
 
-// shownTitle returns the title that lists show.
+// shownTitle returns the title for lists.
 func (r *row) shownTitle() string {
 	if r.set != nil && r.set.title != "" {
 		return r.set.title
@@ -170,13 +170,13 @@ func (r *row) shownTitle() string {
 
 func (r *row) pinned() bool { return r.set != nil && r.set.pinned }
 
-// activity returns what the session does at a time.
+// activity returns what the session does at the time now.
 func (r *row) activity(now time.Time) sessions.Activity {
 	a := sessions.Activity{State: sessions.States[r.state], Phase: sessions.Phases[r.phase], Since: timeOf(r.since), Tool: r.tool.Value()}
 	return a.At(now, timeOf(r.last))
 }
 
-// session returns what a list shows of the row at a time.
+// session returns the entry of the row at the time now.
 func (r *row) session(now time.Time) Session {
 	p, o := r.project.Value(), r.origin.Value()
 	s := Session{
@@ -197,13 +197,13 @@ func (r *row) session(now time.Time) Session {
 	return s
 }
 
-// same reports whether two rows differ in nothing that a list shows or selects by.
+// same reports whether two rows are equal in all that lists show or select by.
 func (r row) same(o row) bool {
 	o.change, o.position = r.change, r.position
 	return r == o
 }
 
-// setOf returns title and pin of a record.
+// setOf returns the title and the pin of a record.
 func setOf(s *titles.Session) set {
 	return set{s.Title, sessions.TitleSource(s.TitleSource), s.Pinned, s.MetadataVersion}
 }
@@ -213,13 +213,13 @@ type table struct {
 	generation string
 	limit      int
 	rows       []row
-	numbers    map[events.SessionID]int32 // of the rows
+	numbers    map[events.SessionID]int32 // indexes of rows
 	bytes      int64
-	left       int   // sessions beyond the limit, about
-	horizon    int64 // when the last event was of the newest session that was left out; 0 for none
+	left       int   // about how many sessions exceed the limit
+	horizon    int64 // time of the last event of the newest session that was left out; 0 for none
 	begun      time.Time
-	complete   time.Time // since when it has every session; zero while it is being filled
-	stored     time.Time // when the records were stored last, if nobody keeps them; else zero
+	complete   time.Time // since when all sessions are in it; zero while it is filled
+	stored     time.Time // when the records were last stored, if nobody keeps them; else zero
 }
 
 func newTable(generation string, limit int) *table {
@@ -233,7 +233,7 @@ func (t *table) find(id events.SessionID) *row {
 	return nil
 }
 
-// put adds a row or replaces it, unless it is of fewer events. It reports whether anything has changed.
+// put adds or replaces a row, unless the row is of fewer events. It reports whether it changed anything.
 func (t *table) put(r row) bool {
 	old := t.find(r.id)
 	switch {
@@ -248,7 +248,7 @@ func (t *table) put(r row) bool {
 		}
 		t.bytes += r.bytes()
 		if t.left > 0 && !t.complete.IsZero() && r.first < t.complete.UnixNano() {
-			t.left-- // it was left out, and goes on
+			t.left-- // the session was left out, and has a new event
 		}
 		if len(t.rows) > t.limit+t.limit/16 {
 			t.evict()
@@ -262,7 +262,7 @@ func (t *table) put(r row) bool {
 	return true
 }
 
-// evict removes the rows beyond the limit: those whose last event is the oldest, pinned ones last.
+// evict removes rows beyond the limit: those with the oldest last events, pinned ones last.
 func (t *table) evict() {
 	older := func(a, b *row) int {
 		if a.pinned() != b.pinned() {

@@ -7,14 +7,14 @@ import (
 	"tributary/cmd/internal/terminal"
 )
 
-// Lengths of snippets in characters of a fixed width.
+// Lengths of snippets, in columns.
 const (
-	beforeWidth  = 60  // of the text before the first match
-	snippetWidth = 240 // of all
+	beforeWidth  = 60  // before the first match
+	snippetWidth = 240 // of a snippet
 	maxMatch     = 120 // of one match
 )
 
-// maxSnippets is how many snippets a hit has.
+// maxSnippets limits the snippets of a hit.
 const maxSnippets = 3
 
 // Snippet is a part of a text around matches, on one line and safe to show.
@@ -29,8 +29,8 @@ type Part struct {
 	Marked bool // it matches
 }
 
-// snippet returns the part of a text around the first match of a term, with all matches in it marked, and where the last of
-// these ends.
+// snippet returns the part of a text around the first match of a term, with all matches in it marked, and the end of
+// the last of these matches.
 func (t *Terms) snippet(place Place, text string, first []int) (s Snippet, shown int) {
 	s.Place = place
 	left := snippetWidth
@@ -68,7 +68,8 @@ func (t *Terms) snippet(place Place, text string, first []int) (s Snippet, shown
 	return s, shown
 }
 
-// clip returns the begin of a text that has at least a width, if the text has it: a character takes up to four bytes.
+// clip returns a beginning of a text that is at least width columns wide, or the whole text: a character takes up to
+// four bytes.
 func clip(text string, width int) string {
 	n := 4 * max(width, 0)
 	if len(text) <= n {
@@ -80,7 +81,7 @@ func clip(text string, width int) string {
 	return text[:n]
 }
 
-// lastWords returns the end of a text up to a width, from the beginning of a word if there is one.
+// lastWords returns the end of a text, at most width columns wide, from the beginning of a word if possible.
 func lastWords(text string, width int) string {
 	begin := max(0, len(text)-4*width)
 	for begin < len(text) && !utf8.RuneStart(text[begin]) {
@@ -103,7 +104,7 @@ func lastWords(text string, width int) string {
 	return line
 }
 
-// oneLine returns a part of a text on one line. It keeps a space at its ends, where others follow.
+// oneLine returns a part of a text on one line. It keeps a space at both ends if other parts follow there.
 func oneLine(text string) string {
 	text = terminal.Printable(text)
 	line := strings.Join(strings.Fields(text), " ")

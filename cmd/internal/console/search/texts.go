@@ -7,7 +7,7 @@ import (
 	"tributary/envelopes/jsonscan"
 )
 
-// Place names which text of an event it is.
+// Place names a text of an event.
 type Place string
 
 // The places.
@@ -15,14 +15,14 @@ const (
 	InText      Place = "text"
 	InArguments Place = "arguments"
 	InOutput    Place = "output"
-	InResult    Place = "result" // what the normalizer has found in the result of a tool
+	InResult    Place = "result" // what the normalizer found in the result of a tool
 )
 
-// maxLevels is how deep the arguments of a call are read.
+// maxLevels limits the depth of arguments that are read.
 const maxLevels = 128
 
-// textsOf iterates over the texts of an event that are searched. outline is the event without its native JSON, which data
-// has.
+// textsOf iterates over the searched texts of an event. outline is the event without its native JSON, which is in
+// data.
 func textsOf(outline *envelopes.AgentEventV1, data []byte) iter.Seq2[Place, string] {
 	return func(yield func(Place, string) bool) {
 		place := InText
@@ -63,7 +63,7 @@ func textsOf(outline *envelopes.AgentEventV1, data []byte) iter.Seq2[Place, stri
 	}
 }
 
-// argumentsOf returns the values of arguments in JSON, and other arguments as they stand.
+// argumentsOf returns the values of arguments in JSON, and other arguments unchanged.
 func argumentsOf(text string) string {
 	if len(text) == 0 || text[0] != '{' && text[0] != '[' || !jsonscan.Check([]byte(text), maxLevels).Strict {
 		return text
@@ -71,13 +71,13 @@ func argumentsOf(text string) string {
 	return valuesOf([]byte(text))
 }
 
-// valuesOf returns the values of JSON, each on lines of its own, without their names.
+// valuesOf returns the values of JSON without names, each on its own lines.
 func valuesOf(value []byte) string {
 	s := jsonscan.NewScanner(value)
 	return string(appendValues(nil, &s))
 }
 
-// appendValues appends the values of what is next.
+// appendValues appends the values of the next JSON value.
 func appendValues(dst []byte, s *jsonscan.Scanner) []byte {
 	switch s.Kind() {
 	case '{':
