@@ -26,8 +26,14 @@ func TestREADMEHasTheListsOfTheSchema(t *testing.T) {
 	}
 	root := parseSchema(t)
 	want := replaceList(t, string(text), "fields", fieldList(t, root))
-	for _, name := range []string{"tool_output", "content", "edge", "vcs", "usage"} {
-		want = replaceList(t, want, name, partList(t, root, root.Defs[name]))
+	want = replaceList(t, want, "usage", partList(t, root, root.Defs["usage"]))
+	for _, part := range []string{"tool_output", "content", "edge", "vcs"} {
+		names, _ := root.Defs[part].properties(t)
+		for _, name := range names {
+			if !strings.Contains(want, "`"+name+"`") {
+				t.Errorf("%s names no member %s of %s", page, name, part)
+			}
+		}
 	}
 	want = replaceList(t, want, "enums", enumList(root))
 	want = replaceList(t, want, "roles", roleList())
@@ -60,9 +66,6 @@ func fieldList(t *testing.T, root node) string {
 	for _, name := range names {
 		n := nodes[name]
 		kind := typeName(t, root, n)
-		if !slices.Contains(root.Required, name) {
-			kind += ", optional"
-		}
 		meaning := fmt.Sprintf(" (%s): %s", kind, n.Description)
 		if meaning == before {
 			last := &lines[len(lines)-1]
@@ -108,7 +111,7 @@ func partList(t *testing.T, root, object node) string {
 	return lines.String()
 }
 
-// typeName is the type of a field in words: the name of its definition, or its JSON type.
+// typeName is the type of a field in words: the name of its definition, or its JSON type, with ? if it may be null.
 func typeName(t *testing.T, root, n node) string {
 	t.Helper()
 	ref := n.Ref
@@ -127,7 +130,7 @@ func typeName(t *testing.T, root, n node) string {
 		kind = "any JSON"
 	}
 	if nullable {
-		kind += " or null"
+		kind += "?"
 	}
 	return kind
 }

@@ -301,20 +301,6 @@ func (c *config) roots() ([]ship.Root, error) {
 	return ship.Roots(home, os.Getenv), nil
 }
 
-// settingsTable lists the settings for deploy/settings.md.
-func settingsTable() string {
-	var b strings.Builder
-	b.WriteString("| variable | default | meaning |\n|---|---|---|\n")
-	for _, s := range settings() {
-		fallback := s.fallback
-		if fallback != "" {
-			fallback = "`" + fallback + "`"
-		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", s.name, fallback, s.text())
-	}
-	return b.String()
-}
-
 // text returns the description of a setting and its values.
 func (s setting) text() string {
 	if s.values == "" {

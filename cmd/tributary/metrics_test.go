@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,25 +20,32 @@ import (
 	"tributary/pipeline/worker"
 )
 
-// metricsTable lists the metrics of the processes, as Prometheus names them.
-func metricsTable(t *testing.T) string {
+// metricsList lists the metrics of the processes, as Prometheus names them, a line for those of one kind with the same labels.
+func metricsList(t *testing.T) string {
 	t.Helper()
-	var b strings.Builder
-	b.WriteString("| metric | type | of | labels | meaning |\n|---|---|---|---|---|\n")
+	var groups []string
+	names := map[string][]string{}
 	for _, i := range instrumentsOf(t) {
-		labels := "`" + strings.Join(i.labels, "` `") + "`"
-		if len(i.labels) == 0 {
-			labels = ""
+		group := i.kind + " of " + i.process
+		if len(i.labels) > 0 {
+			group += " by `" + strings.Join(i.labels, "` `") + "`"
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", i.name, i.kind, i.process, labels, labelsOf.ReplaceAllString(i.text, "$2"))
+		if names[group] == nil {
+			groups = append(groups, group)
+		}
+		names[group] = append(names[group], "`"+i.name+"`")
+	}
+	var b strings.Builder
+	for _, g := range groups {
+		b.WriteString(pipelinetest.Filled("- " + g + ": " + strings.Join(names[g], ", ")))
 	}
 	return b.String()
 }
 
 // instrument is a metric as Prometheus names it.
 type instrument struct {
-	process, name, kind, text string
-	labels                    []string
+	process, name, kind string
+	labels              []string
 }
 
 // instrumentsOf returns the metrics of run and ship; up has both.
@@ -93,7 +99,7 @@ func (m *instruments) add(name string, kind otlptranslator.MetricType, unit, des
 	if err != nil {
 		panic(err)
 	}
-	i := instrument{process: m.process, name: translated, text: description}
+	i := instrument{process: m.process, name: translated}
 	switch kind {
 	case otlptranslator.MetricTypeMonotonicCounter:
 		i.kind = "counter"

@@ -16,6 +16,7 @@ import (
 
 	"tributary/normalizers"
 	"tributary/normalizers/core"
+	"tributary/pipeline/pipelinetest"
 )
 
 // The pages with parts that are generated from the code.
@@ -33,15 +34,15 @@ func TestREADMEHasTheOutputOfTheCode(t *testing.T) {
 		readme: func(t *testing.T, text string) map[string]string {
 			t.Helper()
 			return map[string]string{
-				"agents":   agentsTable(),
+				"agents":   agentsList(),
 				"events":   fenced("json", eventsOf(t, section(t, text, "record"))),
 				"consumer": fenced("go", sourceOf(t, "../../pipeline/subscribe/example_test.go", "consume")),
 			}
 		},
-		settingsPage: func(*testing.T, string) map[string]string { return map[string]string{"settings": settingsTable()} },
+		settingsPage: func(*testing.T, string) map[string]string { return map[string]string{"settings": settingsList()} },
 		metricsPage: func(t *testing.T, _ string) map[string]string {
 			t.Helper()
-			return map[string]string{"metrics": metricsTable(t)}
+			return map[string]string{"metrics": metricsList(t)}
 		},
 	} {
 		t.Run(strings.TrimPrefix(page, "../../"), func(t *testing.T) {
@@ -95,16 +96,43 @@ func replace(t *testing.T, text, name, content string) string {
 	})
 }
 
-// agentsTable lists the rows of the table of vendors.
-func agentsTable() string {
+// agentsList lists the rows of the table of vendors: the name, the source, the logs that ship finds, and what else is read.
+func agentsList() string {
 	var b strings.Builder
-	b.WriteString("| agent | `source` | logs that `ship` finds | what else is read, from a file or a pipe |\n|---|---|---|---|\n")
 	for _, v := range normalizers.Vendors() {
-		var logs []string
+		line := fmt.Sprintf("- **%s** (`%s`): ", v.Name, v.Source)
 		for _, f := range v.Logs.Folders {
-			logs = append(logs, "`"+logPattern(v.Logs.Home, f)+"`")
+			line += "`" + logPattern(v.Logs.Home, f) + "`; "
 		}
-		fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", v.Name, v.Source, strings.Join(logs, ", "), v.Reads)
+		b.WriteString(pipelinetest.Filled(line + v.Reads))
+	}
+	return b.String()
+}
+
+// settingsList lists the settings with their defaults, a line for each prefix of their names.
+func settingsList() string {
+	var prefixes []string
+	names := map[string][]string{}
+	for _, s := range settings() {
+		prefix := ""
+		for _, p := range []string{"NATS_", "TRIBUTARY_CONSOLE_", "TRIBUTARY_", "OTEL_", "AWS_"} {
+			if strings.HasPrefix(s.name, p) {
+				prefix = p
+				break
+			}
+		}
+		if names[prefix] == nil {
+			prefixes = append(prefixes, prefix)
+		}
+		name := "`" + s.name + "`"
+		if s.fallback != "" {
+			name += " (`" + s.fallback + "`)"
+		}
+		names[prefix] = append(names[prefix], name)
+	}
+	var b strings.Builder
+	for _, p := range prefixes {
+		b.WriteString(pipelinetest.Filled("- " + strings.Join(names[p], ", ")))
 	}
 	return b.String()
 }

@@ -47,7 +47,7 @@ type emittedPrompt struct {
 // because the next version of Claude Code may write any number of them.
 func (c *mapper) knownRecords() uint64 { return c.Session.Records - c.st.Unknown }
 
-// queueOperation follows the queue (README.md, Queue). Usually a prompt gets a record of its own when its turn comes.
+// queueOperation follows the queue. Usually a prompt gets a record of its own when its turn comes.
 // Only a prompt that is removed without one is emitted here, if the queue has its text.
 func queueOperation(c *mapper) {
 	c.skip = core.SkipQueued

@@ -136,7 +136,7 @@ func (r *toolResult) output() *envelopes.ToolOutput {
 	return &envelopes.ToolOutput{Stdout: stdout.Ptr(), Stderr: stderr.Ptr()}
 }
 
-// status returns the outcome of the tool (README.md, Tools and exit codes).
+// status returns the outcome of the tool. A structured result that is only a text is how a failure and a rejection look.
 func (r *toolResult) status() envelopes.ToolStatus {
 	exit := r.exitCode()
 	switch {

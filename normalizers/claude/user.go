@@ -9,7 +9,7 @@ import (
 )
 
 // user emits the events of a user record. Its content, not its type, decides what it is; the first matching case
-// counts (README.md, User records).
+// counts.
 func user(c *mapper) {
 	c.flushThread()
 	content := &c.Message.Value.Content

@@ -12,8 +12,9 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// toolEnd maps an event_msg with the end of a tool, which follows or precedes the output and may state more
-// (README.md, Ends of tools).
+// toolEnd maps an event_msg with the end of a tool, which follows or precedes the output and may state more: exit code,
+// time and files. Between call and output it adds to the result. Behind one of the last 8 outputs, if that lacks exit
+// code or time, the result is emitted again. Without a call it is call and result at once.
 func toolEnd(m *mapper) {
 	id := m.toolCallID()
 	end := m.readEnd()

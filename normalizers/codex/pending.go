@@ -10,7 +10,7 @@ import (
 )
 
 // Codex writes a text twice, as a response_item and as an event_msg, in either order and without a common id. Texts
-// are matched by content (README.md, Duplicates):
+// are matched by content, kind by kind, each once, except for white space around them:
 //
 //   - An event_msg that follows its response_item finds the text in state.Canonical and is skipped.
 //   - An event_msg that comes first is pending in state.Pending. The response_item that repeats it drops it. A record

@@ -39,7 +39,7 @@ func (r *result) status() envelopes.ToolStatus {
 	}
 }
 
-// readOutput reads the output in the record, in any form (README.md, Outputs).
+// readOutput reads the output in the record, in any form. Plain text states neither exit code nor time.
 func readOutput(m *mapper) result {
 	var r result
 	switch m.Output.Kind() {

@@ -8,7 +8,8 @@ import (
 )
 
 // A review runs between entered_review_mode and exited_review_mode. It has a running total of its own, and its texts
-// are only in event_msgs, each twice in a row (README.md, Reviews).
+// are only in event_msgs, each twice in a row. Ids that begin with review_rollout_ are the same in every review and
+// count as none.
 
 // enterReview notes that a review begins.
 func enterReview(m *mapper) {

@@ -18,8 +18,7 @@ var Vendor = core.Vendor{
 	Source: envelopes.Copilot,
 	Name:   "Copilot CLI",
 	Reads: "what `copilot -p --output-format json` prints, and what it prints as plain text: " +
-		"`copilot -p \"...\" --log-dir logs \\| tributary ship --source copilot --copilot-logs logs -`. " +
-		"Lines wait for the session until the log that names it is there",
+		"`copilot -p \"...\" --log-dir logs | tributary ship --source copilot --copilot-logs logs -`",
 
 	Recognize: marker,
 	Session:   sessionOf,

@@ -41,6 +41,10 @@ var ErrUnconfirmed = errors.New("batch not confirmed")
 // they are not. After any other error the outcome is unknown: they may be stored, now or a
 // little later, so a caller that sends them again needs a way to detect duplicates.
 //
+// nats-server 2.15 stores nothing of a batch during which the leader of the stream changes, and refuses a rollup
+// of a subject that the batch has written. A subscriber of a single server may see the first events of a batch
+// before the last is stored.
+//
 // The wait for the answer is bounded by the time that the messages take on a slow connection, and ends early when the
 // connection is lost.
 func PublishBatch(ctx context.Context, nc *nats.Conn, msgs []*nats.Msg) (uint64, error) {

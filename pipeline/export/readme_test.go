@@ -7,11 +7,11 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/parquet-go/parquet-go"
 
 	"tributary/pipeline/export"
+	"tributary/pipeline/pipelinetest"
 )
 
 var update = flag.Bool("update", false, "rewrite the list of columns in README.md")
@@ -77,20 +77,20 @@ func TestREADMEHasTheColumns(t *testing.T) {
 			t.Errorf("%s has type %s", f.Name(), f.Type())
 		}
 		if f.Optional() {
-			kind += " or null"
+			kind += "?"
 		}
 		note := columnNotes[f.Name()]
-		if note != "" {
-			note = ": " + note
+		if note == "" { // the field of the event
+			continue
 		}
-		row := "(" + kind + ")" + note
+		row := "(" + kind + "): " + note
 		if columns[row] == nil {
 			rows = append(rows, row)
 		}
 		columns[row] = append(columns[row], "`"+f.Name()+"`")
 	}
 	for _, row := range rows {
-		b.WriteString(filled(fmt.Sprintf("- %s %s", strings.Join(columns[row], ", "), row)))
+		b.WriteString(pipelinetest.Filled(fmt.Sprintf("- %s %s", strings.Join(columns[row], ", "), row)))
 	}
 	text, err := os.ReadFile("README.md")
 	if err != nil {
@@ -110,18 +110,4 @@ func TestREADMEHasTheColumns(t *testing.T) {
 	} else if want != string(text) {
 		t.Error("the columns in README.md are not those of the files: go test ./pipeline/export -update")
 	}
-}
-
-// filled breaks an item of a list into lines of at most 118 characters.
-func filled(item string) string {
-	words := strings.Fields(item)
-	text, width := words[0], utf8.RuneCountInString(words[0])
-	for _, word := range words[1:] {
-		n := utf8.RuneCountInString(word)
-		if width+1+n > 118 {
-			text, width = text+"\n ", 1
-		}
-		text, width = text+" "+word, width+1+n
-	}
-	return text + "\n"
 }

@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// state is the relation of an opened file to its offset. README.md, Offset states, has a row for each.
+// state is the relation of an opened file to its offset. README.md, Offset states, has each.
 type state int
 
 const (
