@@ -9,14 +9,14 @@ import (
 // An account is what a file states, read a second time with nothing but encoding/json: the
 // events are compared with it.
 
-// Line is one readable or unreadable record as it stands in a file.
+// Line is a readable or unreadable record of a file.
 type Line struct {
 	Number int
 	Data   []byte
 	Bad    bool
 }
 
-// ReadLines cuts a file of lines into records: two objects glued on one line are two.
+// ReadLines cuts a file of lines into records. Two objects glued together on one line are two records.
 func ReadLines(data []byte) []Line {
 	var out []Line
 	for i, l := range bytes.Split(data, []byte("\n")) {
@@ -39,17 +39,16 @@ func ReadLines(data []byte) []Line {
 	return out
 }
 
-// Account is what a file states, read from its raw bytes.
+// Account is what the raw bytes of a file state.
 type Account struct {
 	Sessions []string      // of each record
 	Threads  []RawThread   // of each record
-	Speakers [][]string    // agents of the events of each record, where these differ
-	Talk     []Utterance   // the messages with their speakers, in order
+	Speakers [][]string    // agents of the events of each record, if they differ
+	Talk     []Utterance   // the messages and their speakers, in order
 	Calls    []ToolUse     // tool_use blocks, in order, each id once
 	Results  []ToolOutcome // tool_result blocks, in order, each id once
 	Naive    map[string]Figures
-	// Trimmed: one placeholder replaces the values of the file, so that many ids collide; only
-	// the laws apply.
+	// Trimmed: one placeholder replaces the values of the file, so many ids collide and only the laws apply.
 	Trimmed bool
 }
 
@@ -59,11 +58,11 @@ type RawThread struct {
 	Internal bool
 }
 
-// Utterance is one message, of a human, an agent or the assistant.
+// Utterance is a message of a human, an agent or the assistant.
 type Utterance struct {
 	Session string
 	Who     string // human, agent, assistant
-	Text    string // without white space at its ends
+	Text    string // without surrounding white space
 	Line    int
 }
 
@@ -85,7 +84,7 @@ type ToolOutcome struct {
 	Line        int
 }
 
-// Member reads a field of a JSON object, the zero value where it is of another type.
+// Member reads a field of a JSON object; it is the zero value if the type differs.
 func Member[T any](v any, names ...string) T {
 	for _, n := range names {
 		m, _ := v.(map[string]any)
@@ -95,7 +94,7 @@ func Member[T any](v any, names ...string) T {
 	return out
 }
 
-// Parse reads JSON with its numbers as they stand; nil where it is none.
+// Parse reads JSON without changing its numbers; nil if data is not JSON.
 func Parse(data []byte) any {
 	var v any
 	dec := json.NewDecoder(bytes.NewReader(data))

@@ -11,7 +11,7 @@ import (
 	"tributary/normalizers/core"
 )
 
-// Breakage is a normalizer that breaks one law. Make returns a new one, without any memory.
+// Breakage is a normalizer that breaks one law. Make returns a new one with no memory.
 type Breakage struct {
 	Law, Name string
 	Make      func() NormalizeFunc
@@ -99,7 +99,7 @@ func replaceRaw(e *core.Emitted) {
 	}
 }
 
-// numberEvents appends to each id a number that goes on from session to session.
+// numberEvents appends a number to each id that continues from session to session.
 func numberEvents() NormalizeFunc {
 	n := 0
 	return Each(func(e *core.Emitted) { n++; e.Event.EventID += strconv.Itoa(n) })()
@@ -133,7 +133,7 @@ func doubleOutput(e *core.Emitted) {
 	}
 }
 
-// countFirst drops the usage of a message but that of its first event.
+// countFirst drops the usage of a message, except that of its first event.
 func countFirst() NormalizeFunc {
 	seen := make(map[string]bool)
 	return Each(func(e *core.Emitted) {
@@ -170,7 +170,7 @@ func shareParent() NormalizeFunc {
 	})()
 }
 
-// numberRecords emits a number of the record that the session does not remember.
+// numberRecords emits a record number that the session does not remember.
 func numberRecords() NormalizeFunc {
 	records := make(map[*core.Session]int)
 	return func(s *core.Session, r core.Record) (core.Result, error) {
@@ -183,7 +183,7 @@ func numberRecords() NormalizeFunc {
 	}
 }
 
-// nameLastSession emits the session of the record before.
+// nameLastSession emits the session of the previous record.
 func nameLastSession() NormalizeFunc {
 	last := ""
 	return after(func(r core.Record, result core.Result, err error) (core.Result, error) {
@@ -204,7 +204,7 @@ func emitRecordNumber(r core.Record, result core.Result, err error) (core.Result
 	return result, err
 }
 
-// countBadRecord normalizes another record in the place of an unreadable one.
+// countBadRecord normalizes another record instead of an unreadable one.
 func countBadRecord() NormalizeFunc {
 	return func(s *core.Session, r core.Record) (core.Result, error) {
 		result, err := normalizers.Normalize(s, r)
@@ -216,7 +216,7 @@ func countBadRecord() NormalizeFunc {
 	}
 }
 
-// rememberBadRecord changes the events of the record behind an unreadable one.
+// rememberBadRecord changes the events of the record after an unreadable one.
 func rememberBadRecord() NormalizeFunc {
 	bad := false
 	return after(func(_ core.Record, result core.Result, err error) (core.Result, error) {

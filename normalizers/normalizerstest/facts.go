@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// checkFacts: the metadata of the events of a record has the facts that the record states, and no event has one that its
-// record does not state. A text may be cut.
+// checkFacts: the metadata of the events of a record has exactly the facts that the record states. Texts may be cut.
 func checkFacts(p *Problems, s Suite, lines []Line, steps []Step) {
 	if s.Facts == nil {
 		return
@@ -45,7 +44,7 @@ func checkFacts(p *Problems, s Suite, lines []Line, steps []Step) {
 	}
 }
 
-// checkResumeIDs: the metadata of an event has the id that resumes the session, as far as the log states it by then.
+// checkResumeIDs: the metadata of an event has the id that resumes the session, once the log has stated it.
 func checkResumeIDs(p *Problems, s Suite, lines []Line, steps []Step) {
 	if s.ResumeID == nil {
 		return
@@ -68,10 +67,10 @@ func checkResumeIDs(p *Problems, s Suite, lines []Line, steps []Step) {
 	}
 }
 
-// uncut is the length from which on a text may be cut.
+// uncut is the length above which a text may be cut.
 const uncut = 200
 
-// sameFact reports whether a value is the one that is wanted, as JSON, where long texts may be cut.
+// sameFact compares two values as JSON; long texts may be cut.
 func sameFact(want, got any) bool {
 	switch w := want.(type) {
 	case map[string]any:

@@ -9,8 +9,8 @@ import (
 	"tributary/normalizers"
 )
 
-// CheckEventPositions checks that each record begins at its position, on its line, and ends
-// between its last byte and the next record.
+// CheckEventPositions checks that each record begins at its position and on its line, and ends between its last byte
+// and the next record.
 func CheckEventPositions(t *testing.T, data []byte, records []normalizers.Framed) {
 	t.Helper()
 	last := int64(0)
@@ -32,8 +32,8 @@ func CheckEventPositions(t *testing.T, data []byte, records []normalizers.Framed
 	}
 }
 
-// FramedOtherwise returns the first difference between the records of a file that was written
-// as a whole and those of the same file written in several parts.
+// FramedOtherwise returns the first difference between the records of a file that was written at once and of the same
+// file written in several parts.
 func FramedOtherwise(whole, split []normalizers.Framed) error {
 	for i := range max(len(whole), len(split)) {
 		var a, b string
@@ -56,7 +56,7 @@ func describe(r normalizers.Framed) string {
 		r.Record.Sequence, r.Record.Origin, r.End, r.Err, r.Record.Data)
 }
 
-// Summary is a framed record in short, for tables.
+// Summary describes a framed record in short, for tables.
 func Summary(r normalizers.Framed) string {
 	if r.Record.Origin.End {
 		return r.Record.Session + " end"
@@ -67,7 +67,7 @@ func Summary(r normalizers.Framed) string {
 	return fmt.Sprintf("%d %s %s", r.Line, r.Record.Session, r.Record.Data)
 }
 
-// FrameSplit frames a file that is written in several parts, and reads the records after each.
+// FrameSplit frames a file that is written in several parts, and takes the records after each part.
 func FrameSplit(file normalizers.File, data []byte, splits uint64) []normalizers.Framed {
 	random := rand.New(rand.NewPCG(splits, 1))
 	f := normalizers.NewFramer(file)
@@ -76,7 +76,7 @@ func FrameSplit(file normalizers.File, data []byte, splits uint64) []normalizers
 		n := 1 + random.IntN(1+random.IntN(len(data)))
 		part := bytes.Clone(data[:n])
 		_, _ = f.Write(part) // never fails by contract
-		clear(part)          // nor is what it was given retained
+		clear(part)          // the framer must not keep its input
 		data = data[n:]
 		out = append(out, Drain(f)...)
 	}
@@ -84,7 +84,7 @@ func FrameSplit(file normalizers.File, data []byte, splits uint64) []normalizers
 	return append(out, Drain(f)...)
 }
 
-// CheckCover checks that each byte of a file is in exactly one record, or between two.
+// CheckCover checks that each byte of a file is in exactly one record or between two.
 func CheckCover(t *testing.T, data []byte, records []normalizers.Framed) {
 	t.Helper()
 	if len(records) > 0 {
@@ -140,7 +140,7 @@ func CheckCover(t *testing.T, data []byte, records []normalizers.Framed) {
 	between(int64(len(data)))
 }
 
-// CheckChain checks that every record has what a producer must state of it.
+// CheckChain checks that every record has what a producer must state about it.
 func CheckChain(t *testing.T, records []normalizers.Framed) {
 	t.Helper()
 	last := make(map[string]int64)
@@ -163,7 +163,7 @@ func CheckChain(t *testing.T, records []normalizers.Framed) {
 		if r.Record.Session == "" || o.File == "" || o.Time.IsZero() {
 			t.Errorf("record %d: session %q, file %q, time %v", i+1, r.Record.Session, o.File, o.Time)
 		}
-		// The previous record of the session, or an earlier one where that cannot be read.
+		// The previous record of the session, or an earlier one if that cannot be read.
 		before, ok := last[r.Record.Session]
 		if !ok {
 			before = -1

@@ -21,8 +21,8 @@ func CheckRapid(t *rapid.T, s Suite, records []normalizers.Framed, whole bool) {
 	}
 }
 
-// Generated are the records of up to three sessions that write at once: into one file, or
-// each into its own where a file of the vendor is of one session.
+// Generated returns the records of up to three concurrent sessions: in one file, or each in its own file if the
+// vendor writes one file per session.
 func Generated(t *rapid.T, s Suite) []normalizers.Framed {
 	if !s.Apart {
 		data := bytes.Join(Interleaved(t, s), []byte("\n"))
@@ -36,7 +36,7 @@ func Generated(t *rapid.T, s Suite) []normalizers.Framed {
 	return Mixed(t, sessions)
 }
 
-// Interleaved generates the lines of a file in which up to three sessions write.
+// Interleaved generates the lines of a file to which up to three sessions write.
 func Interleaved(t *rapid.T, s Suite) [][]byte {
 	var sessions [][][]byte
 	for i := range rapid.IntRange(1, 3).Draw(t, "sessions") {
@@ -45,7 +45,7 @@ func Interleaved(t *rapid.T, s Suite) [][]byte {
 	return Mixed(t, sessions)
 }
 
-// Mixed merges lists, each in its order.
+// Mixed merges lists and keeps the order of each.
 func Mixed[T any](t *rapid.T, lists [][]T) []T {
 	var out []T
 	for len(lists) > 0 {

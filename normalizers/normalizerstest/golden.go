@@ -31,13 +31,12 @@ type Golden struct {
 	Raw     []byte // the section raw.jsonl
 }
 
-// File describes the vendor's file: its stem is the session of last resort.
+// File describes the vendor's file. Its stem is the session if nothing else names one.
 func (g Golden) File(source envelopes.Source) normalizers.File {
 	return FileNamed(source, g.Name+".jsonl")
 }
 
-// TestData returns the folder of the vendor's test data, for a test of the vendor's folder or
-// of the folder above it.
+// TestData returns the folder of the vendor's test data, for tests in the vendor's folder or its parent.
 func (s Suite) TestData() string {
 	if here, err := os.Getwd(); err == nil && filepath.Base(here) == s.Room {
 		return "testdata"
@@ -117,7 +116,7 @@ func (o Outcome) JSON(tb testing.TB) []byte {
 
 const rawSection = "raw.jsonl"
 
-// Expected returns the sections that the file of the case should have after an outcome.
+// Expected returns the sections that the file of the case should have for an outcome.
 func (g Golden) Expected(tb testing.TB, o Outcome) []txtar.File {
 	tb.Helper()
 	files := []txtar.File{{Name: rawSection, Data: g.Raw}}
@@ -135,7 +134,7 @@ func (g Golden) Expected(tb testing.TB, o Outcome) []txtar.File {
 	return files
 }
 
-// fullEvent returns the number of the event, from 1, that the file of the case has in full.
+// fullEvent returns the number, from 1, of the event that the case has in full.
 func (g Golden) fullEvent() int {
 	for _, f := range g.Archive.Files {
 		var n int

@@ -17,8 +17,8 @@ import (
 	"tributary/normalizers/core"
 )
 
-// Law is a property that holds for every vendor and every file. Its check returns the
-// first violation that it finds; TestLawsCatch shows of each that it can fail.
+// Law is a property that holds for every vendor and every file. Its check returns the first violation. TestLawsCatch
+// shows that each law can fail.
 type Law struct {
 	Name  string
 	Check func(f Folding) error
@@ -26,8 +26,8 @@ type Law struct {
 	whole bool
 }
 
-// Folding is what a law checks: the records of a file, and the steps that a normalizer makes of
-// them. The laws share the steps and do not change them.
+// Folding is what a law checks: the records of a file, and the steps that a normalizer makes from them. Laws share
+// the steps and do not change them.
 type Folding struct {
 	Suite     Suite
 	Normalize NormalizeFunc
@@ -35,7 +35,7 @@ type Folding struct {
 	Steps     []Step
 }
 
-// Folded normalizes the records of a file, each session with a state of its own.
+// Folded normalizes the records of a file, each session with its own state.
 func Folded(s Suite, normalize NormalizeFunc, records []normalizers.Framed) Folding {
 	return Folding{Suite: s, Normalize: normalize, Records: records, Steps: Fold(normalize, records)}
 }
@@ -56,8 +56,7 @@ var Laws = []Law{
 	{Name: "unknown_record_changes_nothing", Check: lawUnknownRecord, whole: true},
 }
 
-// CheckLaws checks the events of a file against every law, or, for a damaged file, against
-// those that hold for any bytes.
+// CheckLaws checks the events of a file against every law; a damaged file only against those that hold for any bytes.
 func CheckLaws(tb testing.TB, s Suite, records []normalizers.Framed, whole bool) {
 	tb.Helper()
 	for _, err := range violations(s, records, whole) {
@@ -84,12 +83,11 @@ func violations(s Suite, records []normalizers.Framed, whole bool) []error {
 	return out
 }
 
-// at names the record of a step in a violation.
+// at names the record of a step for a violation.
 func at(i int, s Step) string { return fmt.Sprintf("record %d (line %d)", i+1, s.Line) }
 
-// lawValid: every event is one: Validate and the JSON Schema accept it, it fits, its
-// sequence has no gap, it belongs to the session of its record, raw is the record on the
-// first event of a record and on no other.
+// lawValid: Validate and the JSON Schema accept every event; it fits; its sequence has no gap; it belongs to the
+// session of its record; raw is the record on the first event of a record, and on no other.
 func lawValid(f Folding) error {
 	next := make(map[string]uint64)
 	for i, s := range f.Steps {
@@ -134,10 +132,10 @@ func lawValid(f Folding) error {
 func rawError(suite Suite, s Step, j int) error {
 	e := s.Result.Events[j]
 	if e.Sequence != s.Record.Sequence {
-		return nil // of an earlier record, pending until now
+		return nil // an event of an earlier record, pending until now
 	}
 	if string(s.Record.Data) == "null" {
-		return nil // raw is the record, and it is null
+		return nil // the record itself is null
 	}
 	if suite.Raw != nil {
 		if ok, known := suite.Raw(s.Record.Data, e.Event.Raw); known {
@@ -169,8 +167,8 @@ func rawError(suite Suite, s Step, j int) error {
 	return nil
 }
 
-// Plain is a JSON value as most readers see it: of names that come twice the last one,
-// text that is not UTF-8 replaced, numbers as they stand.
+// Plain is a JSON value as most readers see it: the last member of a name counts, text that is not UTF-8 is replaced,
+// numbers are unchanged.
 func Plain(data []byte) any {
 	var v any
 	dec := json.NewDecoder(bytes.NewReader(data))
@@ -191,8 +189,7 @@ func lawDeterministic(f Folding) error {
 	return nil
 }
 
-// LawNothingLost checks that every record has events, or a skip with a name, or a
-// permanent error, and only one of the three.
+// LawNothingLost checks that every record has either events, or a named skip, or a permanent error.
 func LawNothingLost(f Folding) error {
 	var with, skipped, dead, ends int
 	for i, s := range f.Steps {
@@ -256,7 +253,7 @@ func (f *Figures) Add(o Figures) {
 	f.Cost += o.Cost
 }
 
-// FiguresOf are the token counts of an event.
+// FiguresOf returns the token counts of an event.
 func FiguresOf(e envelopes.AgentEventV1) Figures {
 	f := Figures{
 		Input: Value(e.TokensInput), Output: Value(e.TokensOutput), Cached: Value(e.TokensCached),
@@ -269,10 +266,10 @@ func FiguresOf(e envelopes.AgentEventV1) Figures {
 	return f
 }
 
-// CostOf is an amount of dollars as [Figures] have it.
+// CostOf converts dollars to the unit of [Figures].
 func CostOf(usd float64) int64 { return int64(math.Round(usd * 1e12)) }
 
-// Billed returns the tokens of the events of a log of these records, which must be those that the suite's ledger finds.
+// Billed returns the tokens of the events of these records. It fails the test if the suite's ledger finds others.
 func (s Suite) Billed(t *testing.T, name string, records ...[]byte) Figures {
 	t.Helper()
 	var sum Figures
@@ -292,16 +289,15 @@ func (s Suite) Billed(t *testing.T, name string, records ...[]byte) Figures {
 	return sum
 }
 
-// Ledger counts the tokens of records by the rule of their vendor.
+// Ledger counts the tokens of records by the vendor's rule.
 type Ledger interface {
 	// Add counts a record of a session.
 	Add(session string, record []byte)
-	// Sums is what the session used so far.
+	// Sums returns what the session has used.
 	Sums(session string) Figures
 }
 
-// LawSums checks that the sum over the events of a session is right after every record (README.md,
-// Tokens).
+// LawSums checks after every record that the events of a session sum up correctly (README.md, Tokens).
 func LawSums(f Folding) error {
 	want, got := f.Suite.Ledger(), make(map[string]*Figures)
 	for i, st := range f.Steps {
@@ -322,9 +318,8 @@ func LawSums(f Folding) error {
 	return nil
 }
 
-// lawParts: tokens_total is the sum of the parts of usage on every event that
-// has tokens; no figure is below zero; usage is there exactly when a count is; the prompt of a call
-// has at least the tokens that an event adds to it.
+// lawParts: on every event with tokens, tokens_total is the sum of the parts of usage; no figure is below zero; usage
+// is there exactly if a count is; the prompt of a call has at least the tokens that an event adds to it.
 func lawParts(f Folding) error {
 	for i, s := range f.Steps {
 		for _, e := range s.Result.Events {
@@ -356,9 +351,8 @@ func lawParts(f Folding) error {
 	return nil
 }
 
-// lawIDs: ids are unique in their session, as far as they are remembered; a result has the id
-// and the tool name of its call; a superseding event names an earlier one (README.md,
-// Identity).
+// lawIDs: ids are unique in their session, as far as they are remembered; a result has the id and the tool name of
+// its call; a superseding event names an earlier one (README.md, Identity).
 func lawIDs(f Folding) error {
 	sessions := make(map[string]knownIDs)
 	for i, s := range f.Steps {
@@ -379,7 +373,7 @@ func lawIDs(f Folding) error {
 	return nil
 }
 
-// knownIDs are the ids of the events of a session so far.
+// knownIDs are the ids of the events of a session.
 type knownIDs struct {
 	events map[string]uint64 // event_id -> sequence
 	calls  map[string]string // tool_call_id -> tool_name
@@ -407,7 +401,7 @@ func (k knownIDs) event(e envelopes.AgentEventV1) error {
 // tool adds the call of an event, or checks the result against its call.
 func (k knownIDs) tool(e envelopes.AgentEventV1) error {
 	if e.ToolCallID == nil {
-		return nil // no tool, or one that the vendor left without an id
+		return nil // no tool, or a tool without an id
 	}
 	id := *e.ToolCallID
 	switch e.EventType {
@@ -473,7 +467,7 @@ var rolesOfSpec = map[envelopes.EventType]string{
 	"meta": "system", "log": "system cli",
 }
 
-// lawRoles: the role of an event is one that its type allows.
+// lawRoles: the type of an event allows its role.
 func lawRoles(f Folding) error {
 	for i, s := range f.Steps {
 		for _, e := range s.Result.Events {
@@ -486,8 +480,8 @@ func lawRoles(f Folding) error {
 	return nil
 }
 
-// LawCut checks a cut anywhere: the state is encoded and decoded after every record; events
-// and encoded states are those of the fold that was never cut, and the state fits.
+// LawCut checks that a fold can be cut anywhere: if the state is encoded and decoded after every record, events and
+// states equal those of an uncut fold. It also checks that the state fits.
 func LawCut(f Folding) error {
 	const most = 128 << 10
 	whole, cut := make(map[string]*core.Session), make(map[string]*core.Session)
@@ -519,8 +513,7 @@ func LawCut(f Folding) error {
 	return nil
 }
 
-// lawIndependent: each session alone, with other record numbers, gives
-// what it gives among the others.
+// lawIndependent: each session alone, with other record numbers, yields what it yields among others.
 func lawIndependent(f Folding) error {
 	alone := make(map[string][]normalizers.Framed)
 	among := make(map[string][]Step)
@@ -543,8 +536,7 @@ func lawIndependent(f Folding) error {
 	return nil
 }
 
-// LawBadRecord checks that an unreadable record in front of every record changes neither the state nor
-// any later event.
+// LawBadRecord checks that an unreadable record before any record changes neither the state nor a later event.
 func LawBadRecord(f Folding) error {
 	sessions := make(map[string]*core.Session)
 	for i, r := range f.Records {

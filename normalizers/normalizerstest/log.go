@@ -13,15 +13,14 @@ import (
 	"tributary/normalizers"
 )
 
-// Log is a file whose records are lines, with what it yields. Further lines are put into it
-// to see what they change.
+// Log is a file whose records are lines, and what it yields. Tests insert lines to see what they change.
 type Log struct {
 	Steps []Step // the records of the file
 
 	suite  Suite
 	file   normalizers.File
 	lines  [][]byte
-	starts []int // lines before which a record begins or the file ends, from 0
+	starts []int // indexes of lines before which a record begins or the file ends
 }
 
 // openEnded are lines that begin like a document over several lines.
@@ -32,10 +31,10 @@ var openEnded = []string{
 	`{`,
 }
 
-// NewLog reads a file. It returns false where no line can be put between its records: it is a
-// document that is rewritten in place, plain text, or a stream of server-sent events.
+// NewLog reads a file. It returns false if no line can be inserted between records, because the file is a document
+// rewritten in place, plain text, or a stream of server-sent events.
 func NewLog(s Suite, file normalizers.File, data []byte) (*Log, bool) {
-	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // nothing can be put in front of it
+	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // nothing can precede it
 	l := &Log{suite: s, file: file, lines: bytes.SplitAfter(data, []byte("\n"))}
 	if last := len(l.lines) - 1; len(l.lines[last]) == 0 {
 		l.lines = l.lines[:last]
@@ -65,7 +64,7 @@ func (l *Log) fold(lines [][]byte) []Step {
 	return Fold(normalizers.Normalize, Frame(l.file, bytes.Join(lines, nil)))
 }
 
-// garbageOf returns lines that nobody can read in a log of a vendor.
+// garbageOf returns lines that no normalizer of the vendor can read.
 func garbageOf(s Suite) []string {
 	var out []string
 	framing := normalizers.VendorOf(s.Source).Framing
@@ -84,13 +83,13 @@ func garbageOf(s Suite) []string {
 	return out
 }
 
-// Positions returns in how many places a line can be put.
+// Positions returns in how many places a line can be inserted.
 func (l *Log) Positions() int { return len(l.starts) }
 
-// Perturb puts a line of garbage, and a record of an unknown type, between two records of the
-// file, and returns what changes besides: one line of garbage adds one dead letter, one unknown
-// record its one meta event, behind which numbers of records and events are higher by one. Of
-// either it tries some, others in each position; all of them where [MaxPositions] is 0.
+// Perturb inserts a line of garbage, and a record of an unknown type, between two records of the file, and returns
+// what else changes. A line of garbage adds one dead letter. An unknown record adds its one meta event, after which
+// the numbers of records and events are higher by one. It tries some lines of each kind, others at each position; all
+// of them if [MaxPositions] is 0.
 func (l *Log) Perturb(position int) error {
 	for _, line := range someOf(garbageOf(l.suite), position) {
 		if err := l.perturb(position, line, true); err != nil {
@@ -118,7 +117,7 @@ func someOf(lines []string, position int) []string {
 	return out
 }
 
-// perturb puts one line in front of the record at an index of starts, and compares.
+// perturb inserts a line before the record at an index of starts, and compares.
 func (l *Log) perturb(position int, line string, isGarbage bool) error {
 	start := l.starts[position]
 	if strings.Contains(line, "$") {
@@ -151,8 +150,8 @@ func (l *Log) perturb(position int, line string, isGarbage bool) error {
 	return nil
 }
 
-// Litter puts a line of garbage in front of every n-th record of the file at once, and returns
-// what changes besides the dead letters. The lines differ from place to place.
+// Litter inserts a line of garbage before every n-th record of the file, and returns what changes besides the dead
+// letters. The lines differ from place to place.
 func (l *Log) Litter(n int) error {
 	var lines [][]byte
 	garbage := garbageOf(l.suite)
@@ -175,8 +174,8 @@ func (l *Log) Litter(n int) error {
 	return Differ(l.Steps, kept, false)
 }
 
-// lastBefore returns the session and the time of the last event before a line. It reports
-// false unless the record of the event is the last before the line, and states both.
+// lastBefore returns the session and the time of the last event before a line, or false unless its record is the last
+// one before the line and states both.
 func (l *Log) lastBefore(start int) (session string, at time.Time, ok bool) {
 	var ts string
 	var framed time.Time
@@ -196,8 +195,8 @@ func (l *Log) lastBefore(start int) (session string, at time.Time, ok bool) {
 	return session, at, err == nil && at.Equal(framed)
 }
 
-// renumber takes back what one more record changes in the events of its session: the positions
-// of those behind its own event, and ids that are numbers of records behind it.
+// renumber reverts what an extra record changes in the later events of its session: their positions, and ids that are
+// record numbers.
 func renumber(steps []Step, extra Step) {
 	n := 1 // the number of the extra record in its session
 	for _, s := range steps {
@@ -217,7 +216,7 @@ func renumber(steps []Step, extra Step) {
 	}
 }
 
-// renumberEvent takes it back in one event.
+// renumberEvent reverts this in one event.
 func renumberEvent(e *envelopes.AgentEventV1, sequence uint64, back func(string) string) {
 	e.EventID, e.Supersedes = back(e.EventID), back(e.Supersedes)
 	for _, id := range []**string{&e.ParentEventID, &e.ToolCallID} {
@@ -235,8 +234,7 @@ func renumberEvent(e *envelopes.AgentEventV1, sequence uint64, back func(string)
 	}
 }
 
-// backID returns an id that begins with the number of a record behind the n-th as it is
-// without that record.
+// backID returns an id as it would be without the n-th record, if the id begins with the number of a later record.
 func backID(id string, n int) string {
 	number := strings.TrimPrefix(id, "@")
 	digits := len(number) - len(strings.TrimLeft(number, "0123456789"))

@@ -10,14 +10,14 @@ import (
 	"tributary/normalizers/core"
 )
 
-// Single is a record without a file, as anybody may publish it.
+// Single returns a record without a file, as anybody may publish it.
 func Single(s Suite, data []byte) []normalizers.Framed {
 	return []normalizers.Framed{{Line: 1, Record: core.Record{
 		Source: s.Source, Session: "s", Sequence: 1, Stored: Modified, Data: data,
 	}}}
 }
 
-// ComparedBy is a field as it is compared: the text of a call is JSON, by value.
+// ComparedBy returns a field for comparison: the text of a call is JSON, compared by value.
 func ComparedBy(field string, v any, of map[string]any) any {
 	s, ok := v.(string)
 	if field != "text" || of["event_type"] != "tool_call" || !ok {

@@ -18,12 +18,11 @@ import (
 	"tributary/normalizers/core"
 )
 
-// MaxPositions is how many records of a file [lawUnknownRecord] puts another record in front
-// of, evenly spread; 0 for all of them.
+// MaxPositions limits the records of a file before which [lawUnknownRecord] inserts a record, evenly spread; 0 for
+// all.
 var MaxPositions = 2000
 
-// tomorrow is the time that a record of an unknown type states where it changes nothing: long
-// after any other.
+// tomorrow is the time of an unknown record that must change nothing: long after any other time.
 var tomorrow = time.Date(2061, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // unknownLine returns a record of [Suite.Unknown] that states a session and a time.
@@ -35,10 +34,9 @@ func unknownLine(of, session string, at time.Time) string {
 	).Replace(of)
 }
 
-// lawUnknownRecord holds that one more record of an unknown type, in front of any record of a
-// session, yields its one meta event and changes nothing that the session remembers but the
-// number of its records and events, and the id of that event: what is pending stays pending.
-// A session that remembers the same yields the same events from then on.
+// lawUnknownRecord: a record of an unknown type, inserted before any record of a session, yields one meta event. It
+// changes nothing that the session remembers except the number of records and events, and the id of that event: what
+// is pending stays pending. A session with the same memory yields the same later events.
 func lawUnknownRecord(f Folding) error {
 	sessions := make(map[string]*core.Session)
 	tried := 0
@@ -58,7 +56,7 @@ func lawUnknownRecord(f Folding) error {
 	return nil
 }
 
-// unknownRecords checks what one more record of each unknown type does to a copy of a session.
+// unknownRecords checks what a record of each unknown type does to a copy of a session.
 func unknownRecords(f Folding, s *core.Session, next core.Record) error {
 	before := s.Encode()
 	was := readMemory(before)
@@ -66,7 +64,7 @@ func unknownRecords(f Folding, s *core.Session, next core.Record) error {
 	if err == nil {
 		return nil
 	}
-	for _, of := range f.Suite.Unknown { // the first that changes something alone
+	for _, of := range f.Suite.Unknown { // the first type that changes something by itself
 		if err := changedBy(f, before, was, next, []string{of}); err != nil {
 			return err
 		}
@@ -74,7 +72,7 @@ func unknownRecords(f Folding, s *core.Session, next core.Record) error {
 	return err
 }
 
-// changedBy checks what some more records do to a copy of an encoded session.
+// changedBy checks what further records do to a copy of an encoded session.
 func changedBy(f Folding, before []byte, was memory, next core.Record, unknown []string) error {
 	copied, err := normalizers.DecodeSession(before)
 	if err != nil {
@@ -98,7 +96,7 @@ func changedBy(f Folding, before []byte, was memory, next core.Record, unknown [
 	return nil
 }
 
-// isOneMeta reports whether a record yields its one meta event alone.
+// isOneMeta reports whether the only event is a meta event.
 func isOneMeta(events []core.Emitted) bool {
 	return len(events) == 1 && events[0].Event.EventType == envelopes.Meta
 }
@@ -109,7 +107,7 @@ type memory struct {
 	ids, calls    []byte
 }
 
-// readMemory reads an encoded session. A damaged one is the fault of Encode.
+// readMemory reads an encoded session. If that fails, Encode is wrong.
 func readMemory(encoded []byte) memory {
 	var parts [4][]byte
 	rest := encoded[1:]
@@ -131,8 +129,8 @@ func readMemory(encoded []byte) memory {
 	return memory{e.State, e.Vendor, parts[2], parts[3]}
 }
 
-// unchanged returns the first thing that another session remembers otherwise; nil when it
-// remembers the ids of some more records, and nothing else.
+// unchanged returns the first difference in the memory of another session, nil if it only remembers the ids of some
+// more records.
 func (m memory) unchanged(is memory, records int) error {
 	if err := sameMembers(m.state, is.state); err != nil {
 		return err
@@ -149,12 +147,11 @@ func (m memory) unchanged(is memory, records int) error {
 	return nil
 }
 
-// idBytes is how many bytes an id takes in an encoded session, with what the event said.
+// idBytes is the size of an id and its details in an encoded session.
 const idBytes = 12
 
-// keepsIDs reports whether another session remembers the ids of m and behind them those of some
-// more records: of the event, and where the vendor asks for it, of the message. The oldest may
-// have made room for them.
+// keepsIDs reports whether another session remembers the ids of m, then those of some more records: of the event, and
+// of the message if the vendor asks for that. The oldest may have been dropped.
 func (m memory) keepsIDs(is memory, records int) bool {
 	for n := records; n <= 2*records; n++ {
 		dropped := len(m.ids) + n*idBytes - len(is.ids)

@@ -14,7 +14,7 @@ var compileSchema = sync.OnceValues(func() (*jsonschema.Schema, error) {
 	return schema.Compile(schema.Events.Producer())
 })
 
-// schemaError validates the JSON of an event against the schema that producers meet.
+// schemaError validates the JSON of an event against the producers' schema.
 func schemaError(event []byte) error {
 	compiled, err := compileSchema()
 	if err != nil {

@@ -8,8 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Script writes the log of one session, record by record: what the generators of all
-// vendors share.
+// Script writes the log of one session, record by record, for the generators of all vendors.
 type Script struct {
 	T       *rapid.T
 	Session string
@@ -22,7 +21,7 @@ func NewScript(t *rapid.T, session string) Script {
 	return Script{T: t, Session: session, Now: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)}
 }
 
-// Chance is true in so many of a hundred cases.
+// Chance is true in percent of 100 cases.
 func (s *Script) Chance(percent int) bool {
 	return rapid.IntRange(1, 100).Draw(s.T, "chance") <= percent
 }
@@ -43,7 +42,7 @@ func (s *Script) Emit(record any) {
 	s.Lines = append(s.Lines, []byte(strings.TrimSuffix(b.String(), "\n")))
 }
 
-// Stamp moves the time on, at times backwards, as parallel writers do.
+// Stamp advances the time, sometimes backwards, like parallel writers.
 func (s *Script) Stamp() string {
 	s.Now = s.Now.Add(time.Duration(rapid.IntRange(-500, 5000).Draw(s.T, "ms")) * time.Millisecond)
 	return s.Now.Format("2006-01-02T15:04:05.000Z")

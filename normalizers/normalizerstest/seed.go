@@ -8,8 +8,7 @@ import (
 	"tributary/normalizers"
 )
 
-// SeedEvents by a file: every event of its records, in order; a record that cannot be read
-// fails the test.
+// SeedEvents returns every event of a file in order. An unreadable record fails the test.
 func SeedEvents(tb testing.TB, source envelopes.Source, name string, data []byte) []envelopes.AgentEventV1 {
 	tb.Helper()
 	steps := Fold(normalizers.Normalize, Frame(FileNamed(source, name), data))
@@ -21,5 +20,5 @@ func SeedEvents(tb testing.TB, source envelopes.Source, name string, data []byte
 	return Events(steps)
 }
 
-// SeedLines is a file of lines.
+// SeedLines returns a file of lines.
 func SeedLines(lines ...string) []byte { return []byte(strings.Join(lines, "\n") + "\n") }

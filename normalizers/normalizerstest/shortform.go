@@ -22,10 +22,9 @@ const (
 	maxShortValue = 120 // a longer value is clipped
 )
 
-// shortForm writes events for review: of each event the fields that are set, on lines under
-// 200 bytes, the first one with the digest of the event. Fields that stay the same from event to
-// event (session, project, agent, metadata) stand only where they change. The digest covers
-// the JSON of the whole event: what the short form leaves out cannot change unseen.
+// shortForm writes events for review: the set fields of each event, on lines under 200 bytes, the first one with the
+// digest of the event. Fields that rarely change (session, project, agent, metadata) stand only where they change.
+// The digest covers the JSON of the whole event, so that a change of anything left out shows.
 type shortForm struct {
 	standing map[string]string // the last value of each field that stands only where it changes
 }
@@ -152,7 +151,7 @@ func objectsLine(e envelopes.AgentEventV1) shortLine {
 	return l
 }
 
-// changesLine has the standing fields that are not those of the event before.
+// changesLine has the standing fields that changed since the previous event.
 func (f *shortForm) changesLine(e envelopes.AgentEventV1) shortLine {
 	var l shortLine
 	now := standingFields(e)
@@ -170,8 +169,7 @@ func (f *shortForm) changesLine(e envelopes.AgentEventV1) shortLine {
 	return l
 }
 
-// standingFields returns the fields that usually stay the same from event to event, as they
-// are printed.
+// standingFields returns the printed form of the fields that rarely change.
 func standingFields(e envelopes.AgentEventV1) map[string]string {
 	out := map[string]string{"session": shortValue(e.SessionID), "source": string(e.Source), "project": shortValue(e.ProjectHash)}
 	if e.ProjectRoot != nil {
@@ -239,7 +237,7 @@ func Digest(b []byte, n int) string {
 	return hex.EncodeToString(sum[:n])
 }
 
-// shortLine collects the fields of one line, which breaks where it gets too long.
+// shortLine collects the fields of one line, which breaks if it gets too long.
 type shortLine struct {
 	prefix string
 	fields []string
@@ -287,7 +285,7 @@ func shortNumber(l *shortLine, name string, v *int64) {
 	}
 }
 
-// appendTo appends the line, or nothing when it has no field.
+// appendTo appends the line, or nothing if it has no field.
 func (l *shortLine) appendTo(b []byte) []byte {
 	if len(l.fields) == 0 {
 		return b
@@ -306,8 +304,8 @@ func (l *shortLine) appendTo(b []byte) []byte {
 	return append(append(b, line...), '\n')
 }
 
-// shortValue returns a value on one line: a plain word and JSON unquoted, another text
-// quoted; of a long value the beginning, the length and a digest.
+// shortValue returns a value on one line: words and JSON unquoted, other texts quoted; of a long value the beginning,
+// the length and a digest.
 func shortValue(s string) string {
 	quote := strconv.QuoteToGraphic
 	if isJSON := strings.HasPrefix(s, "{") || strings.HasPrefix(s, "["); isJSON && jsontext.Value(s).IsValid() && !strings.ContainsAny(s, "\n\r\t") {

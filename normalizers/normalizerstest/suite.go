@@ -34,28 +34,25 @@ import (
 	"tributary/normalizers/core"
 )
 
-// Suite is what the tests know of a vendor, independent of the code that they test. Every
-// vendor passes the same laws: a new one is a Suite in its folder, and a line in the list of
-// suites of package normalizers' tests.
+// Suite is what the tests know about a vendor, independent of the tested code. Every vendor passes the same laws: a
+// new vendor needs a Suite in its folder, and a line in the list of suites in the tests of package normalizers.
 type Suite struct {
 	Source envelopes.Source
 	Room   string // the vendor's folder
 	// Folders of the corpus, below TRIBUTARY_CORPUS.
 	Folders []string
-	// Lines generates the lines of a file of one session: well formed, of every type
-	// of record that the vendor writes.
+	// Lines generates well-formed lines of a file of one session, with every type of record that the vendor writes.
 	Lines func(t *rapid.T, session string) [][]byte
-	// Apart states that a file is of one session.
+	// Apart states that each file has one session.
 	Apart bool
-	// Modelled states that the vendor's protocol has a model: a record that breaks it is a dead
-	// letter.
+	// Modelled states that the vendor's protocol has a model; a record that breaks it is a dead letter.
 	Modelled bool
 	// Tokenless states that the vendor's logs have no tokens.
 	Tokenless bool
 	// Read cuts a file into records, with no code of the package.
 	Read func(data []byte) []Line
-	// Unknown are records of types that the vendor does not write yet, each on its own line. In
-	// the place of "$SESSION", "$TIME" and "$MILLIS" they state a session and a time.
+	// Unknown are records of types that the vendor does not write yet, each on its own line. "$SESSION", "$TIME" and
+	// "$MILLIS" in them stand for a session and a time.
 	Unknown []string
 	// Bad are lines that no normalizer of the vendor can read.
 	Bad [][]byte
@@ -63,31 +60,29 @@ type Suite struct {
 	Ledger func() Ledger
 	// Interpret returns what a file states, with no code of the package.
 	Interpret func(name string, lines []Line) Account
-	// Facts returns which members of metadata, of those in FactNames, the events of a record have, as JSON whose numbers are as they stand, by
-	// what the record alone states; with no code of the package. Nil where the vendor's records state none.
+	// Facts returns the members of metadata, among FactNames, that the events of a record have because of that record
+	// alone, as JSON with unchanged numbers; with no code of the package. Nil if the vendor's records state none.
 	Facts     func(record any) map[string]any
 	FactNames []string
-	// ResumeID returns the id that resumes a session once a record of it is read; empty while none is known. It is called for the
-	// records in their order. Nil where another test reads it.
+	// ResumeID returns a function that gets the records in order. It returns the id that resumes the session after
+	// each record, empty while unknown. Nil if another test covers that.
 	ResumeID func() func(session string, record any) string
-	// VCS returns the state of version control that a session has stated last once a record of it is read. It is called
-	// for the records in their order. Nil where the vendor's records state none.
+	// VCS returns a function that gets the records in order. It returns the state of version control that the session
+	// has stated last. Nil if the vendor's records state none.
 	VCS func() func(session string, l Line) envelopes.VCS
 	// OneThread states that a session is one thread, whichever agent speaks.
 	OneThread bool
-	// Raw reports whether raw is what an event of the record may carry in the place of the
-	// record, because the record is a document of several or no JSON. It knows nothing of any
-	// other record. Nil where all records are lines of JSON.
+	// Raw reports whether an event may carry raw instead of its record, because the record is a document of several
+	// records or no JSON. It knows nothing about other records. Nil if all records are lines of JSON.
 	Raw func(record, raw []byte) (ok, known bool)
 }
 
-// Refuses reports whether a record that is JSON may be a dead letter: one that breaks the
-// model of its protocol.
+// Refuses reports whether a record that is JSON may be a dead letter, because it breaks the model of its protocol.
 func (s Suite) Refuses(err error) bool {
 	return s.Modelled && errors.Is(err, envelopes.ErrInvalidACP)
 }
 
-// Malformed are lines that are no JSON.
+// Malformed are lines that are not JSON.
 var Malformed = [][]byte{
 	[]byte(`{"type":"user","uuid":"torn`),
 	[]byte(`{"type":"user"`),
@@ -101,8 +96,7 @@ var Malformed = [][]byte{
 	TooDeep[0], TooDeep[1],
 }
 
-// TooDeep are lines that are nested too deep: all that cannot be read where a line that is
-// no JSON is a record too.
+// TooDeep are lines with too deep nesting, the only unreadable lines if a line that is not JSON is a record, too.
 var TooDeep = [][]byte{
 	[]byte(strings.Repeat(`[`, core.MaxDepth+1) + strings.Repeat(`]`, core.MaxDepth+1)),
 	[]byte(strings.Repeat(`{"type":`, 10_000)),
@@ -113,11 +107,11 @@ var Torn = slices.DeleteFunc(slices.Clone(Malformed), func(l []byte) bool {
 	return l[0] != '{' && l[0] != '[' && l[0] != 0
 })
 
-// NormalizeFunc is what the laws are about: [normalizers.Normalize], or a broken form of
-// it that shows that a law can fail.
+// NormalizeFunc is the function that laws check: [normalizers.Normalize], or a broken form that shows that a law can
+// fail.
 type NormalizeFunc func(*core.Session, core.Record) (core.Result, error)
 
-// Step is what became of one record.
+// Step is the outcome of a record.
 type Step struct {
 	Record core.Record
 	Line   int
@@ -128,13 +122,12 @@ type Step struct {
 // Failed reports whether the record is a dead letter.
 func (s Step) Failed() bool { return s.Err != nil }
 
-// emits reports whether the record has an event of its own, besides those of earlier records
-// that were pending.
+// emits reports whether the record has an event of its own, besides pending events of earlier records.
 func (s Step) emits() bool {
 	return slices.ContainsFunc(s.Result.Events, func(e core.Emitted) bool { return e.Sequence == s.Record.Sequence })
 }
 
-// Frame cuts the bytes of a file into records, the End records included.
+// Frame cuts a file into records, including the End records.
 func Frame(file normalizers.File, data []byte) []normalizers.Framed {
 	f := normalizers.NewFramer(file)
 	_, _ = f.Write(bytes.Clone(data)) // never fails by contract
@@ -142,7 +135,7 @@ func Frame(file normalizers.File, data []byte) []normalizers.Framed {
 	return Drain(f)
 }
 
-// Drain takes what a framer has to give.
+// Drain takes all records that a framer has.
 func Drain(f *normalizers.Framer) []normalizers.Framed {
 	var out []normalizers.Framed
 	for {
@@ -154,7 +147,7 @@ func Drain(f *normalizers.Framer) []normalizers.Framed {
 	}
 }
 
-// Modified is the time of last resort of all files of the tests.
+// Modified is the modification time of all files in tests.
 var Modified = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // FileNamed describes a file of a source.
@@ -162,7 +155,7 @@ func FileNamed(source envelopes.Source, name string) normalizers.File {
 	return normalizers.File{Source: source, Name: filepath.Base(name), Path: name, Modified: Modified}
 }
 
-// Fold normalizes the records of a file in their order, with one state for each session.
+// Fold normalizes the records of a file in order, with one state for each session.
 func Fold(normalize NormalizeFunc, records []normalizers.Framed) []Step {
 	sessions := make(map[string]*core.Session)
 	steps := make([]Step, 0, len(records))
@@ -187,7 +180,7 @@ func FoldOne(normalize NormalizeFunc, sessions map[string]*core.Session, r norma
 	return out
 }
 
-// Events are all events of some steps, in their order.
+// Events returns all events of some steps, in order.
 func Events(steps []Step) []envelopes.AgentEventV1 {
 	var out []envelopes.AgentEventV1
 	for _, s := range steps {
@@ -198,7 +191,7 @@ func Events(steps []Step) []envelopes.AgentEventV1 {
 	return out
 }
 
-// Encode is the event as it is published: strict JSON, the same for equal events.
+// Encode returns the event as it is published: strict JSON, the same for equal events.
 func Encode(e envelopes.AgentEventV1) ([]byte, error) {
 	b, err := json.Marshal(e, json.Deterministic(true))
 	if err != nil {
@@ -207,8 +200,8 @@ func Encode(e envelopes.AgentEventV1) ([]byte, error) {
 	return b, nil
 }
 
-// Outcomes prints the whole outcome of a step, for comparison: its events with or without the
-// sequence of their records, its skip and its error.
+// Outcomes prints the outcome of a step for comparison: its events, with or without the sequences of their records,
+// its skip and its error.
 func Outcomes(s Step, withSequence bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "skip=%s gap=%t error=%v\n", s.Result.Skip, s.Result.Gap, s.Err)
@@ -227,8 +220,8 @@ func Outcomes(s Step, withSequence bool) string {
 	return b.String()
 }
 
-// Differ returns the first difference between the outcomes of two folds of the same records;
-// nil when the events, skips and errors are the same.
+// Differ returns the first difference between two folds of the same records, nil if events, skips and errors are
+// equal.
 func Differ(a, b []Step, withSequence bool) error {
 	if len(a) != len(b) {
 		return fmt.Errorf("%d steps against %d", len(a), len(b))
@@ -253,7 +246,7 @@ func Clip(s string) string {
 	return s[:most] + fmt.Sprintf("... (%d bytes more)", len(s)-most)
 }
 
-// Value is what p points to, or the zero value.
+// Value returns what p points to, or the zero value.
 func Value[T any](p *T) T {
 	if p == nil {
 		var zero T
@@ -262,18 +255,17 @@ func Value[T any](p *T) T {
 	return *p
 }
 
-// CorpusFile is one file of the corpus.
+// CorpusFile is a file of the corpus.
 type CorpusFile struct {
 	Name string // below the corpus
 	Data []byte
 }
 
-// Fresh is what the names of the files begin with that lie in the folder beside the corpus.
+// Fresh begins the names of files in the folder beside the corpus.
 const Fresh = "fresh/"
 
-// Corpus reads the files of a suite below TRIBUTARY_CORPUS; unset, the test is skipped. Logs that
-// came later lie beside it, in a folder of its name with -fresh behind it.
-// With -short only every tenth file is read.
+// Corpus reads the files of a suite below TRIBUTARY_CORPUS; if that is unset, the test is skipped. Later logs lie
+// beside the corpus, in a folder of the same name with -fresh. With -short only every tenth file is read.
 func Corpus(tb testing.TB, s Suite) []CorpusFile {
 	tb.Helper()
 	root := os.Getenv("TRIBUTARY_CORPUS")
@@ -325,7 +317,7 @@ func filesBelow(tb testing.TB, root, folder, prefix string) []CorpusFile {
 	return out
 }
 
-// GoldenFile reads a file below TRIBUTARY_GOLDENS; unset, the test is skipped.
+// GoldenFile reads a file below TRIBUTARY_GOLDENS; if that is unset, the test is skipped.
 func GoldenFile(tb testing.TB, name ...string) []byte {
 	tb.Helper()
 	root := os.Getenv("TRIBUTARY_GOLDENS")
@@ -345,7 +337,7 @@ func IsPermanent(err error) bool {
 	return permanent
 }
 
-// errNoRecord is the error of a step whose record was never read.
+// errNoRecord is the error of a step whose record was not read.
 var errNoRecord = errors.New("no record")
 
 // Sha256Hex is the lower-case hex sha256 of a text.

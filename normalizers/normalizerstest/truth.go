@@ -10,7 +10,7 @@ import (
 	"tributary/normalizers"
 )
 
-// Report is what a run of the truth counts, for the reader of its log.
+// Report has the counts of a run, for the log of the test.
 type Report struct {
 	records, with, skipped, dead, events int
 	skips                                map[string]int
@@ -64,7 +64,7 @@ type Problems []string
 // Errorf notes a problem.
 func (p *Problems) Errorf(format string, args ...any) { *p = append(*p, fmt.Sprintf(format, args...)) }
 
-// CheckTruth returns how the events of a file differ from its raw bytes.
+// CheckTruth returns the differences between the events of a file and its raw bytes.
 func CheckTruth(s Suite, normalize NormalizeFunc, file normalizers.File, data []byte, r *Report) Problems {
 	var p Problems
 	lines := s.Read(data)
@@ -91,8 +91,8 @@ func CheckTruth(s Suite, normalize NormalizeFunc, file normalizers.File, data []
 	return p
 }
 
-// checkFraming: every record of the file comes out, in order, with its bytes, line and
-// session; the End records follow, one for each session.
+// checkFraming: every record of the file comes out in order, with its bytes, line and session; one End record for
+// each session follows.
 func checkFraming(p *Problems, lines []Line, want Account, framed []normalizers.Framed) {
 	var records, ends []normalizers.Framed
 	for _, r := range framed {
@@ -139,8 +139,8 @@ func checkFraming(p *Problems, lines []Line, want Account, framed []normalizers.
 	}
 }
 
-// checkAccounting: records = with events + skips + dead letters, and only what is not
-// JSON is a dead letter; an unbroken file has no gap.
+// checkAccounting: records = with events + skips + dead letters. Only what is not JSON is a dead letter, and an
+// unbroken file has no gap.
 func checkAccounting(p *Problems, lines []Line, steps []Step, r *Report) {
 	for i, s := range steps {
 		r.events += len(s.Result.Events)
@@ -169,8 +169,8 @@ func checkAccounting(p *Problems, lines []Line, steps []Step, r *Report) {
 	}
 }
 
-// checkSums: per session and field, the sum over the events is the highest figure per
-// message; the log shows how far a naive sum is off.
+// checkSums: per session and field, the events sum up to the highest figure of each message. The log shows the error
+// of a naive sum.
 func checkSums(p *Problems, s Suite, want Account, steps []Step, r *Report) {
 	l := s.Ledger()
 	got := make(map[string]Figures)
@@ -193,7 +193,7 @@ func checkSums(p *Problems, s Suite, want Account, steps []Step, r *Report) {
 	}
 }
 
-// checkThreads: every event is of the thread that its record names.
+// checkThreads: every event belongs to the thread that its record names.
 func checkThreads(p *Problems, lines []Line, want Account, steps []Step) {
 	for i, s := range steps {
 		for _, e := range s.Result.Events {
@@ -247,7 +247,7 @@ func checkTalk(p *Problems, want Account, got []envelopes.AgentEventV1) {
 	}
 }
 
-// talkSessions are the sessions of both accounts.
+// talkSessions returns the sessions of both accounts.
 func (a Account) talkSessions(emitted map[string][]Utterance) map[string]bool {
 	out := make(map[string]bool)
 	for _, u := range a.Talk {
@@ -266,8 +266,8 @@ func pick(list []Utterance, i int) string {
 	return list[i].String()
 }
 
-// checkTools: each tool_use is a tool_call, each tool_result a tool_result with its id,
-// in order; the exit codes are those that are stated, and no others.
+// checkTools: each tool_use becomes a tool_call, and each tool_result a tool_result with its id, in order; the exit
+// codes are exactly the stated ones.
 func checkTools(p *Problems, want Account, got []envelopes.AgentEventV1, r *Report) {
 	calls := make(map[string][]string)
 	results := make(map[string][]envelopes.AgentEventV1)

@@ -5,13 +5,12 @@ import (
 	"encoding/json"
 )
 
-// Values cuts a file of JSON values, on a line each or over several, for an independent reader.
+// Values cuts a file of JSON values, each on one line or several, for an independent reader.
 type Values struct {
-	// Elements returns the elements of an array that are records of their own; nil for any
-	// other value. May be nil.
+	// Elements returns the elements of an array that are separate records, nil for any other value. May be nil.
 	Elements func(v json.RawMessage) []json.RawMessage
-	// Broken returns how much of a line that is no JSON value is one line, and whether it
-	// cannot be read. Nil takes the whole line as one that cannot be read.
+	// Broken returns how much of a line that is not JSON forms one line, and whether that is unreadable. Nil takes
+	// the whole line as unreadable.
 	Broken func(line []byte) (length int, bad bool)
 }
 
@@ -54,8 +53,8 @@ func (c Values) Read(data []byte) []Line {
 	}
 }
 
-// TornAt returns a function for [Values.Broken]: a writer that died within a line leaves its
-// next record on it, which begins with prefix and is a whole JSON value that ok accepts.
+// TornAt returns a function for [Values.Broken]. A writer that died within a line leaves its next record on that
+// line; the record begins with prefix and is a whole JSON value that ok accepts.
 func TornAt(prefix string, ok func(v any) bool) func(line []byte) (length int, bad bool) {
 	return func(line []byte) (int, bool) {
 		for i := 1; i < len(line); i++ {

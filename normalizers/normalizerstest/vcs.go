@@ -8,8 +8,8 @@ import (
 	"tributary/envelopes"
 )
 
-// checkVCS: each event has the state of version control that its session has stated last. An event that was pending may
-// have that of before the record at hand.
+// checkVCS: each event has the state of version control that its session stated last. A pending event may have the
+// state before the current record.
 func checkVCS(p *Problems, s Suite, lines []Line, steps []Step) {
 	stated := func(string, Line) envelopes.VCS { return envelopes.VCS{} }
 	if s.VCS != nil {

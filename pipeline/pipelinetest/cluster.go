@@ -28,9 +28,8 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// Cluster is one JetStream server or several. Each is a process of its own, which a test can
-// kill or cut off from the others; its store survives. A single server syncs every commit
-// before it acknowledges it.
+// Cluster is one JetStream server or several. Each is a process that a test can kill or cut off from the others; its
+// store survives. A single server syncs every commit before it acknowledges it.
 type Cluster struct {
 	tb    testing.TB
 	Nodes []*Node
@@ -42,13 +41,13 @@ type Node struct {
 
 	tb     testing.TB
 	config nodeConfig
-	routes []*Proxy // between it and each of the others
+	routes []*Proxy // to each of the others
 }
 
 // nodeProgram is the program that a node runs.
 const nodeProgram = "pipelinetest.node"
 
-// nodeConfig is the arguments of a node.
+// nodeConfig has the arguments of a node.
 type nodeConfig struct {
 	Name     string   `json:"name"`
 	StoreDir string   `json:"store_dir"`
@@ -58,7 +57,7 @@ type nodeConfig struct {
 	MaxStore int64    `json:"max_store"` // bytes of all streams; 0 for the free space of the disk
 }
 
-// StartCluster starts the servers of [NewCluster], and returns when they serve JetStream.
+// StartCluster starts the servers of [NewCluster] and returns when they serve JetStream.
 func StartCluster(tb testing.TB, nodes int, maxStore int64) *Cluster {
 	tb.Helper()
 	c := NewCluster(tb, nodes, maxStore)
@@ -66,9 +65,8 @@ func StartCluster(tb testing.TB, nodes int, maxStore int64) *Cluster {
 	return c
 }
 
-// NewCluster returns a number of servers that do not run yet, with routes between them on the
-// loopback. They end with the test. maxStore bounds the bytes of the streams on each; 0 for the
-// free space of the disk.
+// NewCluster returns servers that do not run yet, with routes between them on the loopback. They end with the test.
+// maxStore bounds the bytes of the streams on each server; 0 for the free space of the disk.
 func NewCluster(tb testing.TB, nodes int, maxStore int64) *Cluster {
 	tb.Helper()
 	c := &Cluster{tb: tb}
@@ -110,8 +108,8 @@ func StartClusterOn(tb testing.TB, dir string) *Cluster {
 	return c
 }
 
-// Start starts nodes, for the first time or again, on the same store and ports. It returns
-// when they are healthy, which needs a majority of all nodes.
+// Start starts nodes, for the first time or again, with the same stores and ports. It returns when they are healthy,
+// which needs a majority of all nodes.
 func (c *Cluster) Start(nodes ...*Node) {
 	c.tb.Helper()
 	for _, n := range nodes {
@@ -130,8 +128,8 @@ func (c *Cluster) Stop() {
 	}
 }
 
-// Ports below the ephemeral ones, so that no client takes the port of a node that is stopped. A
-// process tries one after another from a start of its own, so that no other test takes it either.
+// Ports below the ephemeral ones, so that no client takes the port of a stopped node. Each process tries ports from
+// its own start, so that no other test takes them either.
 const (
 	lowestPort = 20_000
 	portCount  = 12_000
@@ -142,8 +140,7 @@ var (
 	triedPorts atomic.Int64
 )
 
-// freePorts finds unused ports of the loopback, each of which is still free when its node
-// starts again.
+// freePorts finds unused ports of the loopback that stay free until their nodes start again.
 func freePorts(tb testing.TB, count int) []int {
 	tb.Helper()
 	var ports []int
@@ -162,8 +159,7 @@ func freePorts(tb testing.TB, count int) []int {
 	return ports
 }
 
-// URL returns the addresses of all nodes for clients, separated by commas. They stay the
-// same across restarts.
+// URL returns the addresses of all nodes for clients, separated by commas. Restarts do not change them.
 func (c *Cluster) URL() string { return urls(c.Nodes) }
 
 // URLWithout is [Cluster.URL] without node n.
@@ -186,8 +182,7 @@ func (c *Cluster) JetStream(options ...nats.Option) jetstream.JetStream {
 	return Connect(c.tb, c.URL(), options...)
 }
 
-// Provision connects and provisions t, as soon as the cluster has a leader and all its
-// nodes.
+// Provision connects and provisions t, once the cluster has a leader and all nodes.
 func (c *Cluster) Provision(t streams.Topology) jetstream.JetStream {
 	c.tb.Helper()
 	js := c.JetStream()
@@ -209,8 +204,7 @@ func (c *Cluster) Settle(js jetstream.JetStream) {
 	})
 }
 
-// AwaitWithout waits until every stream has a leader other than n, a node that has failed.
-// js should not be connected to n.
+// AwaitWithout waits until every stream has a leader other than n, a failed node. js should not be connected to n.
 func (c *Cluster) AwaitWithout(n *Node, js jetstream.JetStream) {
 	c.tb.Helper()
 	c.await("go on without "+n.Name(), js, func(leader string, _ []*jetstream.PeerInfo) error {
@@ -246,8 +240,8 @@ func (c *Cluster) await(what string, js jetstream.JetStream, wanted func(leader 
 	})
 }
 
-// Try calls do until it succeeds: a cluster without a leader refuses requests. When it never
-// succeeds, the test fails with the stacks of all nodes.
+// Try calls do until it succeeds, because a cluster without a leader refuses requests. If it never succeeds, the test
+// fails with the stacks of all nodes.
 func (c *Cluster) Try(what string, do func(context.Context) error) {
 	c.tb.Helper()
 	ctx, cancel := context.WithTimeout(c.tb.Context(), patience)
@@ -280,7 +274,7 @@ func (c *Cluster) Try(what string, do func(context.Context) error) {
 	}
 }
 
-// URL returns the address for clients. It stays the same across restarts.
+// URL returns the address for clients. Restarts do not change it.
 func (n *Node) URL() string { return fmt.Sprintf("nats://127.0.0.1:%d", n.config.Port) }
 
 // launch starts the process of the node.
@@ -307,14 +301,13 @@ func (n *Node) Reconnect() {
 // Name returns the name of the server, which is also its tag for the placement of streams.
 func (n *Node) Name() string { return n.config.Name }
 
-// NodeCopy is a copy of streams of a [Node] at one moment, each with its Raft log where it is
-// replicated.
+// NodeCopy is a copy of streams of a [Node] at one moment, with the Raft logs of replicated ones.
 type NodeCopy struct {
 	node *Node
 	dirs map[string]string // copies by folder
 }
 
-// CopyStreams copies streams of a node that is stopped.
+// CopyStreams copies streams of a stopped node.
 func (n *Node) CopyStreams(streams ...*jetstream.StreamInfo) *NodeCopy {
 	n.tb.Helper()
 	c := &NodeCopy{node: n, dirs: make(map[string]string)}
@@ -329,8 +322,8 @@ func (n *Node) CopyStreams(streams ...*jetstream.StreamInfo) *NodeCopy {
 	return c
 }
 
-// PutBack puts the streams back to what they were at the moment of the copy, while the node is
-// stopped. The copy is gone then: a store may be large.
+// PutBack restores the streams from the copy, while the node is stopped. It removes the copy, because a store may be
+// large.
 func (c *NodeCopy) PutBack() {
 	c.node.tb.Helper()
 	for dir, copied := range c.dirs {
@@ -344,7 +337,7 @@ func (c *NodeCopy) PutBack() {
 	}
 }
 
-// RemoveStreams removes streams of a node that is stopped: it gets them from the others.
+// RemoveStreams removes streams of a stopped node, which then gets them from the others.
 func (n *Node) RemoveStreams(streams ...*jetstream.StreamInfo) {
 	n.tb.Helper()
 	for _, s := range streams {
@@ -356,7 +349,7 @@ func (n *Node) RemoveStreams(streams ...*jetstream.StreamInfo) {
 	}
 }
 
-// streamDirs returns the folders of a stream and, when it is replicated, of its Raft log.
+// streamDirs returns the folder of a stream and, if it is replicated, the folder of its Raft log.
 func (n *Node) streamDirs(s *jetstream.StreamInfo) []string {
 	root := filepath.Join(n.config.StoreDir, "jetstream")
 	dirs := []string{filepath.Join(root, "$G", "streams", s.Config.Name)}
@@ -390,7 +383,7 @@ func runNode(ctx context.Context, arguments []byte, ready func()) error {
 	if cfg.Route != 0 {
 		opts.Cluster = server.ClusterOpts{
 			Name: "faults", Host: "127.0.0.1", Port: cfg.Route, NoAdvertise: true,
-			Advertise: "127.0.0.1:1", // nothing listens there: nodes reach each other by their routes only
+			Advertise: "127.0.0.1:1", // nothing listens there: nodes reach each other only by their routes
 		}
 		opts.Routes = server.RoutesFromStr(strings.Join(cfg.Routes, ","))
 	}
@@ -404,7 +397,7 @@ func runNode(ctx context.Context, arguments []byte, ready func()) error {
 	signal.Notify(limits, syscall.SIGHUP)
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
-	for srv.Healthz(nil).StatusCode != http.StatusOK { // an operator waits for it before the next node is stopped
+	for srv.Healthz(nil).StatusCode != http.StatusOK { // like an operator before stopping the next node
 		select {
 		case <-look.C:
 		case <-ctx.Done():
@@ -432,11 +425,11 @@ func runNode(ctx context.Context, arguments []byte, ready func()) error {
 // limitFile has what the account may store, in the folder of a node.
 const limitFile = "account.limit"
 
-// limitedLine is what a node writes when it has set the limit that is in its file.
+// limitedLine is what a node writes after it has set the limit from its file.
 const limitedLine = "the account may store"
 
-// LimitAccount sets how many bytes the account may store, below 0 for any number, as a reload of the configuration does. It
-// holds for nodes that run, and for those that start later.
+// LimitAccount sets how many bytes the account may store, unlimited below 0, like a reload of the configuration. It
+// applies to running nodes and to those that start later.
 func (c *Cluster) LimitAccount(bytes int64) {
 	c.tb.Helper()
 	for _, n := range c.Nodes {
@@ -450,7 +443,7 @@ func (c *Cluster) LimitAccount(bytes int64) {
 	}
 }
 
-// limitAccount sets the limit of the account that is in the file of a node, if there is one.
+// limitAccount sets the account limit from the file of a node, if there is one.
 func limitAccount(srv *server.Server, dir string) error {
 	data, err := os.ReadFile(filepath.Join(dir, limitFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -473,8 +466,8 @@ func limitAccount(srv *server.Server, dir string) error {
 	return nil
 }
 
-// stderrLog writes the warnings and errors of a server to standard error, and ends the
-// process when the server cannot start.
+// stderrLog writes the warnings and errors of a server to standard error, and ends the process if the server cannot
+// start.
 type stderrLog struct{}
 
 func (stderrLog) Noticef(string, ...any) {}

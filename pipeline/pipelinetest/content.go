@@ -29,14 +29,14 @@ type sessionID struct {
 	id     string
 }
 
-// event is an event with the digest of its data: generations may be larger than memory. It is
-// small, because a comparison has each event twice.
+// event is an event with the digest of its data, because generations may be larger than memory. It is small, because
+// a comparison has each event twice.
 type event struct {
-	sequence  uint64 // in the session
+	sequence  uint64 // in its session
 	raw       uint64
 	partition int32
 	size      int32
-	digest    [16]byte // the begin of the SHA-256
+	digest    [16]byte // the beginning of the SHA-256
 }
 
 func newEvent(sequence, raw uint64, partition int, data []byte) event {
@@ -52,18 +52,18 @@ type deadLetter struct {
 
 // content is what a generation holds, or should hold.
 type content struct {
-	cell        int  // that is being read
+	cell        int  // the one that is read
 	killed      bool // as in [Expectation]
 	kept        int  // as in [Report]
 	events      map[sessionID][]event
 	deadLetters map[uint64][]deadLetter // by cell and raw sequence, see [streams.PlaceOf]
 	states      map[sessionID][]byte
 	subjects    map[sessionID]string                  // of the states under their own subjects
-	wholes      map[string]stateMessage               // by their subjects
-	changes     map[string]stateMessage               // by the subjects of the wholes
-	archives    map[string]map[sessionID]stateMessage // by the subjects of the archives
+	wholes      map[string]stateMessage               // by subject
+	changes     map[string]stateMessage               // by the subject of the whole
+	archives    map[string]map[sessionID]stateMessage // by the subject of the archive
 	checkpoints map[int]streams.Checkpoint
-	gaps        map[int]map[string]bool // subjects of the states of sessions with gaps, by partition
+	gaps        map[int]map[string]bool // subjects of states of sessions with gaps, by partition
 }
 
 func newContent() *content {
@@ -80,7 +80,7 @@ func newContent() *content {
 	}
 }
 
-// stored reads what the generation holds.
+// stored reads what the generation contains.
 func (x Expectation) stored(ctx context.Context, js jetstream.JetStream) (*content, error) {
 	c := newContent()
 	c.killed = x.Killed
@@ -93,8 +93,8 @@ func (x Expectation) stored(ctx context.Context, js jetstream.JetStream) (*conte
 	return c, nil
 }
 
-// readAll reads what the events stream of the cell holds. What a consumer says is pending is not all: it leaves a
-// message out that has just replaced another, keeps those that are removed meanwhile, and may be that of a replica that is behind.
+// readAll reads what the events stream of a cell contains. The pending count of a consumer would not do: it lacks a
+// message that has just replaced another, includes messages removed meanwhile, and may come from a late replica.
 func (c *content) readAll(ctx context.Context, js jetstream.JetStream, stream string) error {
 	for next := uint64(1); ; {
 		if err := c.readFrom(ctx, js, stream, &next); err != nil {
@@ -108,7 +108,7 @@ func (c *content) readAll(ctx context.Context, js jetstream.JetStream, stream st
 	}
 }
 
-// readFrom reads what one consumer sends from next on, and moves next behind it.
+// readFrom reads what one consumer sends from next on, and sets next to the sequence after it.
 func (c *content) readFrom(ctx context.Context, js jetstream.JetStream, stream string, next *uint64) error {
 	consumer, err := js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: *next})
 	if err != nil || consumer.CachedInfo().NumPending == 0 {
@@ -140,7 +140,7 @@ func (c *content) readFrom(ctx context.Context, js jetstream.JetStream, stream s
 	}
 }
 
-// read adds a message of the generation, which is stored at a sequence.
+// read adds a message of the generation with its sequence.
 func (c *content) read(m jetstream.Msg, sequence uint64) error {
 	kind, _, _ := strings.Cut(m.Subject(), ".")
 	switch kind {
@@ -202,20 +202,20 @@ func (c *content) read(m jetstream.Msg, sequence uint64) error {
 		if err != nil {
 			return err
 		}
-		c.archives[m.Subject()] = states // as the newest message has them
+		c.archives[m.Subject()] = states // the newest message counts
 	}
 	return nil
 }
 
-// stateMessage is a state, or a part of one, as it is stored at a sequence.
+// stateMessage is a stored state, or a part of one, with its sequence.
 type stateMessage struct {
 	sequence uint64
 	data     []byte
 }
 
-// addStates adds the states of the sessions: the whole under its own subject with the change that names it, or
-// the copy in an archive where that was stored later, as a server that was killed can bring back an older one that was
-// removed. It returns how many are changed, and how many are in archives.
+// addStates adds the states of the sessions. A state is the whole under its own subject with the change that names
+// it, or a copy in an archive if that was stored later: a killed server can bring back an older, removed state. It
+// returns how many states have changes, and how many are in archives.
 func (c *content) addStates() (changed, archived int, err error) {
 	at := make(map[sessionID]uint64)
 	for id, subject := range c.subjects {
@@ -247,7 +247,7 @@ func (c *content) addStates() (changed, archived int, err error) {
 	return changed, archived, nil
 }
 
-// readArchive returns the states that an archive has.
+// readArchive returns the states in an archive.
 func readArchive(data []byte) (map[sessionID]stateMessage, error) {
 	if len(data) == 0 || data[0] != 1 {
 		return nil, errors.New("archive of another version")

@@ -10,17 +10,17 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Deaf makes a client lose the answer to a request: the server gets it, and answers somewhere else.
+// Deaf makes a client lose the answer to a request: the server gets the request, but answers elsewhere.
 type Deaf struct {
 	mu   sync.Mutex
 	part []byte
 	left int
 }
 
-// Option gives a connection to Deaf.
+// Option makes a connection use Deaf.
 func (d *Deaf) Option() nats.Option { return nats.SetCustomDialer(d) }
 
-// Lose makes the client lose the answer to one request, the nth from now on with a part of its subject.
+// Lose makes the client lose one answer: to the nth request from now on whose subject contains part.
 func (d *Deaf) Lose(part string, nth int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -45,7 +45,7 @@ type deafConn struct {
 	*Deaf
 }
 
-// Write never gets a part of a line: the client writes them as a whole.
+// Write always gets whole lines, because the client writes them at once.
 func (c deafConn) Write(p []byte) (int, error) { return c.Conn.Write(c.divert(p)) }
 
 // divert returns what the server gets.

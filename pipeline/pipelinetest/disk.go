@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// SmallDisk returns a folder on a disk of its own, of so many megabytes, which ends with the test. It skips the test where it may
-// not make one.
+// SmallDisk returns a folder on a separate disk of this many megabytes, which ends with the test. It skips the test
+// if it may not create one.
 func SmallDisk(tb testing.TB, megabytes string) string {
 	tb.Helper()
 	dir := tb.TempDir()
@@ -24,7 +24,7 @@ func SmallDisk(tb testing.TB, megabytes string) string {
 	return dir
 }
 
-// FillDisk takes all the room that the disk of a folder has, and returns what gives it back.
+// FillDisk fills the disk of a folder. release frees the space.
 func FillDisk(tb testing.TB, dir string) (release func()) {
 	tb.Helper()
 	name := filepath.Join(dir, "filler")

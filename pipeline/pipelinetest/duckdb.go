@@ -26,7 +26,7 @@ type Answer struct {
 	MS   int               `json:"ms"`
 }
 
-// Statements returns views.sql in the folder of the package export, and the queries of questions.sql behind it.
+// Statements returns views.sql of the package export, then the queries of questions.sql.
 func Statements(tb testing.TB, export string) []Statement {
 	tb.Helper()
 	read := func(file string) string {
@@ -48,8 +48,8 @@ func Statements(tb testing.TB, export string) []Statement {
 	return list
 }
 
-// Ask runs queries with DuckDB in the folder that has events, by the script in the folder of the package export. Without
-// Node and its packages the test is skipped.
+// Ask runs queries with DuckDB in the folder dir of events, by the script of the package export. Without Node and its
+// packages it skips the test.
 func Ask(tb testing.TB, export, dir string, list []Statement) map[string]Answer {
 	tb.Helper()
 	node, packages := NodePackages(tb, duckDB)

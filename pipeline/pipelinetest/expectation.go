@@ -19,19 +19,18 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// Expectation is what a generation should hold: the fold of the raw stream, in its order.
-// It shares nothing with a stage but the reading of a record and of the object that the
-// record names.
+// Expectation is what a generation should contain: the fold of the raw stream in order. It shares only the reading of
+// records and their objects with a stage.
 type Expectation struct {
 	Topology streams.Topology
-	// Normalize is that of the stage; nil for [normalizers.Normalize]. A record at which it
-	// panics is a dead letter, and leaves its session as it was.
+	// Normalize is the normalizer of the stage; nil for [normalizers.Normalize]. A record at which it panics is a
+	// dead letter and leaves its session unchanged.
 	Normalize func(*core.Session, core.Record) (core.Result, error)
 	// Crashed are the raw sequences of records that end the process.
 	Crashed []uint64
-	// Departed are records that were done and that the raw stream has no more; nil for none.
+	// Departed are processed records that have left the raw stream; nil for none.
 	Departed *Departed
-	// Killed says that a server was killed. One that dies between storing a state and removing the state before it
+	// Killed says that a server was killed. A server that dies between storing a state and removing the previous one
 	// keeps both; the last one counts, if it asks the server to remove the others.
 	Killed bool
 }
@@ -41,19 +40,19 @@ type Report struct {
 	Records, Events, DeadLetters, Sessions int // expected
 
 	Missing, Doubled int // events
-	OutOfOrder       int // events that are not stored right behind the one before them in their session
+	OutOfOrder       int // events that do not directly follow the previous event of their session
 	States           int // session states that differ
-	Changed          int // sessions whose state is a whole and its change
+	Changed          int // sessions whose state is a whole and a change
 	Archived         int // sessions whose state is in an archive
-	Kept             int // states that a killed server has not removed, see [Expectation]
+	Kept             int // states that a killed server did not remove, see [Expectation]
 
 	Problems []string // the first problems of any kind
-	More     int      // number of problems beyond those
+	More     int      // number of further problems
 }
 
 const maxProblems = 20
 
-// Err returns nil when the generation holds exactly what it should.
+// Err returns nil if the generation contains exactly what it should.
 func (r *Report) Err() error {
 	if len(r.Problems) == 0 {
 		return nil
@@ -73,9 +72,8 @@ func (r *Report) problem(format string, args ...any) {
 	r.Problems = append(r.Problems, fmt.Sprintf(format, args...))
 }
 
-// Compare folds the raw stream and compares the result with what the generation holds:
-// events, in their order, bytes and provenance; dead letters, session states and
-// checkpoints. The stage must have caught up, see [replay.CatchUp].
+// Compare folds the raw stream and compares the result with the generation: events with their order, bytes and
+// provenance, dead letters, session states and checkpoints. The stage must have caught up, see [replay.CatchUp].
 func (x Expectation) Compare(ctx context.Context, js jetstream.JetStream) (*Report, error) {
 	r := &Report{}
 	want, err := x.fold(ctx, js, r)
@@ -106,7 +104,7 @@ func (x Expectation) Compare(ctx context.Context, js jetstream.JetStream) (*Repo
 	return r, nil
 }
 
-// RequireInOrder fails the test unless a text contains parts, one behind the other.
+// RequireInOrder fails the test unless a text contains the parts in this order.
 func RequireInOrder(tb testing.TB, text string, parts ...string) {
 	tb.Helper()
 	rest := text
@@ -120,11 +118,11 @@ func RequireInOrder(tb testing.TB, text string, parts ...string) {
 	}
 }
 
-// catchUpTimeout is far more than any test needs, so that one that stands still says where.
+// catchUpTimeout is far longer than any test needs, so that a stage that stands still is reported with its position.
 const catchUpTimeout = 4 * time.Minute
 
-// RequireExact waits until the generation has caught up, and fails the test unless it holds
-// exactly what is expected.
+// RequireExact waits until the generation has caught up, and fails the test unless it contains exactly what is
+// expected.
 func (x Expectation) RequireExact(tb testing.TB, js jetstream.JetStream) *Report {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), catchUpTimeout)
@@ -151,7 +149,7 @@ func (x Expectation) cellName(partition int) string {
 	return envelopes.CellName(x.Topology.Generation, partition%x.cells())
 }
 
-// compareEvents compares the events, session by session, in the order of their stream.
+// compareEvents compares the events of each session in the order of their stream.
 func (c *content) compareEvents(have *content, r *Report) {
 	for id, want := range c.events {
 		compareSession(id, want, have.events[id], r)
@@ -241,8 +239,7 @@ func (c *content) compareStates(have *content, r *Report) {
 	}
 }
 
-// compareGaps compares the sessions with gaps with those that the checkpoint of a partition
-// counts and names.
+// compareGaps compares the sessions with gaps to those that the checkpoint of a partition counts and names.
 func (c *content) compareGaps(p int, have streams.Checkpoint, r *Report) {
 	if have.Gaps.Sessions != len(c.gaps[p]) {
 		r.problem("partition %d: the checkpoint counts %d sessions with gaps, want %d", p, have.Gaps.Sessions, len(c.gaps[p]))

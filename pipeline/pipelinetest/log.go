@@ -20,21 +20,21 @@ import (
 	"tributary/pipeline/ship"
 )
 
-// Log is the log of one session, with a past: what happens to files on machines with agents.
+// Log is the log of a session with a past: what happens to files on machines with agents.
 type Log struct {
 	Source   envelopes.Source
 	Session  string
 	Machines []*Machine
 	Sent     *Sent
-	Flood    func() string // what the text of a drawn record is at times; nil for a short one
-	// Passed counts the records that were shipped to a place that the session had passed. It is below 0 when nobody can
-	// know, because a producer was killed.
+	Flood    func() string // sometimes returns the text of a drawn record; nil for short texts
+	// Passed counts the records that were shipped to a place that the session had passed. It is negative if nobody
+	// can know, because a producer was killed.
 	Passed int
-	Past   []string // what has happened, for who looks for a fault
+	Past   []string // what happened, to find a fault
 
 	number   int
-	shipped  map[string]bool // records, by their places
-	furthest int             // of those places
+	shipped  map[string]bool // records by place
+	furthest int             // the furthest place
 	backups  [][]byte
 }
 
@@ -43,10 +43,10 @@ type Machine struct {
 	Content []byte
 
 	dir    string
-	states [][]byte // of ship, so far; the last one is in use unless another was put back
+	states [][]byte // the states of ship; the last one is in use unless another was put back
 }
 
-// NewLog returns a log on a number of machines, which has its first line.
+// NewLog returns a log on this many machines, with its first line.
 func NewLog(tb testing.TB, source envelopes.Source, session string, machines int) *Log {
 	tb.Helper()
 	l := &Log{Source: source, Session: session, Sent: &Sent{}, shipped: make(map[string]bool), furthest: -1}
@@ -65,8 +65,8 @@ func (l *Log) First() []byte {
 	return fmt.Appendf(nil, `{"type":"mode","mode":"normal","sessionId":%q}`+"\n", l.Session)
 }
 
-// Record returns a new prompt. Those of texts of the same length have the same length, so that different records lie at the
-// same places.
+// Record returns a new prompt. Texts of equal length give records of equal length, so that different records lie at
+// the same places.
 func (l *Log) Record(text string) []byte {
 	l.number++
 	at := time.Date(2026, 3, 1, 10, 0, 1, 0, time.UTC).Add(time.Duration(l.number) * time.Millisecond).Format("2006-01-02T15:04:05.000Z")
@@ -83,7 +83,7 @@ func (l *Log) Write(m *Machine, records int) {
 	}
 }
 
-// Rewind takes back the last records of a log.
+// Rewind removes the last records of a log.
 func (m *Machine) Rewind(records int) {
 	for range records {
 		if i := bytes.LastIndexByte(m.Content[:len(m.Content)-1], '\n'); i > 0 {
@@ -92,7 +92,7 @@ func (m *Machine) Rewind(records int) {
 	}
 }
 
-// PutBack makes one of the states that ship has had on the machine the one in use; none for -1.
+// PutBack puts an earlier state of ship on the machine in use; -1 for none.
 func (m *Machine) PutBack(state int) error {
 	if state < 0 {
 		if err := os.Remove(m.offsets()); !errors.Is(err, fs.ErrNotExist) {
@@ -105,13 +105,13 @@ func (m *Machine) PutBack(state int) error {
 
 func (m *Machine) offsets() string { return filepath.Join(m.dir, "offsets.json") }
 
-// Draw has one thing happen to the log, and returns the machine on which it did.
+// Draw makes one thing happen to the log, and returns the machine.
 func (l *Log) Draw(random *rand.Rand) (*Machine, error) {
 	m := l.Machines[random.IntN(len(l.Machines))]
 	switch random.IntN(10) {
 	case 0:
 		m.Rewind(random.IntN(20))
-	case 1: // a backup, its own or that of the other machine
+	case 1: // a backup of this or another machine
 		m.Content = slices.Clone(l.backups[random.IntN(len(l.backups))])
 	case 2:
 		m.Content = l.First()
@@ -139,7 +139,7 @@ func (l *Log) note(m *Machine, format string, args ...any) {
 		fmt.Sprintf("; its log has %d records in %d bytes, up to %q", bytes.Count(m.Content, []byte{'\n'}), len(m.Content), KeyOf("", last)))
 }
 
-// Ship ships the log of a machine once, and notes what was sent: also when it fails, because the caller closes the
+// Ship ships the log of a machine once and notes what was sent, also if it fails because the caller closed the
 // connection.
 func (l *Log) Ship(ctx context.Context, nc *nats.Conn, m *Machine, change ...func(*ship.Config)) error {
 	folder := filepath.Join(m.dir, "logs", "2026")
@@ -194,7 +194,7 @@ func (l *Log) pass(place int, line []byte) {
 	l.furthest = max(l.furthest, place)
 }
 
-// Has reports whether a machine has the record of a key in its log.
+// Has reports whether the log of a machine has the record with a key.
 func (l *Log) Has(key string) bool {
 	if !strings.HasPrefix(key, l.Session+" ") {
 		return false

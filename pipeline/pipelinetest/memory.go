@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// PeakMemory returns the peak resident memory of a process, in bytes; 0 when it has ended,
-// and on systems other than Linux. The figure that a process reports of itself would include
-// the memory of the process that started it.
+// PeakMemory returns the peak resident memory of a process in bytes; 0 if it has ended, and on systems other than
+// Linux. What a process reports about itself would include the memory of its parent.
 func PeakMemory(pid int) int64 {
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	_, rest, _ := strings.Cut(string(status), "VmHWM:")
@@ -21,8 +20,8 @@ func PeakMemory(pid int) int64 {
 	return kib << 10
 }
 
-// WatchHeap watches the heap of this process. The function that it returns ends the watch,
-// and returns the bytes of the heap in use before and at the peak.
+// WatchHeap watches the heap of this process. The returned function ends that and returns the bytes in use before and
+// at the peak.
 func WatchHeap(tb testing.TB) func() (before, peak uint64) {
 	tb.Helper()
 	runtime.GC()

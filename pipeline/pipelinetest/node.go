@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// NodePackages returns the program of Node, and a folder that has these packages of npm, each as
-// name@version, below node_modules. They are installed once, into the cache of the user, without
-// running scripts of theirs. Where Node or npm is missing, and in short mode, it skips the test.
+// NodePackages returns the program of Node, and a folder with these npm packages, each as name@version, below
+// node_modules. They are installed once into the user's cache, without running their scripts. It skips the test if
+// Node or npm is missing, and in short mode.
 func NodePackages(tb testing.TB, packages ...string) (node, folder string) {
 	tb.Helper()
 	if testing.Short() {
@@ -32,7 +32,7 @@ func NodePackages(tb testing.TB, packages ...string) (node, folder string) {
 	if err := os.MkdirAll(cache, 0o700); err != nil {
 		tb.Fatal(err)
 	}
-	// The folder gets its name when it has every package: another test may look for it meanwhile.
+	// The folder gets its name when it is complete, because another test may look for it meanwhile.
 	unfinished, err := os.MkdirTemp(cache, "unfinished-") //nolint:usetesting // it is renamed, which must not leave the file system
 	if err != nil {
 		tb.Fatal(err)

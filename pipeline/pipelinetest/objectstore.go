@@ -12,7 +12,7 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 )
 
-// ObjectStore is an object store of S3's protocol, with one bucket. It runs in this process, as long as the test.
+// ObjectStore is an object store with the S3 protocol and one bucket. It runs in this process until the test ends.
 type ObjectStore struct {
 	URL    string
 	Client *minio.Client // does not repeat requests
@@ -23,7 +23,7 @@ type ObjectStore struct {
 // Intercept handles a request instead of the store, or passes it on to next. It is called concurrently.
 type Intercept func(w http.ResponseWriter, r *http.Request, next http.Handler)
 
-// Keys are credentials of an [ObjectStore], which accepts any, and Bucket is its bucket.
+// Keys are credentials of an [ObjectStore], which accepts any; Bucket is its bucket.
 const (
 	AccessKey = "AKIATRIBUTARY"
 	SecretKey = "a secret of the store"
@@ -69,7 +69,7 @@ func (s *ObjectStore) Intercept(f Intercept) {
 	s.intercept.Store(&f)
 }
 
-// RefuseObject answers as a store does that refuses a request.
+// RefuseObject answers like a store that refuses a request.
 func RefuseObject(w http.ResponseWriter, status int, code string) {
 	w.Header().Set("Content-Type", "application/xml")
 	w.WriteHeader(status)

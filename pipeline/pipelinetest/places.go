@@ -9,11 +9,11 @@ import (
 	"tributary/normalizers/core"
 )
 
-// Places are the records that sessions have had at places in files, with their bytes. The zero value is ready for use.
+// Places are the records of sessions by their places in files, with their bytes. The zero value is ready for use.
 type Places struct {
 	records map[recordPlace][][]byte
 	begins  map[recordPlace]int64 // the position of the first record of each file
-	gone    uint64                // the raw stream has no record up to this sequence
+	gone    uint64                // all records up to this sequence have left the raw stream
 }
 
 // recordPlace is where a record of a session lies in a file.
@@ -24,11 +24,11 @@ type recordPlace struct {
 	position int64
 }
 
-// Forget forgets the records that have left the raw stream: all up to a sequence, among them all that were noted.
+// Forget forgets all records up to a sequence, which have left the raw stream, and thus all noted ones.
 func (p *Places) Forget(sequence uint64) { *p = Places{gone: sequence} }
 
-// Note notes the next record of the raw stream. Where its session has passed the place of the record, it sets Earlier as
-// the raw stream would say it.
+// Note notes the next record of the raw stream. If its session has passed the place of the record, it sets Earlier as
+// the raw stream would.
 func (p *Places) Note(s *core.Session, r *core.Record) {
 	o := r.Origin
 	if o.File == "" || o.End || o.Requeued != 0 {

@@ -16,9 +16,8 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// Program runs in a [Process]. It gets the arguments that the process was started with, as
-// JSON, and a context that ends when it should shut down. It calls ready when it has
-// started.
+// Program runs in a [Process]. It gets the arguments of the process as JSON, and a context that ends when it should
+// shut down. It calls ready once it has started.
 type Program func(ctx context.Context, arguments []byte, ready func()) error
 
 // The environment of a process names its program and the arguments.
@@ -30,12 +29,11 @@ const (
 // readyLine is what a process writes when it is ready.
 const readyLine = "ready\n"
 
-// RunProgram runs the program that this process was started for, one of programs, a node
-// of a [Cluster] or a [Worker], and returns its exit code; false when this is no such process. A test
-// binary that starts processes calls it first in its TestMain. The program ends when
-// standard input does, so a process does not outlive the test that started it.
+// RunProgram runs the program of this process, one of programs, a node of a [Cluster] or a [Worker], and returns its
+// exit code; is is false in other processes. A test binary that starts processes calls it first in its TestMain. The
+// program ends with standard input, so that a process does not outlive its test.
 func RunProgram(programs map[string]Program) (code int, is bool) {
-	name := os.Getenv(programVariable) //nolint:forbidigo // a test binary that is run again gets its program by the environment
+	name := os.Getenv(programVariable) //nolint:forbidigo // a test binary that runs as a process gets its program by the environment
 	if name == "" {
 		return 0, false
 	}
@@ -64,8 +62,7 @@ func RunProgram(programs map[string]Program) (code int, is bool) {
 	return 0, true
 }
 
-// Process is a [Program] in a process of its own: this test binary, run again. It ends with
-// the test at the latest.
+// Process is a [Program] that runs this test binary as another process. It ends with the test at the latest.
 type Process struct {
 	tb     testing.TB
 	name   string
@@ -78,8 +75,8 @@ type Process struct {
 // patience bounds the wait for a process.
 const patience = 2 * time.Minute
 
-// StartProcess starts a program with arguments, which it marshals as JSON. It does not wait
-// for the program to be ready, see [Process.AwaitReady]. In short mode it skips the test.
+// StartProcess starts a program with arguments, encoded as JSON. It does not wait until the program is ready, see
+// [Process.AwaitReady]. In short mode it skips the test.
 func StartProcess(tb testing.TB, program string, arguments any) *Process {
 	tb.Helper()
 	return startProcess(tb, "", program, arguments)
@@ -118,20 +115,19 @@ func startProcess(tb testing.TB, binary, program string, arguments any) *Process
 		close(p.ended)
 	}()
 	tb.Cleanup(func() {
-		_ = p.cmd.Process.Kill() // fails when it has ended
+		_ = p.cmd.Process.Kill() // fails if it has ended
 		<-p.ended
 	})
 	return p
 }
 
-// AwaitReady waits until the program is ready, and fails the test when it ends before.
+// AwaitReady waits until the program is ready. It fails the test if the program ends first.
 func (p *Process) AwaitReady() {
 	p.tb.Helper()
 	p.AwaitOutput(readyLine)
 }
 
-// AwaitOutput waits until the process has written text, and fails the test when it ends
-// before.
+// AwaitOutput waits until the process has written text. It fails the test if the process ends first.
 func (p *Process) AwaitOutput(text string) {
 	p.tb.Helper()
 	limit := time.NewTimer(patience)
@@ -153,7 +149,7 @@ func (p *Process) AwaitOutput(text string) {
 	}
 }
 
-// Output returns what the process has written to standard output and standard error.
+// Output returns everything that the process has written to standard output and standard error.
 func (p *Process) Output() string {
 	all, _ := p.output.now()
 	return all
@@ -172,7 +168,7 @@ func (p *Process) running() bool {
 // PID returns the process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Kill ends the process by SIGKILL and waits for its end.
+// Kill sends SIGKILL and waits until the process has ended.
 func (p *Process) Kill() {
 	p.tb.Helper()
 	p.signal(syscall.SIGKILL)
@@ -193,7 +189,7 @@ func (p *Process) Stop() int {
 	return p.AwaitEnd()
 }
 
-// AwaitEnd waits until the process has ended, and returns its exit code, -1 after a signal.
+// AwaitEnd waits until the process has ended and returns its exit code, -1 after a signal.
 func (p *Process) AwaitEnd() int {
 	p.tb.Helper()
 	select {
@@ -204,7 +200,7 @@ func (p *Process) AwaitEnd() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// output collects what a process writes. It can be read meanwhile.
+// output collects the output of a process, which can be read meanwhile.
 type output struct {
 	mu   sync.Mutex
 	b    bytes.Buffer

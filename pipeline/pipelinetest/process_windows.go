@@ -10,5 +10,5 @@ func (p *Process) Pause() {
 	p.tb.Skip("no process can be stopped from outside on Windows")
 }
 
-// Resume continues a process that is stopped.
+// Resume continues a stopped process.
 func (p *Process) Resume() {}

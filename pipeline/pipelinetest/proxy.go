@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// Proxy connects clients to a server on the loopback, and breaks their connections at places
-// that a test chooses.
+// Proxy connects clients to a server on the loopback, and breaks their connections where a test chooses.
 type Proxy struct {
 	tb       testing.TB
 	target   string
@@ -22,36 +21,35 @@ type Proxy struct {
 
 	mu       sync.Mutex
 	cuts     []Cut             // armed, in order
-	subject  string            // of the commits that are cut, its beginning; empty for all
-	conns    map[net.Conn]bool // true for those that swallow what they get
+	subject  string            // of the commits to cut, its beginning; empty for all
+	conns    map[net.Conn]bool // true for connections that swallow their input
 	released chan struct{}     // closed and replaced by Release
 	broken   bool
-	swallows bool // new connections swallow what they get
+	swallows bool // new connections swallow their input
 	rate     int  // bytes per second from a client; 0 for no limit
 
 	// Done receives each cut once it is made.
 	Done chan Cut
 }
 
-// Cut is a place in an atomic batch at which a [Proxy] breaks a connection.
+// Cut is a place in an atomic batch where a [Proxy] breaks a connection.
 type Cut int
 
 // The cuts.
 const (
-	// BeforeCommit passes the messages of a batch, but not the last.
+	// BeforeCommit passes the messages of a batch except the last.
 	BeforeCommit Cut = iota
 	// BeforeAck passes a whole batch, but not its acknowledgement.
 	BeforeAck
-	// HoldCommit cuts the client off as BeforeCommit does, and passes the last message to
-	// the server when [Proxy.Release] is called: a commit that arrives late.
+	// HoldCommit cuts the client off like BeforeCommit, and passes the last message to the server on [Proxy.Release]:
+	// the commit arrives late.
 	HoldCommit
-	// DelayAck passes a whole batch, and its acknowledgement, with everything that the
-	// server sends after it on this connection, when [Proxy.Release] is called.
+	// DelayAck passes a whole batch. It passes the acknowledgement, and everything that the server sends after it on
+	// this connection, on [Proxy.Release].
 	DelayAck
 )
 
-// NewProxy starts a proxy to a server, which ends with the test. It passes everything until
-// [Proxy.Arm].
+// NewProxy starts a proxy to a server, which ends with the test. It passes everything until [Proxy.Arm].
 func NewProxy(tb testing.TB, s interface{ URL() string }) *Proxy {
 	tb.Helper()
 	return newProxy(tb, strings.TrimPrefix(s.URL(), "nats://"))
@@ -88,15 +86,14 @@ func (p *Proxy) Arm(cuts ...Cut) {
 	p.cuts = append(p.cuts, cuts...)
 }
 
-// Only makes BeforeCommit and HoldCommit cut batches whose last message has a subject of this
-// beginning, and no others.
+// Only limits BeforeCommit and HoldCommit to batches whose last message has a subject with this beginning.
 func (p *Proxy) Only(subject string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.subject = subject
 }
 
-// Disarm removes the cuts that are not made yet, and reports whether there were any.
+// Disarm removes the remaining cuts, and reports whether there were any.
 func (p *Proxy) Disarm() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,7 +102,7 @@ func (p *Proxy) Disarm() bool {
 	return n > 0
 }
 
-// Break closes all connections, and every new one until [Proxy.Mend].
+// Break closes all connections, and new ones until [Proxy.Mend].
 func (p *Proxy) Break() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,9 +113,8 @@ func (p *Proxy) Break() {
 	clear(p.conns)
 }
 
-// Swallow drops everything that arrives, in both directions, and closes nothing: neither end
-// learns that the other is gone. So do new connections until [Proxy.Mend]; those that are open
-// now stay silent for ever.
+// Swallow drops everything that arrives, in both directions, but closes nothing: neither end learns that the other is
+// gone. New connections do the same until [Proxy.Mend]; open ones stay silent for ever.
 func (p *Proxy) Swallow() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,7 +138,7 @@ func (p *Proxy) Mend() {
 	p.broken, p.swallows = false, false
 }
 
-// Release passes what HoldCommit and DelayAck hold back.
+// Release passes what HoldCommit and DelayAck hold.
 func (p *Proxy) Release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,14 +146,14 @@ func (p *Proxy) Release() {
 	p.released = make(chan struct{})
 }
 
-// Slow limits every connection of a client to rate bytes per second.
+// Slow limits every client connection to rate bytes per second.
 func (p *Proxy) Slow(rate int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rate = rate
 }
 
-// delay waits for the time that n bytes take.
+// delay waits as long as n bytes take.
 func (p *Proxy) delay(n int) {
 	p.mu.Lock()
 	rate := p.rate
@@ -180,7 +176,7 @@ func (p *Proxy) release() <-chan struct{} {
 	return p.released
 }
 
-// next removes and returns the next cut if it is one of those.
+// next removes and returns the next cut if it is among of.
 func (p *Proxy) next(of ...Cut) (Cut, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -212,8 +208,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// track registers the two ends of a connection; false when the proxy is broken, which closes
-// them.
+// track registers the two ends of a connection. It returns false if the proxy is broken, and closes them.
 func (p *Proxy) track(client, server net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -226,13 +221,13 @@ func (p *Proxy) track(client, server net.Conn) bool {
 	return true
 }
 
-// up copies from the client to the server. It finds the header of a commit also across two
-// reads, and passes everything before the message that has it.
+// up copies from the client to the server. It finds the header of a commit even across two reads, and passes
+// everything before the message that has it.
 func (p *Proxy) up(client, server net.Conn) {
 	defer func() { _ = server.Close() }()
 	defer func() { _ = client.Close() }()
 	buf := make([]byte, 64<<10)
-	var kept []byte // not sent yet: may begin a message with the mark
+	var kept []byte // not sent yet: may begin a commit
 	for {
 		n, err := client.Read(buf)
 		if err != nil {
@@ -263,7 +258,7 @@ func (p *Proxy) up(client, server net.Conn) {
 	}
 }
 
-// commit returns where the first commit in b begins that is to be cut.
+// commit returns where the first commit to cut begins in b.
 func (p *Proxy) commit(b []byte) (message int, ok bool) {
 	p.mu.Lock()
 	subject, armed := p.subject, len(p.cuts) > 0 && (p.cuts[0] == BeforeCommit || p.cuts[0] == HoldCommit)
@@ -278,7 +273,7 @@ func (p *Proxy) commit(b []byte) (message int, ok bool) {
 			return 0, false
 		}
 		at += i
-		// Without its beginning here, it is the text of a record.
+		// Without a beginning here, it is text of a record.
 		if message = bytes.LastIndex(b[:at], []byte(verb)); message >= 0 && bytes.HasPrefix(b[message+len(verb):], []byte(subject)) {
 			return message, true
 		}
@@ -286,8 +281,8 @@ func (p *Proxy) commit(b []byte) (message int, ok bool) {
 	}
 }
 
-// beginning returns where a message begins in b whose headers are incomplete, which may be a
-// commit; the length of b when there is none.
+// beginning returns where a message with incomplete headers begins in b, which may be a commit; len(b) if there is
+// none.
 func beginning(b []byte) int {
 	const verb = "HPUB "
 	if i := bytes.LastIndex(b, []byte(verb)); i >= 0 && len(b)-i < 64<<10 && !bytes.Contains(b[i:], []byte("\r\n\r\n")) {
@@ -301,8 +296,7 @@ func beginning(b []byte) int {
 	return len(b)
 }
 
-// hold reads the rest of a message, cuts the client off, and passes the message to the
-// server when released.
+// hold reads the rest of a message and cuts the client off. It passes the message to the server on release.
 func (p *Proxy) hold(client net.Conn, message []byte) {
 	released := p.release()
 	message = append([]byte(nil), message...)
@@ -337,7 +331,7 @@ func (p *Proxy) hold(client net.Conn, message []byte) {
 	})
 }
 
-// messageSize returns the length on the wire of the HPUB that b begins with.
+// messageSize returns the length on the wire of the HPUB at the beginning of b.
 func messageSize(b []byte) int {
 	line, _, _ := bytes.Cut(b, []byte("\r\n"))
 	fields := bytes.Fields(line)
@@ -360,7 +354,7 @@ func readUntil(r io.Reader, mark string) {
 	}
 }
 
-// down copies from the server to the client, up to an acknowledgement that is to be cut.
+// down copies from the server to the client, until an acknowledgement to cut.
 func (p *Proxy) down(client, server net.Conn) {
 	defer func() { _ = server.Close() }()
 	defer func() { _ = client.Close() }()

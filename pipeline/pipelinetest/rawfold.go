@@ -19,7 +19,7 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// fold computes the content that the generation should hold.
+// fold computes what the generation should contain.
 func (x Expectation) fold(ctx context.Context, js jetstream.JetStream, r *Report) (*content, error) {
 	f := rawFold{Expectation: x, content: newContent(), sessions: make(map[sessionID]*core.Session), partitions: make(map[sessionID]int)}
 	f.places = make([]Places, x.cells())
@@ -48,7 +48,7 @@ func (x Expectation) fold(ctx context.Context, js jetstream.JetStream, r *Report
 	return f.content, nil
 }
 
-// rawFold is the fold of the raw stream so far.
+// rawFold is the fold of the raw stream up to a record.
 type rawFold struct {
 	Expectation
 	*content
@@ -58,8 +58,7 @@ type rawFold struct {
 	places     []Places          // of each cell
 }
 
-// record adds the events of a record, or its dead letter where it has a cause or cannot be
-// normalized.
+// record adds the events of a record, or its dead letter if it has a cause or cannot be normalized.
 func (f *rawFold) record(m rawMessage, record core.Record, cause error, r *Report) error {
 	id := sessionID{record.Source, record.Session}
 	partition := partitionOf(m.Subject)
@@ -104,7 +103,7 @@ func (f *rawFold) record(m rawMessage, record core.Record, cause error, r *Repor
 	return nil
 }
 
-// encodeStates adds the states of the sessions, and the gaps that they have.
+// encodeStates adds the states of the sessions and their gaps.
 func (f *rawFold) encodeStates() {
 	for id := range f.states {
 		f.states[id] = f.sessions[id].Encode()
@@ -119,7 +118,7 @@ func (f *rawFold) encodeStates() {
 	}
 }
 
-// normalize calls the normalizer of x. When it panics, the session is restored.
+// normalize calls the normalizer of x. It restores the session after a panic.
 func (x Expectation) normalize(sessions map[sessionID]*core.Session, id sessionID, r core.Record) (result core.Result, err error) {
 	if x.Normalize == nil {
 		return normalizers.Normalize(sessions[id], r)
@@ -149,16 +148,16 @@ type rawMessage struct {
 	cell     int
 	sequence uint64
 	stored   time.Time
-	gone     bool // all before it had left the stream when it was done
+	gone     bool // all earlier records had left the stream when it was processed
 }
 
-// Departed are records that have left the raw streams since they were done. The zero value is ready for use.
+// Departed are processed records that have left the raw streams. The zero value is ready for use.
 type Departed struct {
 	messages []rawMessage
 	last     map[int][]uint64 // the last sequence of each [Departed.Keep], by cell
 }
 
-// Keep keeps all records that the raw streams have, before those leave that are there now: all of them are done.
+// Keep keeps all records of the raw streams, which must all be processed, before they leave.
 func (d *Departed) Keep(ctx context.Context, js jetstream.JetStream, x Expectation) error {
 	if d.last == nil {
 		d.last = make(map[int][]uint64)
@@ -182,7 +181,7 @@ func (d *Departed) has(cell int, sequence uint64) bool {
 	return slices.ContainsFunc(d.messages, func(m rawMessage) bool { return m.cell == cell && m.sequence == sequence })
 }
 
-// of returns the records of a cell before a sequence, where there is one.
+// of returns the records of a cell before a sequence, none for a nil d.
 func (d *Departed) of(cell int, before uint64) (list []rawMessage) {
 	if d == nil {
 		return nil
@@ -195,7 +194,7 @@ func (d *Departed) of(cell int, before uint64) (list []rawMessage) {
 	return list
 }
 
-// rawMessages iterates over the raw streams through their leaders, one message at a time.
+// rawMessages iterates over the raw streams, one message at a time from their leaders.
 func (x Expectation) rawMessages(ctx context.Context, js jetstream.JetStream) func(yield func(rawMessage, error) bool) {
 	return func(yield func(rawMessage, error) bool) {
 		for cell := range x.cells() {
@@ -208,7 +207,7 @@ func (x Expectation) rawMessages(ctx context.Context, js jetstream.JetStream) fu
 	}
 }
 
-// rawMessagesOf iterates over the records of a cell: those that have left its raw stream, and those that are there.
+// rawMessagesOf iterates over the records of a cell: first those that left its raw stream, then the others.
 func (x Expectation) rawMessagesOf(ctx context.Context, js jetstream.JetStream, cell int) func(yield func(rawMessage, error) bool) {
 	return func(yield func(rawMessage, error) bool) {
 		first, last := true, uint64(0)

@@ -12,28 +12,28 @@ import (
 	"testing"
 )
 
-// RequestCut connects a command to a server on the loopback, and cuts its connections at one of its
-// requests: nothing that the command does after that reaches the server.
+// RequestCut connects a command to a server on the loopback, and cuts its connections at one of its requests: nothing
+// later reaches the server.
 type RequestCut struct {
 	target   string
 	listener net.Listener
 	at       int
 	answered bool
-	subject  string // of the requests that count, its beginning; empty for all
+	subject  string // of the requests to count, its beginning; empty for all
 	ctx      context.Context
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup
 
 	mu       sync.Mutex
 	requests int
-	waiting  bool // the server has the request, and not answered it yet
+	waiting  bool // the server has the request but has not answered
 	conns    []net.Conn
 	made     chan struct{} // closed when the cut is made
 }
 
-// NewRequestCut starts a proxy to a server that cuts at a request: 1 is the first message that a client
-// publishes. The server does not get the request, or, with answered, it executes it and the
-// client does not get the answer. The caller closes it.
+// NewRequestCut starts a proxy to a server that cuts at a request; 1 is the first message that a client publishes.
+// The server does not get the request; with answered it executes the request, but the client does not get the answer.
+// The caller closes the proxy.
 func NewRequestCut(tb testing.TB, s interface{ URL() string }, at int, answered bool) *RequestCut {
 	tb.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
@@ -46,7 +46,7 @@ func NewRequestCut(tb testing.TB, s interface{ URL() string }, at int, answered 
 	return r
 }
 
-// Only makes requests count whose subject has this beginning, and no others. It is called before a client connects.
+// Only limits the counted requests to subjects with this beginning. Call it before a client connects.
 func (r *RequestCut) Only(subject string) { r.subject = subject }
 
 // URL returns the address for the client.
@@ -68,7 +68,7 @@ func (r *RequestCut) Close() bool {
 	}
 }
 
-// end closes all connections, and accepts no more.
+// end closes all connections and accepts no more.
 func (r *RequestCut) end() {
 	_ = r.listener.Close()
 	r.mu.Lock()
@@ -106,7 +106,7 @@ func (r *RequestCut) accept() {
 	}
 }
 
-// up copies what a client sends, one message at a time.
+// up copies what a client sends, message by message.
 func (r *RequestCut) up(client, server net.Conn) {
 	defer func() { _ = server.Close() }()
 	in := bufio.NewReader(client)
@@ -135,7 +135,7 @@ func (r *RequestCut) up(client, server net.Conn) {
 	}
 }
 
-// next counts a request, and reports whether the server is not to get it.
+// next counts a request, and reports whether to keep it from the server.
 func (r *RequestCut) next() bool {
 	r.mu.Lock()
 	r.requests++
@@ -148,7 +148,7 @@ func (r *RequestCut) next() bool {
 	return here && !r.answered
 }
 
-// down copies what the server sends, up to the answer that is to be cut.
+// down copies what the server sends, up to the answer to cut.
 func (r *RequestCut) down(client, server net.Conn) {
 	defer func() { _ = client.Close() }()
 	buf := make([]byte, 64<<10)

@@ -17,12 +17,11 @@ import (
 // Secret is a made-up secret of a kind that redaction finds.
 type Secret struct {
 	Kind string
-	Text string // as it stands in a record
-	Core string // the part of it that must be gone
+	Text string // as a record has it
+	Core string // the part that must be gone
 }
 
-// Secrets returns a secret of each kind. They are put together here, so that no scanner of
-// source code finds one.
+// Secrets returns a secret of each kind, assembled here so that no scanner of source code finds one.
 func Secrets() []Secret {
 	const (
 		lower = "k3v9q2x7m4t8z1w6p5r0y2n8b4j7h3g9d6f1s5c0a8l2u7e4i9o3q6t1x5w8z2m7"
@@ -78,8 +77,8 @@ func letter(c rune) rune {
 	return c
 }
 
-// Uncompressed makes the streams store their messages as they are, so that
-// [Server.RequireNowhere] finds texts on the disk. It comes before any message.
+// Uncompressed makes the streams store their messages uncompressed, so that [Server.RequireNowhere] finds texts on
+// the disk. Call it before any message.
 func (s *Server) Uncompressed(js jetstream.JetStream) {
 	s.tb.Helper()
 	for _, info := range s.streamInfos(js) {
@@ -91,7 +90,7 @@ func (s *Server) Uncompressed(js jetstream.JetStream) {
 	}
 }
 
-// streamInfos returns what the server knows about its streams.
+// streamInfos returns the server's information about its streams.
 func (s *Server) streamInfos(js jetstream.JetStream) []*jetstream.StreamInfo {
 	s.tb.Helper()
 	list := js.ListStreams(s.tb.Context())
@@ -105,9 +104,8 @@ func (s *Server) streamInfos(js jetstream.JetStream) []*jetstream.StreamInfo {
 	return all
 }
 
-// RequireNowhere fails the test if one of the texts is in a message of any stream, or in a file of
-// the store, but those of the streams that are excepted. It stops the server. It returns how many
-// messages it has read of each stream.
+// RequireNowhere fails the test if one of the texts is in a message of any stream or in a file of the store, except
+// those of the streams in except. It stops the server. It returns how many messages it has read from each stream.
 func (s *Server) RequireNowhere(js jetstream.JetStream, texts []string, except ...string) map[string]int {
 	s.tb.Helper()
 	read := make(map[string]int)
@@ -160,7 +158,7 @@ func (s *Server) RequireNowhere(js jetstream.JetStream, texts []string, except .
 	return read
 }
 
-// Cores returns the parts of secrets that must be gone, in the forms in which they can be found.
+// Cores returns the parts of secrets that must be gone, in all forms that can be found.
 func Cores(secrets []Secret) []string {
 	var list []string
 	for _, s := range secrets {

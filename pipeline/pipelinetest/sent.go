@@ -18,18 +18,18 @@ import (
 	"tributary/pipeline/records"
 )
 
-// Sent is what producers have sent and what was written to logs: an oracle that asks the broker for nothing but the
-// events. The zero value is ready for use, from several goroutines.
+// Sent is what producers sent and what was written to logs: an oracle that asks the broker only for events. The zero
+// value is ready for use, from several goroutines.
 type Sent struct {
 	mu      sync.Mutex
-	records map[string]bool // by key; false for those that may be there or not
+	records map[string]bool // by key; false for optional ones
 }
 
-// Must notes a record that was sent: its events have to be there. Records that state neither an id nor a time are not noted.
+// Must notes a sent record, whose events must exist. It ignores records that state neither an id nor a time.
 func (s *Sent) Must(session string, data []byte) { s.note(KeyOf(session, data), true) }
 
-// May notes a record that may be there or not, because its producer died or it was lost with its log. It has been sent
-// when [Sent.Must] says so later.
+// May notes an optional record: its producer died, or it was lost with its log. A later [Sent.Must] makes it
+// required.
 func (s *Sent) May(session string, data []byte) { s.note(KeyOf(session, data), false) }
 
 func (s *Sent) note(key string, must bool) {
@@ -43,7 +43,7 @@ func (s *Sent) note(key string, must bool) {
 	}
 }
 
-// Len returns how many records have to be there.
+// Len returns how many records are required.
 func (s *Sent) Len() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +55,7 @@ func (s *Sent) Len() (n int) {
 	return n
 }
 
-// Excuse makes records that had to be there ones that may be there, unless keep returns true for their key.
+// Excuse makes required records optional, unless keep returns true for their key.
 func (s *Sent) Excuse(keep func(key string) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +64,7 @@ func (s *Sent) Excuse(keep func(key string) bool) {
 	}
 }
 
-// KeyOf returns the key of a record: its session, and its id or else its time. It is empty for a record that has neither.
+// KeyOf returns the key of a record: its session, and its id or else its time. It is empty for a record with neither.
 func KeyOf(session string, data []byte) string {
 	var r struct {
 		UUID      string `json:"uuid"`
@@ -82,12 +82,12 @@ func KeyOf(session string, data []byte) string {
 	}
 }
 
-// Difference is how the events of a generation differ from what was sent, by the keys of the records.
+// Difference is how the events of a generation differ from what was sent, by record keys.
 type Difference struct {
 	Lost, Doubled, Foreign []string
 }
 
-// Err returns nil when there is no difference.
+// Err returns nil if there is no difference.
 func (d Difference) Err() error {
 	if len(d.Lost)+len(d.Doubled)+len(d.Foreign) == 0 {
 		return nil
@@ -97,7 +97,8 @@ func (d Difference) Err() error {
 		len(d.Lost), some(d.Lost), len(d.Doubled), some(d.Doubled), len(d.Foreign), some(d.Foreign))
 }
 
-// Compare compares the events of a generation with what was sent: each record is the raw of one event, or the time of one prompt.
+// Compare compares the events of a generation with what was sent: each record is the raw of one event, or the time of
+// one prompt.
 func (s *Sent) Compare(ctx context.Context, js jetstream.JetStream, generation string) (d Difference, err error) {
 	stored := make(map[string]int)
 	for e, err := range events.Read(ctx, js, generation, events.Query{Raw: true}) {
@@ -130,7 +131,7 @@ func (s *Sent) Compare(ctx context.Context, js jetstream.JetStream, generation s
 	return d, nil
 }
 
-// EventsOf returns the events that records yield, folded by session in the order of the records.
+// EventsOf returns the events of records, folded by session in the order of the records.
 func EventsOf(tb testing.TB, sent []core.Record) (events []envelopes.AgentEventV1) {
 	tb.Helper()
 	folds := make(map[string]*core.Session)

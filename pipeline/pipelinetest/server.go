@@ -37,9 +37,9 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// Server is a JetStream server in this process, with a store of its own: the server that the
-// command embeds, with messages of up to 8 MiB. Benchmarks have every commit synced; tests end
-// processes and no machines, so they do not depend on the speed of a disk.
+// Server is a JetStream server in this process with its own store: the server that the command embeds, with messages
+// of up to 8 MiB. In benchmarks it syncs every commit. In tests it does not, because tests end processes but no
+// machines; so they do not depend on the speed of a disk.
 type Server struct {
 	tb  testing.TB
 	url string
@@ -87,13 +87,13 @@ func StartConfigured(tb testing.TB, file string) *server.Server {
 	return srv
 }
 
-// Parallel has three tests run at a time for each processor, unless the flag -parallel says
-// otherwise: most tests wait for heartbeats. A TestMain calls it before it runs the tests.
+// Parallel runs three tests at a time per processor, unless the flag -parallel is set: most tests wait for
+// heartbeats. A TestMain calls it before it runs the tests.
 func Parallel() {
 	_ = flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0))) // the flag exists
 }
 
-// Start starts the server again after [Server.Stop], on the same store and the same port.
+// Start starts the server again after [Server.Stop], with the same store and port.
 func (s *Server) Start() {
 	s.tb.Helper()
 	s.mu.Lock()
@@ -117,7 +117,7 @@ func (s *Server) Start() {
 	}
 }
 
-// Stop ends the server. Its clients lose their connections in the middle of their work.
+// Stop ends the server. Its clients lose their connections at once.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +136,7 @@ func (s *Server) Restart() {
 	s.Start()
 }
 
-// URL is where clients connect. It stays the same over restarts.
+// URL returns the address for clients. Restarts do not change it.
 func (s *Server) URL() string { return s.url }
 
 // JetStream connects to the server. The connection reconnects by itself within milliseconds

@@ -5,14 +5,13 @@ import (
 	"path/filepath"
 )
 
-// StoreCopy is a copy of the streams of a [Server] at one moment, such as a snapshot of the
-// disk has.
+// StoreCopy is a copy of the streams of a [Server] at one moment, like a snapshot of the disk.
 type StoreCopy struct {
 	server *Server
 	dir    string
 }
 
-// CopyStore copies the streams. The server restarts for that.
+// CopyStore copies the streams. It restarts the server.
 func (s *Server) CopyStore() *StoreCopy {
 	s.tb.Helper()
 	c := &StoreCopy{server: s, dir: filepath.Join(s.tb.TempDir(), "streams")}
@@ -24,8 +23,8 @@ func (s *Server) CopyStore() *StoreCopy {
 	return c
 }
 
-// PutBack puts streams back to what they were at the moment of the copy. The server restarts
-// for that; to its clients it looks as if the streams went back in time.
+// PutBack restores streams from the copy. It restarts the server; to clients the streams seem to have gone back in
+// time.
 func (c *StoreCopy) PutBack(streams ...string) {
 	s := c.server
 	s.tb.Helper()

@@ -31,17 +31,17 @@ type Worker struct {
 	Partitions   int
 	Cells        int // 0 is 1
 	Name         string
-	Unfenced     bool   // every commit succeeds, and the worker does not notice that it was overtaken
+	Unfenced     bool   // every commit succeeds, so the worker does not notice that it was overtaken
 	SessionBytes int    // 0 for the default
 	ClaimBytes   int64  // 0 for the default
 	ArchiveAfter int64  // nanoseconds; 0 for never
 	Frugal       bool   // collects garbage early, so that its memory is what it needs
-	Forgetful    bool   // takes records at places that were passed for duplicates, whatever their bytes are
-	Blind        bool   // cannot ask for the limits of the account
-	Binary       string `json:"-"` // test binary of another version whose worker runs; empty for this one
+	Forgetful    bool   // takes records at passed places for duplicates, whatever their bytes are
+	Blind        bool   // cannot read the limits of the account
+	Binary       string `json:"-"` // test binary of another version to run; empty for this one
 }
 
-// StartWorker starts a worker as [StartProcess] does. It is drained by [Process.Stop].
+// StartWorker starts a worker like [StartProcess]. [Process.Stop] drains it.
 func StartWorker(tb testing.TB, w Worker) *Process {
 	tb.Helper()
 	return startProcess(tb, w.Binary, workerProgram, w)
@@ -88,7 +88,7 @@ func runWorker(ctx context.Context, arguments []byte, ready func()) error {
 	}, options...)
 }
 
-// patient is a stage that waits for a broker that is away when it starts, as the command does.
+// patient is a stage that waits for an absent broker when it starts, like the command.
 type patient struct {
 	js      jetstream.JetStream
 	config  worker.Config
@@ -116,14 +116,14 @@ func (p *patient) Run(ctx context.Context) error {
 // Drain is [worker.Stage.Drain].
 func (p *patient) Drain() { p.drain() }
 
-// Drainable runs until it is drained, as a [worker.Stage] does.
+// Drainable runs until it is drained, like a [worker.Stage].
 type Drainable interface {
 	Run(ctx context.Context) error
 	Drain()
 }
 
-// RunDrained is the body of a [Program]: it connects to the server at url, runs what create
-// returns, and drains it when ctx ends.
+// RunDrained is the body of a [Program]: it connects to the server at url, runs what create returns, and drains that
+// when ctx ends.
 func RunDrained(ctx context.Context, url string, ready func(), create func(jetstream.JetStream) (Drainable, error), options ...nats.Option) error {
 	nc, err := nats.Connect(url, options...)
 	if err != nil {
@@ -143,11 +143,11 @@ func RunDrained(ctx context.Context, url string, ready func(), create func(jetst
 	return d.Run(context.WithoutCancel(ctx))
 }
 
-// without makes connections to a server that does not know a header or a subject: it is renamed, so that the server
-// ignores it. Without the sequence that a checkpoint expects, a server has no fence.
+// without makes connections to a server that does not know a header or a subject: it renames it, so that the server
+// ignores it. Without the header of the expected checkpoint, a server has no fence.
 type without string
 
-// Dial is that of [net.Dialer].
+// Dial is [net.Dialer.Dial].
 func (w without) Dial(network, address string) (net.Conn, error) {
 	c, err := (&net.Dialer{}).DialContext(context.Background(), network, address)
 	return connWithout{c, string(w)}, err
@@ -159,7 +159,7 @@ type connWithout struct {
 	name string
 }
 
-// Write never gets a part of the name: the client writes headers and subjects as a whole.
+// Write always gets whole names, because the client writes headers and subjects at once.
 func (c connWithout) Write(p []byte) (int, error) {
 	return c.Conn.Write(bytes.ReplaceAll(p, []byte(c.name), []byte("X"+c.name[1:])))
 }

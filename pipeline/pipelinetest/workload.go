@@ -22,17 +22,17 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// epoch is the time of the first record of every workload.
+// epoch is the time of the first record of workloads.
 var epoch = time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
 
-// Workload returns records of Claude Code as a producer publishes them: sessions that are
-// interleaved at random, with prompts, answers, tool calls and results, some records that
-// cannot be read, and the end of each file. The same arguments give the same records.
+// Workload returns records of Claude Code as a producer publishes them: randomly interleaved sessions with prompts,
+// answers, tool calls and results, some unreadable records, and the end of each file. The same arguments give the
+// same records.
 func Workload(seed uint64, sessions, records int) []core.Record {
 	return slices.AppendSeq(make([]core.Record, 0, records+sessions), WorkloadSeq(seed, sessions, records))
 }
 
-// WorkloadSeq is [Workload] for more records than memory should have. It is iterated once.
+// WorkloadSeq is [Workload] for more records than fit into memory. It can be iterated once.
 func WorkloadSeq(seed uint64, sessions, records int) iter.Seq[core.Record] {
 	w := workload{random: rand.New(rand.NewPCG(seed, 0)), clock: epoch}
 	w.transcripts = make([]*transcript, sessions)
@@ -98,7 +98,7 @@ func (w *workload) next(t *transcript) core.Record {
 			Traceparent: fmt.Sprintf("00-%032x-%016x-01", w.random.Uint64()|1, w.random.Uint64()|1),
 		},
 	}
-	if t.lines%4 != 0 { // a log that two machines send, also an older program
+	if t.lines%4 != 0 { // two machines send the log, also with an older program
 		r.Origin.Edge = &envelopes.Edge{Host: fmt.Sprintf("build-%d", t.lines%4), User: "Zoë", Labels: map[string]string{"team": "garden", "env": "ci"}}
 	}
 	t.previous = t.position
@@ -137,8 +137,7 @@ func (w *workload) words(n int) string {
 	return strings.Join(out, " ")
 }
 
-// Publish stores records in the raw stream, in their order. Records that are too large for a
-// message travel by claim check.
+// Publish stores records in the raw stream, in order. Records that are too large for a message become objects.
 func Publish(tb testing.TB, js jetstream.JetStream, sent ...core.Record) {
 	tb.Helper()
 	awaitConnection(tb.Context(), tb, js.Conn())
@@ -164,7 +163,7 @@ func Publish(tb testing.TB, js jetstream.JetStream, sent ...core.Record) {
 	}
 }
 
-// readLayout reads how the sessions are spread over cells.
+// readLayout reads how sessions are spread over cells.
 func readLayout(ctx context.Context, js jetstream.JetStream) (streams.Layout, error) {
 	state, err := streams.ReadRawState(ctx, js, 0)
 	return state.Layout, err
@@ -188,7 +187,7 @@ func PublishMessages(ctx context.Context, tb testing.TB, js jetstream.JetStream,
 	}
 }
 
-// awaitConnection waits until the server answers: it may have been restarted just now.
+// awaitConnection waits until the server answers, because it may just have been restarted.
 func awaitConnection(ctx context.Context, tb testing.TB, nc *nats.Conn) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -204,14 +203,13 @@ func awaitConnection(ctx context.Context, tb testing.TB, nc *nats.Conn) {
 	}
 }
 
-// codeDuplicateID is the error code for an atomic batch with a message id that the server
-// knows (nats-server, JSAtomicPublishContainsDuplicateMessageErr).
+// codeDuplicateID is the error code for an atomic batch with a known message id (nats-server,
+// JSAtomicPublishContainsDuplicateMessageErr).
 const codeDuplicateID = 10201
 
-// Ship stores records in the raw stream as a producer does that survives its broker: in
-// atomic batches with message ids, again and again until they are acknowledged, and one by
-// one when the broker knows some of them. The message ids are ids with the numbers from first
-// on. The error is the cause of the end of ctx.
+// Ship stores records in the raw stream like a producer that survives its broker: in atomic batches with message ids,
+// again and again until they are acknowledged, and one by one if the broker knows some of them. The message ids are
+// ids followed by numbers from first on. The error is the cause of the end of ctx.
 func Ship(ctx context.Context, js jetstream.JetStream, ids string, first int, sent ...core.Record) error {
 	retry := time.NewTicker(50 * time.Millisecond)
 	defer retry.Stop()
@@ -248,7 +246,7 @@ func Ship(ctx context.Context, js jetstream.JetStream, ids string, first int, se
 	return nil
 }
 
-// shipAll stores messages of one cell, which are made for each attempt. again waits before the next one.
+// shipAll stores messages of one cell, which it makes for each attempt. again waits before the next attempt.
 func shipAll(ctx context.Context, js jetstream.JetStream, messages func() []*nats.Msg, again func() error) error {
 	if len(messages()) == 0 {
 		return nil
@@ -273,7 +271,7 @@ func shipAll(ctx context.Context, js jetstream.JetStream, messages func() []*nat
 	}
 }
 
-// publishSingly publishes messages one after the other, up to the first that fails.
+// publishSingly publishes messages one by one, up to the first failure.
 func publishSingly(ctx context.Context, js jetstream.JetStream, messages []*nats.Msg) error {
 	for _, m := range messages {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
