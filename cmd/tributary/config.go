@@ -308,3 +308,16 @@ func (s setting) text() string {
 	}
 	return s.desc + "; one of " + strings.Join(strings.Fields(s.values), ", ")
 }
+
+// topology returns the streams that the settings ask for.
+func (c *config) topology() streams.Topology {
+	return streams.Topology{
+		Generation:   c.Generation,
+		Settings:     streams.Settings{ToolMetadata: c.ToolMetadata, CloudEvents: c.CloudEvents, Raw: c.Raw},
+		Partitions:   c.Partitions,
+		Cells:        c.Cells,
+		Replicas:     c.Replicas,
+		RawMaxAge:    c.RawMaxAge,
+		EventsMaxAge: c.EventsMaxAge,
+	}
+}

@@ -216,3 +216,21 @@ type serverValue struct{ *app }
 func (v serverValue) String() string     { return redactURL(v.config.NATSURL) }
 func (v serverValue) Set(s string) error { v.config.NATSURL, v.server = s, true; return nil }
 func (serverValue) Type() string         { return "url" }
+
+// withBroker connects to the broker and runs do.
+func (a *app) withBroker(ctx context.Context, do func(context.Context, jetstream.JetStream) error) error {
+	js, err := a.jetStream(ctx)
+	if err != nil {
+		return err
+	}
+	defer js.Conn().Close()
+	return do(ctx, js)
+}
+
+// noStream adds the cure to the error of a missing events stream.
+func (a *app) noStream(err error) error {
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("the broker has no generation %s: start a worker (tributary run), or name another in TRIBUTARY_GENERATION: %w", a.config.Generation, err)
+	}
+	return err
+}

@@ -214,3 +214,13 @@ func shownAddress(address net.Addr, hosts []string) string {
 	}
 	return net.JoinHostPort(host, port)
 }
+
+// local reports whether only programs of this machine can reach an address.
+func local(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}

@@ -1,7 +1,7 @@
 // Tributary turns the logs of coding agents into one stream of events.
 //
-// Each command is a file of its name with one constructor, which rootCommand calls. The commands share main.go
-// (dispatch, signals, exit codes), config.go (settings), flags.go, connection.go (the broker) and telemetry.go
+// Each command is a file of its name with one constructor, which rootCommand calls. The commands share app.go
+// (outputs, exit codes), config.go (settings), flags.go, connection.go (the broker) and telemetry.go
 // (OpenTelemetry), and the packages of cmd/internal: terminal (safe output, tables, JSON), printer (events),
 // progress, doctor (the state of the broker) and rights (what the broker denies). Standard output is for data,
 // standard error for messages.
@@ -20,50 +20,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tributary/cmd/internal/printer"
-	"tributary/cmd/internal/rights"
 	"tributary/cmd/internal/terminal"
 )
-
-// Exit codes.
-const (
-	exitFailure     = 1
-	exitUsage       = 2   // wrong arguments or settings: nothing was done
-	exitPartly      = 3   // done, but some records are dead letters or were refused
-	exitInterrupted = 130 // by a signal
-	exitPipe        = 141 // the reader of the output has gone away; the code of a program that SIGPIPE ended
-)
-
-// partlyError ends a command that did its work, except for some records.
-type partlyError string
-
-func (e partlyError) Error() string { return string(e) }
-
-// usageError is a mistake of the caller: wrong arguments or settings.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
-// app is what all commands share: the settings, the broker, the logger and the outputs. A command is a function or a
-// type in its own file that gets the app.
-type app struct {
-	config      *config
-	configError settingsError // the variables that cannot be read
-	server      bool          // a flag named the broker
-	denials     rights.Denials
-	health      health
-
-	stdin  io.Reader
-	stdout io.Writer            // data
-	stderr io.Writer            // messages, written safely for a terminal
-	status *terminal.StatusLine // the last line of stderr; nil if stderr is no terminal
-	log    *slog.Logger
-}
-
-// printer returns a printer of events on standard output.
-func (a *app) printer() *printer.Pretty {
-	return printer.NewPretty(a.stdout, a.status, a.config.NoColor == "")
-}
 
 func main() { os.Exit(run(os.Args[1:])) }
 
@@ -112,11 +70,6 @@ func run(args []string) int {
 // signalEcho is the time within which a repeated signal counts once: timeout(1) and others send a signal to the
 // process and to its group.
 const signalEcho = 200 * time.Millisecond
-
-// signalError is the cause of a context that a signal ended.
-type signalError struct{ os.Signal }
-
-func (e signalError) Error() string { return "stopped by signal: " + e.String() }
 
 // exitCode maps the outcome of a command to its exit code. An error before the start is a mistake of the caller. A
 // command that runs until a signal succeeds after SIGTERM, but returns exitInterrupted after an interrupt, as the

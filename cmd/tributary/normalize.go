@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"runtime/debug"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -83,9 +81,6 @@ files lists each with its name.`,
 	formFlag(cmd, &f.form)
 	return cmd
 }
-
-// stdio is the argument that names standard input, or standard output.
-const stdio = "-"
 
 // normalizeFiles prints the events of logs and writes the report.
 func normalizeFiles(ctx context.Context, a *app, paths []string, f *normalizeFlags) error {
@@ -186,18 +181,6 @@ func relaxGC() {
 	}
 }
 
-// filesError is the error of files that could not be normalized. It unwraps to the error of the last one.
-type filesError struct {
-	count int
-	last  error
-}
-
-func (e filesError) Error() string {
-	return terminal.Plural(e.count, "file") + " could not be normalized"
-}
-
-func (e filesError) Unwrap() error { return e.last }
-
 // normalizeLog prints the events of the log at path. buffer is for reading.
 func normalizeLog(ctx context.Context, a *app, path string, file normalizers.File, n *logNormalizer, buffer []byte) error {
 	in, err := openLog(a, path, &file)
@@ -221,44 +204,6 @@ func normalizeLog(ctx context.Context, a *app, path string, file normalizers.Fil
 type keptOpen struct{ io.Writer }
 
 func (keptOpen) Close() error { return nil }
-
-// openedLog is an open log, unpacked.
-type openedLog struct {
-	io.Reader
-	io.Closer
-	stored bool // in a file, where no read waits for a writer
-}
-
-// openLog opens a log and sets the name and modification time in file.
-func openLog(a *app, path string, file *normalizers.File) (*openedLog, error) {
-	if path == stdio {
-		file.Name, file.Path, file.Modified = "stdin", "stdin", time.Unix(0, 0).UTC()
-		return &openedLog{Reader: a.stdin, Closer: io.NopCloser(nil)}, nil
-	}
-	in, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	info, err := in.Stat()
-	if err == nil && info.IsDir() {
-		err = usageError{fmt.Errorf("%s is a folder: name a file, or ship the folder", path)}
-	}
-	if err != nil {
-		in.Close()
-		return nil, err
-	}
-	name := normalizers.Unpacked(filepath.Base(path))
-	file.Name, file.Path, file.Modified = name, name, info.ModTime()
-	if abs, err := filepath.Abs(path); err == nil {
-		file.Folder = filepath.Base(filepath.Dir(abs))
-	}
-	unpacked, err := normalizers.Unpack(path, in)
-	if err != nil {
-		in.Close()
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return &openedLog{unpacked, in, info.Mode().IsRegular()}, nil
-}
 
 // logNormalizer turns one log into events. Each session has its own state. Records are read in the order of the file.
 type logNormalizer struct {

@@ -10,8 +10,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"tributary/cmd/internal/terminal"
-	"tributary/envelopes"
 	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
 )
@@ -40,39 +38,6 @@ run replay start of that version.`,
 	cmd.AddCommand(replayStartCommand(a), replayStatusCommand(a), replayListCommand(a),
 		replayDiffCommand(a), replayPromoteCommand(a), replayRollbackCommand(a), replayDropCommand(a))
 	return cmd
-}
-
-// withBroker connects to the broker and runs do.
-func (a *app) withBroker(ctx context.Context, do func(context.Context, jetstream.JetStream) error) error {
-	js, err := a.jetStream(ctx)
-	if err != nil {
-		return err
-	}
-	defer js.Conn().Close()
-	return do(ctx, js)
-}
-
-// generationArgs is for commands whose arguments are n names of generations.
-func generationArgs(n int) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) != n {
-			return fmt.Errorf("%s: name %s", terminal.Plural(len(args), "argument"), terminal.Plural(n, "generation"))
-		}
-		for _, name := range args {
-			if err := envelopes.CheckGeneration(name); err != nil {
-				return fmt.Errorf("%q: write 1 to 32 of a-z, 0-9 and -, and not current", name)
-			}
-		}
-		return nil
-	}
-}
-
-// readGenerations reads the generations of the broker.
-func readGenerations(ctx context.Context, js jetstream.JetStream) (*streams.Generations, error) {
-	if _, err := js.Stream(ctx, streams.RawStream); err != nil {
-		return nil, fmt.Errorf("%w: start a worker, which creates what is missing: tributary run", err)
-	}
-	return streams.ReadGenerations(ctx, js)
 }
 
 // replayFlags are the flags of replay start.

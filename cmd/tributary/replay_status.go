@@ -148,14 +148,6 @@ func (s *replayStatus) table() *terminal.Table {
 	return t
 }
 
-// withReplayCure adds the cure to an error of a replay.
-func withReplayCure(err error) error {
-	if errors.Is(err, streams.ErrExpired) {
-		return fmt.Errorf("%w: pass --allow-expired to build it from what is left, or --sequence for a part", err)
-	}
-	return err
-}
-
 // generationLine is a line of replay ls.
 type generationLine struct {
 	streams.Generation

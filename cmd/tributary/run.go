@@ -136,19 +136,6 @@ func runWorker(ctx context.Context, a *app, js jetstream.JetStream, t *telemetry
 	return runner.Run(working)
 }
 
-// topology returns the streams that the settings ask for.
-func (c *config) topology() streams.Topology {
-	return streams.Topology{
-		Generation:   c.Generation,
-		Settings:     streams.Settings{ToolMetadata: c.ToolMetadata, CloudEvents: c.CloudEvents, Raw: c.Raw},
-		Partitions:   c.Partitions,
-		Cells:        c.Cells,
-		Replicas:     c.Replicas,
-		RawMaxAge:    c.RawMaxAge,
-		EventsMaxAge: c.EventsMaxAge,
-	}
-}
-
 // workerName is the worker's name among the owners of partitions.
 func (c *config) workerName() string {
 	if c.Worker != "" {

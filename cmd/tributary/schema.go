@@ -31,30 +31,8 @@ projections, AsyncAPI 3 for the subjects of the broker. No command needs a broke
 	return cmd
 }
 
-// schemaFormFlag adds --form to a command.
-func schemaFormFlag(cmd *cobra.Command, name *string) {
-	cmd.Flags().StringVar(name, "form", string(schema.Events), "form of the documents: "+joined(schema.Forms))
-	completeFlag(cmd, "form", texts(schema.Forms))
-}
-
-// parseSchemaForm parses the value of --form.
-func parseSchemaForm(name string) (schema.Form, error) {
-	if !slices.Contains(schema.Forms, schema.Form(name)) {
-		return "", usageError{fmt.Errorf("--form %q: write one of %s", name, joined(schema.Forms))}
-	}
-	return schema.Form(name), nil
-}
-
 // currentSchema names the schemas of this program; releases have names of their own.
 const currentSchema = "current"
-
-// schemaView returns the schema of a form for producers or for consumers.
-func schemaView(form schema.Form, consumer bool) []byte {
-	if consumer {
-		return form.Consumer()
-	}
-	return form.Producer()
-}
 
 func schemaPrintCommand(a *app) *cobra.Command {
 	var name string

@@ -167,15 +167,6 @@ func titleText(v *sessionView) string {
 	return title
 }
 
-// usage returns the tokens of a session by model.
-func (v *sessionView) usage() map[string]*sessions.Billed {
-	models := make(map[string]*sessions.Billed, len(v.Models))
-	for _, m := range v.Models {
-		models[m.Model] = &sessions.Billed{Usage: m.Usage(), Large: m.Large}
-	}
-	return models
-}
-
 // sessionFoot returns the last row of a table of sessions: their sum.
 func sessionFoot(t *terminal.Table, total *sessionView, list []sessionView, pricing *figures.Pricing) []string {
 	values := map[string]string{

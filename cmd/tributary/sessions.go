@@ -3,21 +3,14 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"math"
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"tributary/cmd/internal/figures"
 	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
-	"tributary/pipeline/events"
-	"tributary/pipeline/sessions"
 	"tributary/pipeline/sessions/summaries"
 	"tributary/pipeline/sessions/titles"
 )
@@ -37,115 +30,6 @@ that users set.`,
 	}
 	cmd.AddCommand(sessionsListCommand(a), sessionsShowCommand(a), sessionsReadCommand(a), sessionsWatchCommand(a), sessionsTitleCommand(a), sessionsPinCommand(a))
 	return cmd
-}
-
-// sessionView is a session in the output of commands.
-type sessionView struct {
-	sessions.Summary
-	Pinned          bool   `json:"pinned"`
-	TitleVersion    uint64 `json:"title_version"`    // how often a title was set
-	MetadataVersion uint64 `json:"metadata_version"` // how often the title or the pin changed
-	figures.CostJSON
-
-	unread int64 // dead letters, if the caller knows them
-}
-
-// sessionOrders are the orders of sessions by the values of --sort.
-var sessionOrders = []struct {
-	name  string
-	value func(*sessionView) int64 // the largest comes first
-}{
-	{"last", func(v *sessionView) int64 { return v.LastSeen.UnixNano() }},
-	{"first", func(v *sessionView) int64 { return v.FirstSeen.UnixNano() }},
-	{"tokens", func(v *sessionView) int64 { return v.Usage.Total }},
-	{"cost", func(v *sessionView) int64 { return int64(math.Round(costOrZero(v) * 1e9)) }},
-	{"active", func(v *sessionView) int64 { return v.ActiveMS }},
-	{"calls", func(v *sessionView) int64 { return v.Calls }},
-	{"failures", func(v *sessionView) int64 { return v.Failures }},
-	{"errors", func(v *sessionView) int64 { return v.Errors }},
-	{"events", func(v *sessionView) int64 { return v.Events }},
-}
-
-// costOrZero returns the cost of a session, 0 if nothing has a price.
-func costOrZero(v *sessionView) float64 {
-	if v.Cost == nil {
-		return 0
-	}
-	return *v.Cost
-}
-
-// sessionOrder returns the order with this name: pinned sessions first, then the largest values.
-func sessionOrder(name string) (func(a, b sessionView) int, error) {
-	var names []string
-	for _, o := range sessionOrders {
-		if o.name == name {
-			return func(a, b sessionView) int {
-				return cmp.Or(comparePins(&a, &b), cmp.Compare(o.value(&b), o.value(&a)), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Session, b.Session))
-			}, nil
-		}
-		names = append(names, o.name)
-	}
-	return nil, usageError{fmt.Errorf("--sort %q: write one of %s", name, strings.Join(names, ", "))}
-}
-
-// comparePins orders pinned sessions before others.
-func comparePins(a, b *sessionView) int {
-	switch {
-	case a.Pinned == b.Pinned:
-		return 0
-	case a.Pinned:
-		return -1
-	default:
-		return 1
-	}
-}
-
-// sessionFilter has the flags that select sessions.
-type sessionFilter struct {
-	source, project, model, state string
-	since, until                  string
-	prefixes                      []string // of ids; none for all
-
-	from, to time.Time
-	wanted   envelopes.Source // empty for all
-}
-
-// flags adds the flags of the filter.
-func (f *sessionFilter) flags(cmd *cobra.Command) {
-	sourceFlag(cmd, &f.source, "only sessions of this agent")
-	flags := cmd.Flags()
-	flags.StringVar(&f.project, "project", "", "only sessions of this project: its path, or the end of it")
-	flags.StringVar(&f.model, "model", "", "only sessions that used this model: its name, or a part of it")
-	flags.StringVar(&f.state, "state", "", "only sessions in this state or phase: "+strings.Join(sessions.StateNames(), ", "))
-	completeFlag(cmd, "state", sessions.StateNames())
-}
-
-// parse checks the flags.
-func (f *sessionFilter) parse(now time.Time) error {
-	if f.state != "" && !slices.Contains(sessions.StateNames(), f.state) {
-		return usageError{fmt.Errorf("--state %q: write one of %s", f.state, strings.Join(sessions.StateNames(), ", "))}
-	}
-	var err error
-	if f.from, err = parseTime("since", f.since, now); err != nil {
-		return err
-	}
-	if f.to, err = parseTime("until", f.until, now); err != nil {
-		return err
-	}
-	f.wanted, err = parseSource(f.source)
-	return err
-}
-
-// matches reports whether the filter selects a session.
-func (f *sessionFilter) matches(s *sessions.Summary) bool {
-	begins := func(prefix string) bool { return strings.HasPrefix(s.Session, prefix) }
-	uses := func(m sessions.ModelUse) bool { return strings.Contains(m.Model, f.model) }
-	return (f.source == "" || string(s.Source) == f.source) &&
-		(f.state == "" || s.Is(f.state)) &&
-		(f.model == "" || slices.ContainsFunc(s.Models, uses)) &&
-		(len(f.prefixes) == 0 || slices.ContainsFunc(f.prefixes, begins)) &&
-		(f.from.IsZero() || !s.LastSeen.Before(f.from)) && (f.to.IsZero() || s.LastSeen.Before(f.to)) &&
-		s.InProject(f.project)
 }
 
 func sessionsListCommand(a *app) *cobra.Command {
@@ -335,62 +219,4 @@ func showSession(ctx context.Context, a *app, source envelopes.Source, id string
 		err = printSession(a, &v, pricing, now)
 	}
 	return cmp.Or(err, unreadable.err())
-}
-
-// findSession returns the session with this id, else the only session whose id begins with it.
-func findSession(ctx context.Context, a *app, js jetstream.JetStream, source envelopes.Source, id string) (events.SessionID, error) {
-	var none events.SessionID
-	if id == "" {
-		return none, usageError{errors.New("the id is empty: name one session")}
-	}
-	// The server finds a whole id; a beginning needs the subjects of all events.
-	const shown = 5
-	found, err := events.FindSessions(ctx, js, a.config.Generation, events.Query{Source: source, Session: id}, id, 0)
-	if err == nil && len(found) == 0 {
-		found, err = events.FindSessions(ctx, js, a.config.Generation, events.Query{Source: source}, id, shown+1)
-	}
-	switch {
-	case err != nil:
-		return none, err
-	case len(found) == 0:
-		return none, fmt.Errorf("no such session in generation %s: %s: tributary sessions ls lists them", a.config.Generation, terminal.OneLine(id))
-	case len(found) == 1:
-		return found[0], nil
-	}
-	slices.SortFunc(found, func(a, b events.SessionID) int {
-		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Session, b.Session))
-	})
-	count := terminal.Plural(len(found), "session")
-	if len(found) > shown {
-		found, count = found[:shown], "many sessions"
-	}
-	names := make([]string, len(found))
-	for i, s := range found {
-		names[i] = terminal.OneLine(string(s.Source) + " " + s.Session)
-	}
-	return none, fmt.Errorf("%s names %s: %s: write more of the id, or pass --source", terminal.OneLine(id), count, strings.Join(names, ", "))
-}
-
-// openSummaries opens the records of sessions. It prints and counts events that cannot be read.
-func openSummaries(ctx context.Context, a *app, js jetstream.JetStream) (*summaries.View, *unreadable, error) {
-	u := &unreadable{app: a}
-	v, err := summaries.Open(ctx, js, a.config.Generation, u.add)
-	return v, u, err
-}
-
-// manyEvents is how far behind the records of sessions may be before a command says so.
-const manyEvents = 20_000
-
-// noteBehind prints that the command takes long if the records of sessions are far behind the events.
-func noteBehind(ctx context.Context, a *app, v *summaries.View) error {
-	s, err := v.Status(ctx)
-	if err != nil || s.Behind < manyEvents {
-		return err
-	}
-	note := ""
-	if s.Silent {
-		note = "; no worker keeps them: start one (tributary run)"
-	}
-	fmt.Fprintf(a.stderr, "the records of sessions are %s events behind: reading those first%s\n", terminal.Thousands(int64(s.Behind)), note)
-	return nil
 }

@@ -11,65 +11,8 @@ import (
 	"tributary/cmd/internal/metadata"
 	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/events"
-	"tributary/pipeline/sessions"
 	"tributary/pipeline/sessions/titles"
 )
-
-// sessionTitles reads the titles and pins that users set. If the service does not answer, it prints that once and
-// leaves them out.
-type sessionTitles struct {
-	*app
-	nc     *nats.Conn
-	silent bool // the service does not answer
-}
-
-// ask is [metadata.Ask]; it does nothing once the service has not answered.
-func (l *sessionTitles) ask(ctx context.Context, endpoint string, request, answer any) {
-	if l.silent {
-		return
-	}
-	if err := metadata.Ask(ctx, l.nc, endpoint, request, answer); err != nil && ctx.Err() == nil {
-		l.silent = true
-		fmt.Fprintf(l.stderr, "titles and pins that were set are left out: %v\n", err)
-	}
-}
-
-// pinned returns the pinned sessions.
-func (l *sessionTitles) pinned(ctx context.Context) map[titles.Key]bool {
-	keys := make(map[titles.Key]bool)
-	request := map[string]any{"pinned": true, "limit": 1000}
-	for {
-		var page struct {
-			Sessions []titles.Session `json:"sessions"`
-			Next     uint64           `json:"next"`
-		}
-		l.ask(ctx, "list", request, &page)
-		for _, s := range page.Sessions {
-			keys[s.Key()] = true
-		}
-		if page.Next == 0 {
-			return keys
-		}
-		request["after"] = page.Next
-	}
-}
-
-// view returns a session with the title and the pin that users set.
-func (l *sessionTitles) view(ctx context.Context, s sessions.Summary) sessionView {
-	var set titles.Session
-	l.ask(ctx, "get", metadata.Request{Source: s.Source, SessionID: s.Session}, &set)
-	v := sessionView{Summary: s}
-	v.set(&set)
-	return v
-}
-
-// set sets the title and the pin of a session.
-func (v *sessionView) set(s *titles.Session) {
-	if s.Title != "" {
-		v.Title, v.TitleSource = s.Title, sessions.TitleSource(s.TitleSource)
-	}
-	v.Pinned, v.TitleVersion, v.MetadataVersion = s.Pinned, s.TitleVersion, s.MetadataVersion
-}
 
 func sessionsTitleCommand(a *app) *cobra.Command {
 	var source string

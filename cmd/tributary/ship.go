@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -222,9 +221,6 @@ func reportBackfill(ctx context.Context, a *app, s *ship.Ship, c ship.Config) (s
 	}
 	return p.Start(ctx)
 }
-
-// messageColumns is the width of the terminal of standard error.
-func messageColumns() int { return terminal.Columns(os.Stderr) }
 
 // errTimeout is the cause of a context that --timeout ended.
 var errTimeout = errors.New("the time of --timeout is over")

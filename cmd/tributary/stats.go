@@ -224,29 +224,3 @@ func reportStats(a *app, l *figures.List, pricing *figures.Pricing) {
 		fmt.Fprintf(a.stderr, "vendors state a cost of their own: %s\n", figures.Dollars(vendors))
 	}
 }
-
-// unreadable counts events that cannot be read, and prints their errors.
-type unreadable struct {
-	*app
-	seen map[string]bool // errors that were printed
-}
-
-func (u *unreadable) add(err error) {
-	text := err.Error()
-	if u.seen[text] {
-		return // read again for another period
-	}
-	if u.seen == nil {
-		u.seen = map[string]bool{}
-	}
-	u.seen[text] = true
-	fmt.Fprintf(u.stderr, "skipped: %v\n", err)
-}
-
-// err is nil if every event was read.
-func (u *unreadable) err() error {
-	if len(u.seen) == 0 {
-		return nil
-	}
-	return partlyError(terminal.Plural(len(u.seen), "event") + " could not be read")
-}

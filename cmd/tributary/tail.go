@@ -228,14 +228,6 @@ func lastPositions(ctx context.Context, a *app, js jetstream.JetStream) (streams
 	return last, a.noStream(err)
 }
 
-// noStream adds the cure to the error of a missing events stream.
-func (a *app) noStream(err error) error {
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return fmt.Errorf("the broker has no generation %s: start a worker (tributary run), or name another in TRIBUTARY_GENERATION: %w", a.config.Generation, err)
-	}
-	return err
-}
-
 // eventWriter prints events.
 type eventWriter interface {
 	Event(e *envelopes.AgentEventV1) error

@@ -328,16 +328,6 @@ func (u *up) footer(ctx context.Context, s *ship.Ship) (stop func()) {
 	return f.Start(ctx)
 }
 
-// local reports whether only programs of this machine can reach an address.
-func local(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
 // shipAndPrint ships the logs and prints the events until everything is processed, or ctx ends. fail ends ctx.
 func (u *up) shipAndPrint(ctx context.Context, nc *nats.Conn, fail context.CancelCauseFunc) (ship.Summary, error) {
 	s, err := ship.New(nc, u.ship)

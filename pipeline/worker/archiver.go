@@ -257,22 +257,6 @@ func (a *archiver) move() error {
 	return broker.RemoveMessages(o.ctx, o.p.stage.js, streams.EventsStream(o.p.cell.name), all.leave)
 }
 
-// moved is the result of a move, or of a part of it.
-type moved struct {
-	archives []*nats.Msg
-	size     int            // bytes of the archives
-	states   int            // states that the archives did not have
-	to       uint64         // highest sequence of these states
-	leave    []broker.Place // messages to remove, because the archives have their states
-}
-
-// add adds the result for another archive.
-func (m *moved) add(other moved) {
-	m.archives = append(m.archives, other.archives...)
-	m.size, m.states, m.to = m.size+other.size, m.states+other.states, max(m.to, other.to)
-	m.leave = append(m.leave, other.leave...)
-}
-
 // nextGroup takes the next states of one archive.
 func (a *archiver) nextGroup() []oldState {
 	n, size := 0, 0

@@ -1,11 +1,14 @@
 package worker
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/otel/trace"
 
+	"tributary/envelopes"
 	"tributary/pipeline/broker"
 	"tributary/pipeline/events"
 	"tributary/pipeline/streams"
@@ -186,4 +189,15 @@ func (b *batch) links() []trace.Link {
 		}
 	}
 	return links
+}
+
+// begin returns the message that precedes the messages of the entry in its batch. It has the last raw sequence of the
+// entry.
+func (e *entry) begin() *nats.Msg {
+	p := e.outbox.p
+	return &nats.Msg{
+		Subject: envelopes.BeginSubject(envelopes.CheckpointSubject(p.cell.name, p.number)),
+		Header:  nats.Header{jetstream.MsgRollup: {jetstream.MsgRollupSubject}},
+		Data:    strconv.AppendUint(nil, e.checkpoint.Raw, 10),
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"tributary/envelopes"
+	"tributary/normalizers"
 	"tributary/normalizers/core"
 	"tributary/pipeline/broker"
 	"tributary/pipeline/sessions"
@@ -235,4 +236,53 @@ func logGaps(log *slog.Logger, notes []gapNote) {
 			log.Info("missing records were stored", append(session, slog.Int("records", n.late), slog.Int("gaps", n.left))...)
 		}
 	}
+}
+
+// normalized is the result of a record.
+type normalized struct {
+	messages []message
+	stored   int          // messages that an earlier commit has stored
+	session  *liveSession // session changed by the record; nil for none
+}
+
+// countResult counts the result of a record and notes its changes of gaps.
+func (c *chunk) countResult(r received, s *liveSession, result core.Result) {
+	for _, u := range result.Unknown {
+		c.count(countUnknown, r, int64(u.Count), normalizers.VersionOf(s.state), string(u.Kind), u.Name)
+	}
+	for i := range result.Events {
+		c.tally.addEvent(r.Source, &result.Events[i].Event)
+	}
+	if result.Skip != "" {
+		c.count(countSkipped, r, 1, string(result.Skip))
+	}
+	if result.Gap {
+		c.count(countGaps, r, 1)
+	}
+	if result.Late {
+		c.count(countLate, r, 1)
+	}
+	if result.Rewritten {
+		c.count(countRewritten, r, 1)
+	}
+	if result.Undecided {
+		c.count(countUndecided, r, 1)
+	}
+	c.noteGap(r, s, result)
+}
+
+// moved is the result of a move, or of a part of it.
+type moved struct {
+	archives []*nats.Msg
+	size     int            // bytes of the archives
+	states   int            // states that the archives did not have
+	to       uint64         // highest sequence of these states
+	leave    []broker.Place // messages to remove, because the archives have their states
+}
+
+// add adds the result for another archive.
+func (m *moved) add(other moved) {
+	m.archives = append(m.archives, other.archives...)
+	m.size, m.states, m.to = m.size+other.size, m.states+other.states, max(m.to, other.to)
+	m.leave = append(m.leave, other.leave...)
 }

@@ -14,14 +14,6 @@ import (
 // of all partitions of the cell. Meanwhile the partitions normalize into their next chunks, so batches grow with the
 // load.
 
-// signalPending signals the committer that a partition has something to store.
-func (c *cell) signalPending() {
-	select {
-	case c.pending <- struct{}{}:
-	default:
-	}
-}
-
 // commitBatches stores one batch after another until ctx ends.
 func (c *cell) commitBatches(ctx context.Context) {
 	for {
@@ -149,13 +141,4 @@ func (c *cell) store(ctx context.Context, b *batch) (uint64, error) {
 		}
 		return broker.PublishSized(ctx, c.stage.nc, messages, b.size.bytes)
 	})
-}
-
-// signalRoom signals the partitions that wait for room in the chunks of the cell.
-func (c *cell) signalRoom() {
-	for _, p := range c.stage.assigned.list() {
-		if o := p.ownership(); o != nil {
-			o.outbox.signalRoom()
-		}
-	}
 }

@@ -11,11 +11,9 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"tributary/envelopes"
-	"tributary/normalizers/core"
 	"tributary/pipeline/broker"
 	"tributary/pipeline/claims"
 	"tributary/pipeline/records"
-	"tributary/pipeline/redact"
 	"tributary/pipeline/streams"
 )
 
@@ -98,24 +96,6 @@ func (o *ownership) runAll(messages []broker.Message) error {
 	o.p.waiting.Store(0)
 	return nil
 }
-
-// received is a message of the raw stream and the record that it holds.
-type received struct {
-	core.Record
-
-	raw  broker.Message
-	body *body        // source of Data; nil when that came with the message
-	hits []redact.Hit // what was redacted in Data
-	err  error        // why the record becomes a dead letter; nil when it is to be normalized
-}
-
-func (r *received) key() records.SessionKey {
-	return records.SessionKey{Source: r.Source, ID: r.Session}
-}
-
-// addressed reports whether the session of the record is known. It can be even if the rest of the record cannot be
-// read.
-func (r *received) addressed() bool { return r.Source != envelopes.UnknownSource }
 
 // receive is the first stage: it appends the records of messages to a list.
 func (p *partition) receive(messages []broker.Message, list []received) []received {

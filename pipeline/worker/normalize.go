@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
 	"tributary/normalizers/core"
 	"tributary/pipeline/claims"
 	"tributary/pipeline/events"
@@ -27,13 +26,6 @@ type normalizer struct {
 	histories *events.Histories
 	encoder   *encoder
 	calls     *calls
-}
-
-// normalized is the result of a record.
-type normalized struct {
-	messages []message
-	stored   int          // messages that an earlier commit has stored
-	session  *liveSession // session changed by the record; nil for none
 }
 
 // redact applies the redaction of the generation to a record. It may take as long as the normalizer, and ends soon
@@ -191,30 +183,4 @@ func (n *normalizer) storedOf(r received, messages int) int {
 	default:
 		return 0
 	}
-}
-
-// countResult counts the result of a record and notes its changes of gaps.
-func (c *chunk) countResult(r received, s *liveSession, result core.Result) {
-	for _, u := range result.Unknown {
-		c.count(countUnknown, r, int64(u.Count), normalizers.VersionOf(s.state), string(u.Kind), u.Name)
-	}
-	for i := range result.Events {
-		c.tally.addEvent(r.Source, &result.Events[i].Event)
-	}
-	if result.Skip != "" {
-		c.count(countSkipped, r, 1, string(result.Skip))
-	}
-	if result.Gap {
-		c.count(countGaps, r, 1)
-	}
-	if result.Late {
-		c.count(countLate, r, 1)
-	}
-	if result.Rewritten {
-		c.count(countRewritten, r, 1)
-	}
-	if result.Undecided {
-		c.count(countUndecided, r, 1)
-	}
-	c.noteGap(r, s, result)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -278,4 +279,45 @@ func (c *cell) holds(subject string) bool {
 	}
 	a, err := envelopes.ParseRawSubject(subject)
 	return err == nil && a.InPartition(l.Partitions)
+}
+
+// signalPending signals the committer that a partition has something to store.
+func (c *cell) signalPending() {
+	select {
+	case c.pending <- struct{}{}:
+	default:
+	}
+}
+
+// signalRoom signals the partitions that wait for room in the chunks of the cell.
+func (c *cell) signalRoom() {
+	for _, p := range c.stage.assigned.list() {
+		if o := p.ownership(); o != nil {
+			o.outbox.signalRoom()
+		}
+	}
+}
+
+// errCondemned ends an ownership; the next one makes the record a dead letter.
+var errCondemned = errors.New("record becomes a dead letter")
+
+// condemned maps records of a partition that must not be tried again to the reason.
+type condemned map[uint64]error
+
+// add makes a record a dead letter when it is read again. Its session may be half changed, so the ownership ends and
+// the next one begins before the record.
+func (c condemned) add(sequence uint64, cause error) error {
+	c[sequence] = cause
+	return fmt.Errorf("%w: sequence %d: %w", errCondemned, sequence, cause)
+}
+
+// forgive forgets the records up to a raw sequence, because they are stored.
+func (c condemned) forgive(raw uint64) {
+	maps.DeleteFunc(c, func(sequence uint64, _ error) bool { return sequence <= raw })
+}
+
+// slowRecord is a record and how often it took too long.
+type slowRecord struct {
+	sequence uint64
+	timeouts int
 }

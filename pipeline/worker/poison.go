@@ -111,24 +111,6 @@ func (o *ownership) pause(d time.Duration) (drained bool, err error) {
 	}
 }
 
-// errCondemned ends an ownership; the next one makes the record a dead letter.
-var errCondemned = errors.New("record becomes a dead letter")
-
-// condemned maps records of a partition that must not be tried again to the reason.
-type condemned map[uint64]error
-
-// add makes a record a dead letter when it is read again. Its session may be half changed, so the ownership ends and
-// the next one begins before the record.
-func (c condemned) add(sequence uint64, cause error) error {
-	c[sequence] = cause
-	return fmt.Errorf("%w: sequence %d: %w", errCondemned, sequence, cause)
-}
-
-// forgive forgets the records up to a raw sequence, because they are stored.
-func (c condemned) forgive(raw uint64) {
-	maps.DeleteFunc(c, func(sequence uint64, _ error) bool { return sequence <= raw })
-}
-
 // The normalizer has a limited time for a record ([Config.RecordTimeout]). Go cannot end a goroutine from outside, so
 // the worker leaves a slow one behind, with everything in memory about the partition, and acquires the partition
 // again. The checkpoint names the slow record and counts the attempts ([streams.Checkpoint.Timeouts]), so other
@@ -148,12 +130,6 @@ const (
 
 // errLeftBehind ends the goroutine of a normalizer that returned too late.
 var errLeftBehind = errors.New("normalizer was left behind")
-
-// slowRecord is a record and how often it took too long.
-type slowRecord struct {
-	sequence uint64
-	timeouts int
-}
 
 // calls numbers the calls of the normalizer in an ownership: the number is odd while a call is in progress. One is
 // added to it by the call when it ends, or by the goroutine that leaves the call behind.

@@ -33,17 +33,6 @@ import (
 // A server that restarts continues a torn batch message by message, and leaves out those that a limit still refuses.
 // So checkpoints may be stored without messages before them, see [acquisition.checkWhole].
 
-// begin returns the message that precedes the messages of the entry in its batch. It has the last raw sequence of the
-// entry.
-func (e *entry) begin() *nats.Msg {
-	p := e.outbox.p
-	return &nats.Msg{
-		Subject: envelopes.BeginSubject(envelopes.CheckpointSubject(p.cell.name, p.number)),
-		Header:  nats.Header{jetstream.MsgRollup: {jetstream.MsgRollupSubject}},
-		Data:    strconv.AppendUint(nil, e.checkpoint.Raw, 10),
-	}
-}
-
 // torn describes what a torn batch stored of a partition.
 type torn struct {
 	raw      uint64              // last raw sequence of its records
