@@ -10,14 +10,13 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// acpScript writes what is stored of one session of ACP, record by record, in the shapes
-// of README.md: streams of runs, whole or cut off, runs and messages on
-// their own, and what is sent to an agent.
+// acpScript writes the stored records of one ACP session in the shapes of README.md: streams of runs, complete or cut
+// off, single runs and messages, and what is sent to an agent.
 type acpScript struct {
 	normalizerstest.Script
 
 	runs int
-	run  map[string]any // as it was last stated
+	run  map[string]any // in its last stated form
 }
 
 // lines generates the lines of one session.
@@ -119,13 +118,13 @@ func (s *acpScript) state(status string) {
 	s.Emit(map[string]any{"type": "run." + status, "run": s.run})
 }
 
-// stream writes a message as a stream has it.
+// stream writes a message in the form of a stream.
 func (s *acpScript) stream() {
 	m := s.newMessage()
 	parts, _ := m["parts"].([]any)
 	created := map[string]any{"role": m["role"], "parts": []any{}, "created_at": m["created_at"], "completed_at": nil}
 	if s.Chance(20) {
-		created = m // all of it is there at once
+		created = m // all of it at once
 	}
 	s.Emit(map[string]any{"type": "message.created", "message": created})
 	for _, p := range parts {
@@ -141,7 +140,7 @@ func (s *acpScript) stream() {
 	s.run["output"] = append(append([]any{}, output...), m)
 }
 
-// broken writes a part of no message.
+// broken writes a part without a message.
 func (s *acpScript) broken() {
 	s.Emit(map[string]any{"type": "message.part", "part": s.part()})
 }
@@ -160,7 +159,7 @@ func (s *acpScript) end() {
 	}
 }
 
-// ask awaits an answer, which may come.
+// ask awaits an answer, which may follow.
 func (s *acpScript) ask() {
 	s.run["await_request"] = map[string]any{"type": "message", "message": s.newMessage()}
 	s.state("awaiting")
@@ -192,10 +191,10 @@ func (s *acpScript) history() {
 	}
 }
 
-// sync writes the run on its own.
+// sync writes the run by itself.
 func (s *acpScript) sync() { s.Emit(s.run) }
 
-// again writes a line again.
+// again repeats a line.
 func (s *acpScript) again() {
 	s.Lines = append(s.Lines, rapid.SampledFrom(s.Lines).Draw(s.T, "again"))
 }

@@ -14,7 +14,7 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// invalid are records that are JSON, but break the model of a message or a part.
+// invalid are records that are JSON but break the model of a message or a part.
 var invalid = [][]byte{
 	[]byte(`{"type":"message.part","part":{"content":"a","content_url":"https://example.com/"}}`),
 	[]byte(`{"type":"message.part","part":{"metadata":{"kind":"rumour"}}}`),
@@ -26,8 +26,7 @@ var invalid = [][]byte{
 	[]byte(`[{"role":"user","parts":[]},{"role":"robot","parts":[]}]`),
 }
 
-// readFile cuts a file into its records: the data of server-sent events, or values one
-// after the other.
+// readFile cuts a file into records: the data of server-sent events, or consecutive values.
 func readFile(data []byte) []normalizerstest.Line {
 	out := readEvents(data)
 	if out == nil {

@@ -14,8 +14,7 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// This file reads records of ACP a second time, with nothing but encoding/json: the events
-// are compared with what it finds.
+// This file reads records of ACP a second time, with nothing but encoding/json, for comparison with the events.
 
 // ledger is empty: ACP states no tokens.
 type ledger struct{}
@@ -30,49 +29,49 @@ func (ledger) Sums(string) normalizerstest.Figures { return normalizerstest.Figu
 type acpReader struct {
 	out     *normalizerstest.Account
 	session string
-	records int // that can be read
+	records int // readable ones
 
 	run, agent string
-	next       map[string]int      // message of each run that the stream is at
-	streamed   map[string][]string // texts of the messages of each run that came in its stream
+	next       map[string]int      // current message of the stream of each run
+	streamed   map[string][]string // texts of the streamed messages of each run
 	emitted    map[string][]string // emitted contents, by id
-	last       map[string]string   // each run as it was last stated
-	asked      map[string]string   // what each run awaits the answer of
+	last       map[string]string   // the last stated form of each run
+	asked      map[string]string   // what each run awaits an answer to
 	utterances []*acpUtterance
 	open       *acpMessageOpen
 
 	line     int
 	speakers []string // of the events of the record
-	events   int      // of the record, without an id of their own
+	events   int      // of the record, without ids of their own
 }
 
-// acpUtterance is an emitted message, with what identifies its repetition.
+// acpUtterance is an emitted message and what identifies its repetition.
 type acpUtterance struct {
 	text, time string
-	by         string // request, run; empty once a history has repeated it
+	by         string // request or run; empty once a history has repeated it
 }
 
-// acpMessageOpen is a message of a stream.
+// acpMessageOpen is an unfinished message of a stream.
 type acpMessageOpen struct {
 	role, time string
 	parts      []any
-	announced  int // parts that it began with
-	repeated   int // of them that have come by themselves since
+	announced  int // parts at its beginning
+	repeated   int // how many of them have come by themselves since
 	record     int
 }
 
-// add takes a part of the message, unless it repeats one that the message began with.
+// add adds a part to the message, unless it repeats one of its beginning.
 func (o *acpMessageOpen) add(part any, record int) {
 	o.record = record
 	if o.repeated < o.announced && reflect.DeepEqual(o.parts[o.repeated], part) {
 		o.repeated++
 		return
 	}
-	o.announced = 0 // those that follow are others
+	o.announced = 0 // later parts are new
 	o.parts = append(o.parts, part)
 }
 
-// complete takes what the message states as a whole.
+// complete takes the parts of the whole message.
 func (o *acpMessageOpen) complete(m any, record int) {
 	o.role, o.record = acpRole(m), record
 	o.time = cmp.Or(normalizerstest.Member[string](m, "created_at"), o.time, normalizerstest.Member[string](m, "completed_at"))
@@ -181,8 +180,8 @@ func (r *acpReader) event(v any, kind string) {
 	}
 }
 
-// document reads a record that is no event: a message, an answer, a request, a run, or a list
-// of messages or runs.
+// document reads a record that is not an event: a message, an answer, a request, a run, or a list of messages or
+// runs.
 func (r *acpReader) document(v any) {
 	m, _ := v.(map[string]any)
 	parts, isMessage := m["parts"].([]any)
@@ -217,7 +216,7 @@ func (r *acpReader) document(v any) {
 	}
 }
 
-// utter notes a message as said by by, a request or a run, and emits it.
+// utter notes a message of by, a request or a run, and emits it.
 func (r *acpReader) utter(m any, role, by string) {
 	u := acpUtteranceOf(m, role)
 	u.by = by
@@ -232,7 +231,7 @@ func acpRole(m any) string {
 	return "user"
 }
 
-// acpUtteranceOf returns the texts of a message, with adjacent ones joined.
+// acpUtteranceOf returns the texts of a message, adjacent ones joined.
 func acpUtteranceOf(m any, role string) *acpUtterance {
 	speaker, _, _ := strings.Cut(role, "/")
 	text, sep := speaker, "|"
@@ -256,7 +255,7 @@ func acpUtteranceOf(m any, role string) *acpUtterance {
 	return &acpUtterance{text: text, time: at}
 }
 
-// repeats reports whether a message was emitted before, and its speaker now.
+// repeats reports whether a message was emitted before, so that its speaker is known now.
 func (r *acpReader) repeats(u *acpUtterance, by string) bool {
 	for _, o := range r.utterances {
 		if u.text != o.text || u.time != "" && o.time != "" && u.time != o.time {
@@ -273,7 +272,7 @@ func (r *acpReader) repeats(u *acpUtterance, by string) bool {
 	return false
 }
 
-// list reads messages that may repeat others; the last one of a request does not.
+// list reads messages that may repeat others, except the last one of a request.
 func (r *acpReader) list(messages []any, request bool) {
 	before := slices.Clone(r.utterances)
 	for i, m := range messages {
@@ -294,7 +293,7 @@ func (r *acpReader) list(messages []any, request bool) {
 	}
 }
 
-// stated reads a run: the messages of its output, and what it awaits.
+// stated reads a run: the messages of its output, and its question.
 func (r *acpReader) stated(run map[string]any, status string) {
 	id, output := normalizerstest.Member[string](run, "run_id"), normalizerstest.Member[[]any](run, "output")
 	if id != r.run {
@@ -321,8 +320,8 @@ func (r *acpReader) stated(run map[string]any, status string) {
 	r.question(id, asked)
 }
 
-// completeOpen takes the last message of a run's output as the open message of its stream
-// where it begins with the same parts.
+// completeOpen takes the last message of a run's output as the open message of its stream if both begin with the same
+// parts.
 func (r *acpReader) completeOpen(m any) {
 	if r.open == nil {
 		return
@@ -334,7 +333,7 @@ func (r *acpReader) completeOpen(m any) {
 	}
 }
 
-// output reads the messages of a run's output that did not come in its stream.
+// output reads the messages of a run's output that its stream did not have.
 func (r *acpReader) output(id string, output []any) {
 	var text []string
 	for _, m := range output {
@@ -348,7 +347,7 @@ func (r *acpReader) output(id string, output []any) {
 		}
 		key := id + ":" + strconv.Itoa(i)
 		if i >= first && i < r.next[id] && slices.Contains(text, r.streamed[id][i-first]) || id == "" {
-			key = "" // the id was taken by another message
+			key = "" // another message has taken the id
 		}
 		r.message(m, key)
 	}
@@ -357,7 +356,7 @@ func (r *acpReader) output(id string, output []any) {
 	}
 }
 
-// question reads the message that a run awaits the answer of, once.
+// question reads the message that asks for an answer, once.
 func (r *acpReader) question(id string, asked map[string]any) {
 	question, _ := json.Marshal(asked["parts"])
 	if r.asked[id] == string(question) && id != "" {
@@ -371,7 +370,7 @@ func (r *acpReader) question(id string, asked map[string]any) {
 	r.utter(asked, role, "run")
 }
 
-// message reads a message of a run, identified by its place in the run.
+// message reads a message of a run. Its place in the run identifies it.
 func (r *acpReader) message(m any, key string) {
 	parts, _ := normalizerstest.Member[any](m, "parts").([]any)
 	u := acpUtteranceOf(m, acpRole(m))
@@ -387,7 +386,7 @@ func (r *acpReader) message(m any, key string) {
 	r.emit(parts, acpRole(m), key, false)
 }
 
-// flush emits a message of the stream that was not completed.
+// flush emits an uncompleted message of the stream.
 func (r *acpReader) flush() {
 	if r.open != nil {
 		r.close()
@@ -424,7 +423,7 @@ func (r *acpReader) close() {
 	}
 }
 
-// put counts an event of the record; it returns the id of one that has none of its own.
+// put counts an event of the record. It returns an id for an event without one.
 func (r *acpReader) put(agent string, pending bool) string {
 	id := "@" + strconv.Itoa(r.records)
 	if r.events > 0 {
@@ -443,7 +442,7 @@ func acpIsText(p any) bool {
 	return normalizerstest.Member[any](p, "content") != nil && (kind == "" || strings.HasPrefix(kind, "text/"))
 }
 
-// acpText is the text of a part; empty for one that has none.
+// acpText returns the text of a part, empty if it has none.
 func acpText(p any) string {
 	content := normalizerstest.Member[string](p, "content")
 	if !acpIsText(p) {
@@ -461,10 +460,10 @@ func acpText(p any) string {
 type acpEmission struct {
 	*acpReader
 
-	key        string // id of the message; empty for one that has none
-	pending    bool   // it is of an earlier record
+	key        string // id of the message; empty for none
+	pending    bool   // the message is of an earlier record
 	who, agent string
-	count      int // of its events, those that were emitted before included
+	count      int // number of its events, including those emitted before
 }
 
 // emit notes the contents of a message.
@@ -491,8 +490,8 @@ func (r *acpReader) emit(parts []any, role, key string, pending bool) {
 	}
 }
 
-// acpSpeech is the text of a message and the part at which it is emitted: the first one with a
-// text, or, without a text, the first one with another content; -1 without both.
+// acpSpeech returns the text of a message and the part at which it is emitted: the first part with text, else the
+// first with other content; -1 if there is neither.
 func acpSpeech(parts []any) (first int, text string) {
 	var texts strings.Builder
 	first = -1
@@ -524,8 +523,8 @@ func acpMetadata(parts []any) []any {
 	return out
 }
 
-// once reports whether an event of the message is new, and whether it supersedes another one of
-// its id; its number counts all the same.
+// once reports whether an event of the message is new, and whether it supersedes another event with its id. It counts
+// the event in any case.
 func (m *acpEmission) once(part int, suffix, content string) (emitted, supersedes bool) {
 	m.count++
 	if m.key == "" {
@@ -550,7 +549,7 @@ func (m *acpEmission) emitOnce(part int, suffix, content string) bool {
 	return emitted
 }
 
-// putEvent counts an event; it returns the id of one whose message has none.
+// putEvent counts an event. It returns an id for an event of a message without one.
 func (m *acpEmission) putEvent() string {
 	if m.key == "" {
 		return m.put(m.agent, m.pending)
@@ -561,8 +560,8 @@ func (m *acpEmission) putEvent() string {
 	return ""
 }
 
-// stepEvent emits an event of a trajectory; it returns the id of the part, and whether the event
-// is the first one of its id.
+// stepEvent emits an event of a trajectory. It returns the id of the part, and whether the event is the first with
+// that id.
 func (m *acpEmission) stepEvent(part int, suffix, content string) (id string, first bool) {
 	id = fmt.Sprintf("%s:%d", m.key, part)
 	emitted, supersedes := m.once(part, suffix, content)
@@ -572,8 +571,8 @@ func (m *acpEmission) stepEvent(part int, suffix, content string) (id string, fi
 	return id, emitted && !supersedes
 }
 
-// step reads the trajectory of a part. It returns the suffix for the ids of the other contents of
-// the part, which is not empty where the step has the id of the part.
+// step reads the trajectory of a part. It returns the suffix for the ids of other contents of the part, not empty if
+// the step has the id of the part.
 func (m *acpEmission) step(part int, metadata map[string]any) (suffix string) {
 	before := m.count
 	if metadata["kind"] == "trajectory" {
@@ -608,7 +607,7 @@ func (m *acpEmission) trajectory(part int, step map[string]any) {
 	m.out.Results = append(m.out.Results, normalizerstest.ToolOutcome{Session: m.session, ID: id, Form: "exit_code", Code: exitCode(output), Line: m.line})
 }
 
-// exitCode is the exit code that the output of a tool states; nil without one.
+// exitCode returns the exit code in the output of a tool, nil if there is none.
 func exitCode(output map[string]any) *int64 {
 	var out *int64
 	for _, name := range []string{"exitCode", "exit_code"} {

@@ -8,13 +8,13 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// factNames are the members of metadata that state what a record says of itself.
+// factNames are the members of metadata with the facts of a record.
 var factNames = []string{"hook", "turn", "editedFile", "diagnostics", "tasks", "commandPermissions"}
 
 // mostListed is how many entries of a list an event has.
 const mostListed = 64
 
-// facts returns what a record says of itself, by the table of the page.
+// facts returns the facts of a record, by the table of the page.
 func facts(v any) map[string]any {
 	str := func(names ...string) string { return normalizerstest.Member[string](v, names...) }
 	switch str("type") + " " + str("subtype") {
@@ -62,7 +62,7 @@ func facts(v any) map[string]any {
 	return nil
 }
 
-// diagnostics returns those of an attachment: lines count from 1 there, and from 0 in the record.
+// diagnostics returns the diagnostics of an attachment. Their lines count from 1, in the record from 0.
 func diagnostics(a any) map[string]any {
 	findings, n := []any{}, 0
 	for _, f := range normalizerstest.Member[[]any](a, "files") {
@@ -89,7 +89,7 @@ func diagnostics(a any) map[string]any {
 	return out
 }
 
-// stated returns an object of the members that are not nil, from pairs of a name and a value.
+// stated returns an object of the members that are not nil, from pairs of names and values.
 func stated(pairs ...any) map[string]any {
 	out := make(map[string]any)
 	for i := 0; i < len(pairs); i += 2 {
@@ -116,7 +116,7 @@ func truth(v any, name string) any {
 	return nil
 }
 
-// count returns a number that is not below 0, without its fraction.
+// count returns a number of 0 or more without its fraction.
 func count(v any, name string) any {
 	n, ok := normalizerstest.Member[any](v, name).(json.Number)
 	if !ok || n[0] == '-' {

@@ -10,13 +10,13 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// claudeScript writes the log of one session of Claude Code, record by record, in the
-// shapes of README.md: well formed, but in any order.
+// claudeScript writes the log of one session of Claude Code, record by record, in the shapes of README.md: well
+// formed, in any order.
 type claudeScript struct {
 	normalizerstest.Script
 
-	n       int // uuids so far
-	message int // messages of the API so far
+	n       int // number of uuids
+	message int // number of API messages
 	usage   map[string]map[string]int
 	open    []string // tool calls without a result
 	queue   []string
@@ -41,7 +41,7 @@ func lines(t *rapid.T, session string) [][]byte {
 	return s.Lines
 }
 
-// claudePhrases are texts that matter to a rule, and some that matter to none.
+// claudePhrases are texts that matter to a rule, and some that do not.
 var claudePhrases = []string{
 	"fix the test", "yes", "and let's add a test for this please", "  \n", "", "what is \"this\"?\n\ttwo lines \u2028 \U0001F642",
 	"<system-reminder>be brief</system-reminder>", "<system-reminder>be brief</system-reminder>\nfix the test",
@@ -147,7 +147,7 @@ func (s *claudeScript) assistant() {
 		}
 	}
 	if sidechain, ok := r["isSidechain"].(bool); ok && sidechain && s.Chance(60) {
-		// As a rule a message belongs to one thread; a side question copies others.
+		// Usually a message belongs to one thread; a side question copies others.
 		message["id"] = fmt.Sprintf("%s_%v", id, r["agentId"])
 	}
 	switch rapid.IntRange(0, 19).Draw(s.T, "copy") {
@@ -161,8 +161,7 @@ func (s *claudeScript) assistant() {
 	s.Emit(r)
 }
 
-// grown is the usage of a message: like the last one, or larger, or at times that of an
-// older line.
+// grown returns the usage of a message: the last one, a larger one, or sometimes that of an older line.
 func (s *claudeScript) grown(id string) map[string]any {
 	u := s.usage[id]
 	if u == nil {
@@ -352,7 +351,7 @@ func (s *claudeScript) history() {
 	}
 }
 
-// stated are the records that only state a value, most of them without a time.
+// stated writes records that only state a value, most without a time.
 func (s *claudeScript) stated() {
 	r := map[string]any{"sessionId": s.Session}
 	kind := s.OneOf("ai-title", "custom-title", "agent-name", "mode", "permission-mode", "pr-link", "worktree-state", "last-prompt", "bridge-session")
@@ -381,7 +380,7 @@ func (s *claudeScript) stated() {
 	s.Emit(r)
 }
 
-// other are records that no one has seen yet, and values that are no object.
+// other writes unknown records, and values that are no object.
 func (s *claudeScript) other() {
 	switch kind := s.OneOf("frame-link", "started", "silly", "string", "number", "array", "null", "again"); kind {
 	case "frame-link":
@@ -395,8 +394,8 @@ func (s *claudeScript) other() {
 	}
 }
 
-// stream generates what the SDK writes of one or more runs: lines of the stream, or the
-// same as objects without a type.
+// stream generates the output of the SDK for one or more runs: lines of the stream, or the same as objects without a
+// type.
 func (s *claudeScript) stream() [][]byte {
 	s.init()
 	moves := []func(){
@@ -448,7 +447,7 @@ func (s *claudeScript) prompt() {
 	s.Emit(r)
 }
 
-// speak is a message of the assistant, with the figures of its start.
+// speak writes a message of the assistant, with the usage at its start.
 func (s *claudeScript) speak() {
 	if s.message == 0 || s.Chance(50) {
 		s.message++
@@ -466,7 +465,7 @@ func (s *claudeScript) speak() {
 	s.Emit(r)
 }
 
-// returned is the result of a tool, as a line or as an object.
+// returned writes the result of a tool, as a line or as an object.
 func (s *claudeScript) returned() {
 	id := "toolu_of_nobody_" + s.Session
 	if len(s.open) > 0 {
@@ -498,8 +497,8 @@ func (s *claudeScript) returned() {
 	s.Emit(r)
 }
 
-// deltas are the events of the API for one message, at times cut off, at times with the
-// message itself among them. Only the message has figures.
+// deltas writes the API events of one message, sometimes cut off, sometimes with the message itself among them. Only
+// the message has usage.
 func (s *claudeScript) deltas() {
 	s.message++
 	frame := s.within(s.sdk("stream_event", nil))
@@ -545,7 +544,7 @@ func (s *claudeScript) deltas() {
 	}
 }
 
-// ended is the result of a run: its figures are above, at or below the sum of its lines.
+// ended writes the result of a run; its usage is above, at or below the sum of its lines.
 func (s *claudeScript) ended() {
 	r := s.sdk("result", map[string]any{
 		"subtype": s.OneOf("success", "error", "error_max_turns"), "is_error": s.Chance(30), "duration_ms": 5000, "duration_api_ms": 4000, "num_turns": 2,
@@ -557,7 +556,7 @@ func (s *claudeScript) ended() {
 	s.Emit(r)
 }
 
-// control are lines beside the conversation.
+// control writes lines beside the conversation.
 func (s *claudeScript) control() {
 	switch s.OneOf("request", "response", "limit", "limited", "progress", "status", "hook", "boundary", "ping") {
 	case "request":

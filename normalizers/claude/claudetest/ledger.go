@@ -10,7 +10,7 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// claudeUsage are the figures of one assistant record, as they stand.
+// claudeUsage returns the figures of one assistant record, unchanged.
 func claudeUsage(v any) normalizerstest.Figures {
 	f := claudeUsageOf(normalizerstest.Member[any](v, "message", "usage"))
 	cost, _ := normalizerstest.Member[json.Number](v, "costUSD").Float64()
@@ -39,37 +39,36 @@ func claudeUsageOf(v any) normalizerstest.Figures {
 	return f
 }
 
-// ledger has, for every session, the highest figures of each message.id in whatever thread, and
-// the excess of the result of each SDK run above the calls of the run. Copied history is billed
-// elsewhere. It attributes a call of a stream to the current run; figures that the call states
-// after the result of its run are already in the result. The same applies to calls of a transcript
-// and runs of which only the result is known. A call that a subagent or copied history states
-// first belongs to no run.
+// ledger has for every session the highest figures of each message.id in any thread, and what the result of each SDK
+// run has above the calls of the run. Copied history is billed elsewhere. It assigns a call of a stream to the
+// current run. If the call states more figures after the result of its run, the result already has them. The same
+// applies to calls of a transcript and runs of which only the result is known. A call that a subagent or copied
+// history states first belongs to no run.
 type ledger map[string]*claudeBook
 
 type claudeBook struct {
 	calls   map[string]*claudeCall
 	seen    map[string]bool
 	run     int                     // the current one
-	named   bool                    // calls of it by a stream
+	named   bool                    // a stream has calls of it
 	used    normalizerstest.Figures // by its calls
-	results normalizerstest.Figures // what results were above the calls
-	ahead   normalizerstest.Figures // the part of it that calls of their runs may state later
-	unseen  normalizerstest.Figures // that of results alone
-	alone   normalizerstest.Figures // what calls used that are of no run
-	settled normalizerstest.Figures // figures of calls that a result or another session already had
+	results normalizerstest.Figures // what results have above the calls
+	ahead   normalizerstest.Figures // the part that calls of their runs may still state
+	unseen  normalizerstest.Figures // of results alone
+	alone   normalizerstest.Figures // of calls without a run
+	settled normalizerstest.Figures // of calls, already in a result or another session
 }
 
 // claudeCall is one call of the API.
 type claudeCall struct {
 	figures normalizerstest.Figures
-	hour    int64  // part of the increments of what it wrote to the cache
+	hour    int64  // its share of increments of cache writes
 	request string // the first one stated
-	run     int    // that a stream named it in
-	outside bool   // of all runs
+	run     int    // the run in which a stream named it
+	outside bool   // in no run
 }
 
-// call finds the call of a record. Another request than the first is another call.
+// call returns the call of a record. A second request id makes it another call.
 func (b *claudeBook) call(v any, apart bool) *claudeCall {
 	request := normalizerstest.Member[string](v, "requestId")
 	id := normalizerstest.Member[string](v, "message", "id")
@@ -88,7 +87,7 @@ func (b *claudeBook) call(v any, apart bool) *claudeCall {
 	return c
 }
 
-// atMost is the part of f that limit has, field by field; of the output text comes first.
+// atMost limits f to limit, field by field; text of the output comes first.
 func atMost(f, limit normalizerstest.Figures) normalizerstest.Figures {
 	output, written := min(f.Output, limit.Output), min(f.CacheWrite, limit.CacheWrite)
 	return normalizerstest.Figures{
@@ -99,7 +98,7 @@ func atMost(f, limit normalizerstest.Figures) normalizerstest.Figures {
 	}
 }
 
-// above is what f has above of.
+// above returns what f has above of.
 func above(f, of normalizerstest.Figures) normalizerstest.Figures {
 	output, written := max(0, f.Output-of.Output), max(0, f.CacheWrite-of.CacheWrite)
 	return normalizerstest.Figures{
@@ -140,7 +139,7 @@ func (l ledger) Add(session string, record []byte) {
 	}
 }
 
-// repeats reports whether a record with an id was there before.
+// repeats reports whether a record with this id came before.
 func (b *claudeBook) repeats(v any, record []byte) bool {
 	id := normalizerstest.Member[string](v, "uuid")
 	if id == "" {
@@ -158,7 +157,7 @@ func (b *claudeBook) next() {
 	b.used, b.named = normalizerstest.Figures{}, false
 }
 
-// result counts what the result of the run states above its calls.
+// result counts what the result of the run has above its calls.
 func (b *claudeBook) result(now normalizerstest.Figures) {
 	stated, pool := b.used, &b.ahead
 	if !b.named {
@@ -171,7 +170,7 @@ func (b *claudeBook) result(now normalizerstest.Figures) {
 	b.next()
 }
 
-// start counts the start of a message, which names its call; the message itself has the figures.
+// start counts the start of a message, which names its call. The message has the figures.
 func (b *claudeBook) start(session string, v any) {
 	id := normalizerstest.Member[string](v, "event", "message", "id")
 	if id == "" {
@@ -182,7 +181,7 @@ func (b *claudeBook) start(session string, v any) {
 	b.message(session, start)
 }
 
-// message counts what a message states of its call beyond what was stated before.
+// message counts what a message states about its call beyond earlier statements.
 func (b *claudeBook) message(session string, v any) {
 	if _, ok := normalizerstest.Member[any](v, "message", "usage").(map[string]any); !ok {
 		return
@@ -212,8 +211,7 @@ func (b *claudeBook) message(session string, v any) {
 	}
 }
 
-// settle returns what a result has already stated of the figures of a call, and takes it out of
-// the pool of the result.
+// settle returns which figures of a call a result has already stated, and removes them from the pool of the result.
 func (b *claudeBook) settle(more normalizerstest.Figures, pool *normalizerstest.Figures) normalizerstest.Figures {
 	stated := atMost(more, *pool)
 	*pool = above(*pool, stated)
@@ -221,7 +219,7 @@ func (b *claudeBook) settle(more normalizerstest.Figures, pool *normalizerstest.
 	return stated
 }
 
-// highest is the higher of two, field by field.
+// highest returns the higher of two figures, field by field.
 func highest(f, g normalizerstest.Figures) normalizerstest.Figures {
 	return normalizerstest.Figures{
 		Input: max(f.Input, g.Input), Output: max(f.Output, g.Output), Cached: max(f.Cached, g.Cached),

@@ -16,8 +16,7 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// ToolCase is a call of a tool with its structured result, and the tool_metadata that it
-// shall have: null for none.
+// ToolCase is a call of a tool, its structured result, and the expected tool_metadata, null for none.
 type ToolCase struct {
 	Name     string          `json:"name"`
 	Tool     string          `json:"tool_name"`
@@ -25,8 +24,8 @@ type ToolCase struct {
 	Result   json.RawMessage `json:"tool_use_result"`
 	IsError  json.RawMessage `json:"is_error"`
 	Expected any             `json:"expected"`
-	Proposed any             `json:"proposed"` // of the seed's project: without its bug
-	Current  any             `json:"current"`  // our own: in the other profile
+	Proposed any             `json:"proposed"` // in the seed's project, without its bug
+	Current  any             `json:"current"`  // in the other profile, our own
 }
 
 // ToolCases reads a file of cases.
@@ -49,11 +48,11 @@ func OwnFile(tb testing.TB, name string) []byte {
 	return data
 }
 
-// ToolSession is what the records of a case are of.
+// ToolSession is the session of the records of cases.
 const ToolSession = "5b5f2f0e"
 
-// ToolRecords are the call and the result of a case, as a stream spells the result or, with
-// camel, as a transcript does.
+// ToolRecords returns the call and the result of a case, the result spelled as in a stream or, with camel, as in a
+// transcript.
 func ToolRecords(tb rapid.TB, c ToolCase, camel bool) [2][]byte {
 	tb.Helper()
 	or := func(v json.RawMessage) json.RawMessage {
@@ -86,8 +85,7 @@ func ToolRecords(tb rapid.TB, c ToolCase, camel bool) [2][]byte {
 	return out
 }
 
-// ToolResult normalizes the records of a case in a session of their own. It is the event
-// of the result.
+// ToolResult normalizes the records of a case in a new session, and returns the event of the result.
 func ToolResult(tb rapid.TB, records [2][]byte, profile core.Profile) envelopes.AgentEventV1 {
 	tb.Helper()
 	s := normalizers.NewSession(envelopes.ClaudeCode, ToolSession)
@@ -108,8 +106,7 @@ func ToolResult(tb rapid.TB, records [2][]byte, profile core.Profile) envelopes.
 
 var uuidV5 = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 
-// SameMetadata compares tool_metadata with the expected value; the ids of to-do items must
-// be UUIDs, each another one.
+// SameMetadata compares tool_metadata with the expected value. The ids of to-do items must be different UUIDs.
 func SameMetadata(t *testing.T, want any, got []byte) {
 	t.Helper()
 	var v any

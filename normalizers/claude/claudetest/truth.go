@@ -13,8 +13,8 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// claudeObject gives a message of the SDK that comes as an object, without a type, the form
-// of a line of the stream; any other record stays.
+// claudeObject turns a message of the SDK that is an object without a type into a line of the stream. It returns any
+// other record unchanged.
 func claudeObject(v any) any {
 	m, ok := v.(map[string]any)
 	if _, typed := m["type"]; !ok || typed {
@@ -51,7 +51,7 @@ func claudeObject(v any) any {
 	return out
 }
 
-// claudeText joins the text blocks of a content.
+// claudeText joins the text blocks of content.
 func claudeText(content any) string {
 	switch c := content.(type) {
 	case string:
@@ -79,14 +79,14 @@ var (
 	claudeArgs     = regexp.MustCompile(`(?s)<command-args>(.*?)</command-args>`)
 )
 
-// machineText are the beginnings of texts that no human typed as a prompt.
+// machineText has the beginnings of texts that no human typed as a prompt.
 var machineText = []string{
 	"<task-notification>", "<agent-notification>", "<local-command-stdout>", "<local-command-stderr>", "<local-command-caveat>",
 	"<local-command-result>", "Stop hook feedback:", "<bash-input>", "<bash-stdout>", "<bash-stderr>", "<teammate-message", "[Request interrupted", "Caveat: The messages below",
 	"This session is being continued from a previous conversation",
 }
 
-// claudePrompt returns the text that a human typed, without its wrapper, and true.
+// claudePrompt returns the text that a human typed without its wrapper, or false.
 func claudePrompt(text string) (string, bool) {
 	text = strings.TrimSpace(text)
 	for _, p := range machineText {
@@ -121,7 +121,7 @@ func interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 		if !l.Bad {
 			dec := json.NewDecoder(bytes.NewReader(l.Data))
 			dec.UseNumber()
-			_ = dec.Decode(&parsed[i]) // it was read once already
+			_ = dec.Decode(&parsed[i]) // it was read before
 			parsed[i] = claudeObject(parsed[i])
 			own[i] = normalizerstest.Member[string](parsed[i], "sessionId")
 			if id := normalizerstest.Member[string](parsed[i], "session_id"); id != "" {
@@ -130,7 +130,7 @@ func interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 		}
 		a.Trimmed = a.Trimmed || normalizerstest.Member[string](parsed[i], "uuid") == "[trimmed for fixture]"
 	}
-	// Section 4: its own id, the last one seen, the first that follows, the stem.
+	// Section 4: its own id, else the last one before, else the first one after, else the stem.
 	last := ""
 	for i := range lines {
 		switch {
@@ -169,14 +169,14 @@ type claudeReader struct {
 	seen    map[string]bool // emitted contents, by id and content
 	queue   []*queued
 	records int
-	emitted []*queued // emitted from the queue: a later record is the duplicate
+	emitted []*queued // from the queue: a later record is the duplicate
 }
 
 type queued struct {
 	text   string
 	human  bool
 	stated bool
-	at     int // record at which the queue emitted it
+	at     int // the record at which the queue emitted it
 }
 
 func (r *claudeReader) read(number int, v any) {
@@ -190,7 +190,7 @@ func (r *claudeReader) read(number int, v any) {
 	internal := normalizerstest.Member[bool](v, "isSidechain") || agent != ""
 	r.out.Threads = append(r.out.Threads, normalizerstest.RawThread{Agent: agent, Internal: internal})
 	kind := normalizerstest.Member[string](v, "type")
-	if kind == "message" || kind == "tool_result" { // of old test logs: the role decides
+	if kind == "message" || kind == "tool_result" { // in old test logs the role decides
 		kind = normalizerstest.Member[string](v, "message", "role")
 	}
 	switch kind {
@@ -222,7 +222,7 @@ var claudeTypes = strings.Fields(`system attachment queue-operation file-history
 	ai-title custom-title agent-name mode permission-mode pr-link worktree-state last-prompt bridge-session progress
 	stream_event rate_limit_event auth_status control_request control_response control_cancel_request keep_alive tool_progress`)
 
-// claudeUnknown reports whether a record is of a type that nobody knows yet.
+// claudeUnknown reports whether the type of a record is unknown.
 func claudeUnknown(v any) bool {
 	kind := normalizerstest.Member[string](v, "type")
 	_, message := normalizerstest.Member[any](v, "message").(map[string]any)
@@ -238,7 +238,7 @@ func claudeUnknown(v any) bool {
 	return role != "user" && role != "assistant" && normalizerstest.Member[any](v, "toolUseResult") == nil
 }
 
-// say emits a message, unless the same was emitted under the same id.
+// utter emits a message once per id.
 func (r *claudeReader) utter(number int, who, id, text string) {
 	key := who + "\x00" + id + "\x00" + text
 	if id != "" && r.seen[key] {
@@ -298,7 +298,7 @@ func (r *claudeReader) operation(number int, v any) {
 	}
 }
 
-// user reads a record of type user: the order of the cases matters.
+// user reads a record of type user; the order of the cases matters.
 func (r *claudeReader) user(number int, v any, internal bool) {
 	content := normalizerstest.Member[any](v, "message", "content")
 	uuid := normalizerstest.Member[string](v, "uuid")

@@ -8,17 +8,17 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// codexCopy follows the history of another session that a fork or a subagent begins with
-// (README.md, Forks and subagents).
+// codexCopy follows the copied history of another session at the beginning of a fork or a subagent (README.md, Forks
+// and subagents).
 type codexCopy struct {
 	child string // the fork
-	now   bool   // its copy goes on
-	fork  bool   // it is a fork by its own session_meta, not only a subagent
-	meta  string // the last session_meta of a session of the file itself
-	only  bool   // no session_meta of another session stands in front of that of the fork
-	until int64  // ordinal behind the copy; 0 when none is named
+	now   bool   // the copy continues
+	fork  bool   // its own session_meta says that it is a fork, not only a subagent
+	meta  string // the last session_meta of a session of this file
+	only  bool   // no session_meta of another session precedes that of the fork
+	until int64  // ordinal after the copy; 0 if unknown
 	ids   bool   // turns state ids
-	dates bool   // turns state when they began
+	dates bool   // turns state their beginning
 	open  bool   // the copy ends with the next tokens
 }
 
@@ -46,8 +46,8 @@ func (c *codexCopy) follow(r Raw) bool {
 	return c.now
 }
 
-// session notes a session_meta: of a fork, of the parent of one, or of another session. It
-// reports whether the record is copied.
+// session notes a session_meta: of a fork, of its parent, or of another session. It reports whether the record is
+// copied.
 func (c *codexCopy) session(r Raw) bool {
 	id := normalizerstest.Member[string](r.item, "id")
 	switch {
@@ -69,7 +69,7 @@ func (c *codexCopy) session(r Raw) bool {
 		c.child, c.until, c.fork = id, until, fork
 		c.now = fork && (codexV7.MatchString(id) && !c.only || until > 0)
 		minor := 0
-		_, _ = fmt.Sscanf(normalizerstest.Member[string](r.item, "cli_version"), "0.%d", &minor) // 0 when it is none
+		_, _ = fmt.Sscanf(normalizerstest.Member[string](r.item, "cli_version"), "0.%d", &minor) // 0 if it is no version
 		c.ids = minor >= 118
 	}
 	return false
@@ -78,7 +78,7 @@ func (c *codexCopy) session(r Raw) bool {
 // turn notes the beginning of a turn: of the fork, or of its parent.
 func (c *codexCopy) turn(r Raw) {
 	if c.child == "" || c.only && !c.now {
-		c.child = "" // no parent has been named, so nothing of it follows
+		c.child = "" // no parent was named, so nothing of it follows
 		return
 	}
 	id := normalizerstest.Member[string](r.item, "turn_id")
@@ -91,7 +91,7 @@ func (c *codexCopy) turn(r Raw) {
 		c.now = id[:13] < c.child[:13]
 	case dated && err == nil && (c.now || c.fork):
 		c.dates, c.open = true, false
-		c.now = began != written.Unix() && began/1000 != written.Unix() // in seconds or milliseconds
+		c.now = began != written.Unix() && began/1000 != written.Unix() // seconds or milliseconds
 	case !c.now, !c.dates && id != "" && r.Kind != "turn_context", !c.dates && id == "" && !c.ids:
 		c.now = false
 	default:
@@ -103,7 +103,7 @@ func (c *codexCopy) turn(r Raw) {
 	}
 }
 
-// wholeNumber is a JSON number or a string of digits.
+// wholeNumber returns a JSON number or a string of digits.
 func wholeNumber(v any) (int64, bool) {
 	n, err := strconv.ParseInt(fmt.Sprint(v), 10, 64)
 	return n, err == nil

@@ -12,26 +12,25 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// codexScript writes the rollout of one session, record by record, in the shapes of
-// README.md: well formed, but in any order.
+// codexScript writes the rollout of one session, record by record, in the shapes of README.md: well formed, in any
+// order.
 type codexScript struct {
 	normalizerstest.Script
 
 	version  string
 	bare     bool
 	ordinal  bool
-	n        int // ids so far
+	n        int // number of ids
 	turn     string
 	thread   string   // of the last session_meta
 	total    [5]int   // input, cached, written, output, reasoning
 	last     any      // the last token_count
 	open     []string // calls without a result
-	done     []string // calls with one
-	messages []string // texts of a response_item or an event_msg alone
+	done     []string // calls with a result
+	messages []string // texts that only a response_item or only an event_msg has
 }
 
-// lines generates the lines of one session: a rollout of some generation, or the
-// stream of codex exec.
+// lines generates the lines of one session: a rollout of some version, or the stream of codex exec.
 func lines(t *rapid.T, session string) [][]byte {
 	s := &codexScript{
 		Script:  normalizerstest.NewScript(t, fmt.Sprintf("019ca000-0000-7000-8000-%012x", []byte(session))),
@@ -64,7 +63,7 @@ func (s *codexScript) id(kind string) string {
 	return fmt.Sprintf("%s_%s_%d", kind, s.Session[len(s.Session)-4:], s.n)
 }
 
-// phrase draws a text; now and then an earlier one.
+// phrase draws a text, sometimes an earlier one.
 func (s *codexScript) phrase() string {
 	if len(s.messages) > 0 && s.Chance(10) {
 		return rapid.SampledFrom(s.messages).Draw(s.T, "again")
@@ -80,7 +79,7 @@ func (s *codexScript) stamp() string {
 	return s.Now.Format("2006-01-02T15:04:05.000Z")
 }
 
-// put writes a payload in an envelope; a bare rollout has items alone.
+// put writes a payload in an envelope; a bare rollout has only items.
 func (s *codexScript) put(kind string, payload map[string]any) {
 	if s.bare {
 		if kind == "response_item" {
@@ -110,7 +109,7 @@ func (s *codexScript) item(of string, more map[string]any) {
 	s.put("response_item", p)
 }
 
-// git is what a session states of its working tree: all of it, or a branch alone.
+// git returns what a session states about its working tree: all of it, or only a branch.
 func (s *codexScript) git() map[string]any {
 	if s.Chance(25) {
 		return map[string]any{"branch": "main"}
@@ -134,7 +133,7 @@ func (s *codexScript) meta(id string, more map[string]any) {
 	s.put("session_meta", p)
 }
 
-// texts are the parts of a content.
+// texts returns the parts of content.
 func (s *codexScript) texts(of string, phrase ...string) []any {
 	var out []any
 	for _, w := range phrase {
@@ -143,7 +142,7 @@ func (s *codexScript) texts(of string, phrase ...string) []any {
 	return out
 }
 
-// duplicate repeats a text, as the version does it.
+// duplicate repeats a text the way the version does.
 func (s *codexScript) duplicate(who string, phrase ...string) {
 	for _, w := range phrase {
 		switch {
@@ -165,7 +164,7 @@ func (s *codexScript) duplicate(who string, phrase ...string) {
 	}
 }
 
-// between writes records that may stand between two that repeat each other.
+// between writes records that may separate two that repeat each other.
 func (s *codexScript) between() {
 	switch rapid.IntRange(0, 12).Draw(s.T, "between") {
 	case 0:
@@ -269,7 +268,7 @@ func (s *codexScript) call() {
 	}
 }
 
-// take chooses a call that waits for its result, at times one that never was.
+// take chooses a call that waits for its result, sometimes one that does not exist.
 func (s *codexScript) take() string {
 	if len(s.open) == 0 || s.Chance(3) {
 		return s.id("call")
@@ -302,7 +301,7 @@ func (s *codexScript) result() {
 	s.item(kind, map[string]any{"call_id": s.take(), "output": output})
 }
 
-// end writes the end of a tool beside its result: before it, behind it, or alone.
+// end writes the end of a tool beside its result: before it, after it, or alone.
 func (s *codexScript) end() {
 	id := s.id("exec")
 	switch {
@@ -340,7 +339,7 @@ func (s *codexScript) end() {
 	}
 }
 
-// itemEnd writes the end of a tool as rollouts that keep items do.
+// itemEnd writes the end of a tool in the form of rollouts with items.
 func (s *codexScript) itemEnd(id string, duration map[string]any) {
 	item := map[string]any{"type": s.OneOf("CommandExecution", "FileChange", "McpToolCall", "ImageView", "Extension", "Sleep"), "id": id, "duration": duration, "status": s.OneOf("completed", "failed")}
 	switch item["type"] {
@@ -363,7 +362,7 @@ func (s *codexScript) itemEnd(id string, duration map[string]any) {
 	s.event("item_completed", map[string]any{"thread_id": "t", "item": item})
 }
 
-// tokens writes a token_count: more, the same again, less, or none.
+// tokens writes a token_count: higher, equal, lower, or empty.
 func (s *codexScript) tokens() {
 	usage := func(u [5]int) map[string]any {
 		out := map[string]any{"input_tokens": u[0], "cached_input_tokens": u[1], "output_tokens": u[3], "reasoning_output_tokens": u[4], "total_tokens": u[0] + u[3]}
@@ -473,8 +472,7 @@ func (s *codexScript) compact() {
 	}
 }
 
-// resume writes another session_meta: of the session again, of another one, or of a fork
-// with the history that it copies.
+// resume writes another session_meta: of this session, of another one, or of a fork with its copied history.
 func (s *codexScript) resume() {
 	if s.bare || !s.Chance(40) {
 		return
@@ -543,8 +541,8 @@ func (s *codexScript) notice() {
 	}
 }
 
-// review writes what a review has of its own: texts, each twice, and a running total that begins
-// at zero. The last token_count of before may come again behind it.
+// review writes the records of a review: texts, each twice, and a running total that begins at zero. The last
+// token_count before it may follow again.
 func (s *codexScript) review() {
 	outer, last := s.total, s.last
 	s.total, s.last = [5]int{}, nil
@@ -565,7 +563,7 @@ func (s *codexScript) review() {
 	s.total, s.last = outer, last
 }
 
-// other are records that no one has seen yet, values that are no object, and lines again.
+// other writes unknown records, values that are no object, and repeated lines.
 func (s *codexScript) other() {
 	switch s.OneOf("item", "event", "record", "state", "value", "untyped", "again") {
 	case "item":

@@ -9,7 +9,7 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// codexUsage are the figures of a usage as Codex states them.
+// codexUsage has the figures of a usage as Codex states them.
 type codexUsage struct{ input, cached, written, output, reasoning int64 }
 
 func codexUsageOf(v any) codexUsage {
@@ -31,7 +31,7 @@ func codexUsageOf(v any) codexUsage {
 	}
 }
 
-// codexCounts reports whether a usage has counts of input and output, and none below zero.
+// codexCounts reports whether a usage has input and output, and no count below zero.
 func codexCounts(v any) bool {
 	for _, name := range []string{"input_tokens", "output_tokens", "cached_input_tokens", "cache_read_input_tokens", "cache_write_input_tokens", "reasoning_output_tokens"} {
 		n, stated := normalizerstest.Member[any](v, name).(json.Number)
@@ -46,7 +46,7 @@ func codexCounts(v any) bool {
 // counted is what a token_count or a token_usage_record states.
 type counted struct{ total, last any }
 
-// readCount reads the info of a token_count; nil where its total is no count.
+// readCount reads the info of a token_count, nil if its total is no count.
 func readCount(info any) *counted {
 	c := &counted{total: normalizerstest.Member[any](info, "total_token_usage"), last: normalizerstest.Member[any](info, "last_token_usage")}
 	if !codexCounts(c.last) {
@@ -71,7 +71,7 @@ func usageRecordOf(payload any) *counted {
 
 func (c *counted) readable() bool { return c.total != nil || c.last != nil }
 
-// figures are those of an event that carries this usage.
+// figures returns the figures of an event with this usage.
 func (u codexUsage) figures() normalizerstest.Figures {
 	u.cached = min(u.cached, u.input)
 	u.written = min(u.written, u.input-u.cached)
@@ -83,7 +83,7 @@ func (u codexUsage) figures() normalizerstest.Figures {
 	}
 }
 
-// above is what u is above before, field by field.
+// above returns what u has above before, field by field.
 func (u codexUsage) above(before codexUsage) codexUsage {
 	return codexUsage{
 		max(0, u.input-before.input), max(0, u.cached-before.cached), max(0, u.written-before.written),
@@ -97,9 +97,9 @@ type ledger map[string]*codexAccount
 type codexAccount struct {
 	sum    normalizerstest.Figures
 	total  codexUsage
-	pairs  map[string]bool // of total and increment, by the session that they are of
+	pairs  map[string]bool // totals and increments, by their session
 	of     string          // that session
-	before *codexUsage     // the running total in front of the review that goes on
+	before *codexUsage     // the running total before the current review
 	forked bool
 	meta   string
 	copy   codexCopy
@@ -151,8 +151,8 @@ func (r Raw) isOldOutput() bool {
 		normalizerstest.Member[string](r.item, "role") == "" && normalizerstest.Member[string](r.item, "name") == ""
 }
 
-// begin follows a session_meta of the session itself: another id starts another running total,
-// unless the session continues that of its parent.
+// begin follows a session_meta of the session itself. Another id starts another running total, unless the session
+// continues its parent's.
 func (a *codexAccount) begin(r Raw) {
 	id := normalizerstest.Member[string](r.item, "id")
 	start, _ := wholeNumber(normalizerstest.Member[any](r.item, "subagent_history_start_ordinal"))
@@ -165,7 +165,7 @@ func (a *codexAccount) begin(r Raw) {
 	a.meta = id
 }
 
-// grow adds what a running total is above the one before; a lower one starts anew.
+// grow adds what a running total has above the previous one. A lower total starts anew.
 func (a *codexAccount) grow(total codexUsage) {
 	if total.input+total.output < a.total.input+a.total.output {
 		a.total = codexUsage{}
@@ -174,7 +174,7 @@ func (a *codexAccount) grow(total codexUsage) {
 	a.total = total
 }
 
-// spend adds what a record states beyond what the other kind of records of the turn does.
+// spend adds what a record states beyond the other kind of records of the turn.
 func (a *codexAccount) spend(use codexUsage, mine, other *codexUsage) {
 	fresh := use.above(other.above(*mine))
 	mine.add(use)

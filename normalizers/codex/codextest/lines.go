@@ -8,8 +8,8 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// readLines cuts a log into records. In what codex exec --json has printed, a line of text is one too: any line that is no
-// JSON and does not begin as a record does. In front of the first record it does not end as one does, either.
+// readLines cuts a log into records. In the output of codex exec --json a line of text is a record, too: any line
+// that is not JSON and does not begin like a record. Before the first record it must not end like one, either.
 func readLines(data []byte) []normalizerstest.Line {
 	lines := normalizerstest.ReadLines(data)
 	first := slices.IndexFunc(lines, func(l normalizerstest.Line) bool {

@@ -10,7 +10,7 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// codexMachine are the beginnings of what a machine wrote under the role of the user.
+// codexMachine has the beginnings of texts that a machine wrote under the role of the user.
 var codexMachine = []string{
 	"# AGENTS.md instructions", "<INSTRUCTIONS>", "<environment_context>", "<user_instructions>", "<turn_aborted>", "<user_shell_command>",
 	"<user_action>", "<recommended_plugins>", "<skill>", "<subagent_notification>", "<permissions instructions>", "<collaboration_mode>",
@@ -20,10 +20,10 @@ var codexMachine = []string{
 	"Warning: The maximum number of unified exec processes you can keep open is",
 }
 
-// codexTask is a task for a subagent, behind the lines in front of it.
+// codexTask is a task for a subagent, after its header lines.
 var codexTask = regexp.MustCompile(`(?s)^Message Type: NEW_TASK[ \t]*(?:\n(?:Task name|Sender|Payload):[^\n]*)*(.*)$`)
 
-// codexTexts are the texts of a content, without the marks around a picture.
+// codexTexts returns the texts of content, without the marks around pictures.
 func codexTexts(content any) (texts []string, pictures bool) {
 	switch c := content.(type) {
 	case string:
@@ -51,7 +51,7 @@ var (
 	codexRequest = regexp.MustCompile(`(?s)^\s*#.*?## My request for Codex:(.*)$`)
 )
 
-// codexTyped is what a human typed in some texts, joined; false when it was a machine.
+// codexTyped joins what a human typed in some texts. It returns false if a machine wrote them.
 func codexTyped(texts []string, pictures bool, joint string) (string, bool) {
 	machine := func(t string) bool {
 		return slices.ContainsFunc(codexMachine, func(p string) bool { return strings.HasPrefix(strings.TrimSpace(t), p) })
@@ -86,26 +86,25 @@ func codexTyped(texts []string, pictures bool, joint string) (string, bool) {
 	return phrase, true
 }
 
-// Saying is something said in a record: in a response_item, or in an event_msg that
-// may state the same again.
+// Saying is something said in a record: in a response_item, or in an event_msg that may repeat it.
 type Saying struct {
 	At        int    // index of the record
 	Who       string // human, assistant, thought
 	Duplicate bool
-	keys      []string // the texts under which it is known; of a thought its parts
-	Text      string   // as it is emitted
-	whole     int      // of keys: so many are all of it, the others parts
-	taken     []bool   // of keys: a duplicate has it too
-	all       bool     // one that is all of it is taken
-	parts     []string // of a message: joined they are Text
-	joints    []string // of keys: how it joins the parts; empty where it does not
-	before    bool     // by one that stands before it
-	dropped   bool     // of a duplicate: its response_item is emitted instead
-	place     [2]int   // the record whose events it stands in front of, and its own
+	keys      []string // the texts that identify it; for a thought its parts
+	Text      string   // the emitted text
+	whole     int      // this many first keys are the whole saying, the others parts
+	taken     []bool   // which keys a duplicate has, too
+	all       bool     // a key of the whole saying is taken
+	parts     []string // of a message; joined they are Text
+	joints    []string // by key: how it joins the parts, empty if it does not
+	before    bool     // by an earlier saying
+	dropped   bool     // for a duplicate: its response_item is emitted instead
+	place     [2]int   // the record before whose events it stands, and its own record
 }
 
-// take claims a text: all that is said, which leaves nothing, or one part of it. It returns how
-// the text joins the parts, empty where it joins none.
+// take claims a text: the whole saying, which leaves nothing, or one part of it. It returns how the text joins the
+// parts, empty if it does not.
 func (s *Saying) take(key string) (joint string, ok bool) {
 	for i, k := range s.keys {
 		part := i >= s.whole
@@ -121,8 +120,7 @@ func (s *Saying) take(key string) (joint string, ok bool) {
 	return "", false
 }
 
-// Sayings are what the records say, in the order in which it is emitted: each text
-// once (README.md).
+// Sayings returns what the records say, each text once, in the order of emission (README.md).
 func Sayings(records []Raw) []*Saying {
 	byRecord := make([][]*Saying, len(records))
 	agent := codexAgent(records)
@@ -131,7 +129,7 @@ func Sayings(records []Raw) []*Saying {
 	}
 	dropEchoes(records, byRecord)
 	var out []*Saying
-	tools := make(map[int]bool) // records about a tool
+	tools := make(map[int]bool) // records about tools
 	for _, t := range ToolsOf(records) {
 		tools[t.Call], tools[t.Result] = true, true
 	}
@@ -143,7 +141,7 @@ func Sayings(records []Raw) []*Saying {
 				if at, joint := s.pair(records, byRecord, tools); joint != "" {
 					joints[at] = joint
 				}
-				// One that is emitted takes those with it that wait in front of it.
+				// An emitted saying takes those that wait before it along.
 				for _, o := range waited {
 					if !s.dropped && o.place[0] > s.place[0] {
 						o.dropped, o.place[0] = false, s.place[0]
@@ -180,8 +178,8 @@ const (
 	byNothing = "nothing"
 )
 
-// join gives the messages of several parts their texts: joined as the last duplicate of several
-// parts has shown up to them, else with nothing from 0.142 on.
+// join joins the texts of messages with several parts, the way the last duplicate with several parts did; if there
+// was none, with nothing from version 0.142 on.
 func join(records []Raw, byRecord [][]*Saying, joints map[int]string) {
 	joint, version := "", ""
 	for i, r := range records {
@@ -190,7 +188,7 @@ func join(records []Raw, byRecord [][]*Saying, joints map[int]string) {
 			version = cmp.Or(normalizerstest.Member[string](r.item, "cli_version"), version)
 		}
 		minor := 0
-		_, _ = fmt.Sscanf(version, "0.%d", &minor) // 0 when it is none
+		_, _ = fmt.Sscanf(version, "0.%d", &minor) // 0 if it is no version
 		for _, s := range byRecord[i] {
 			if joint == byNothing || joint == "" && minor >= 142 {
 				if s.parts != nil {
@@ -201,7 +199,7 @@ func join(records []Raw, byRecord [][]*Saying, joints map[int]string) {
 	}
 }
 
-// dropEchoes drops what a duplicate of a review states that the one in front of it has stated.
+// dropEchoes drops what a duplicate of a review repeats from the one before it.
 func dropEchoes(records []Raw, byRecord [][]*Saying) {
 	reviewed := false
 	var last *Saying
@@ -227,9 +225,9 @@ func dropEchoes(records []Raw, byRecord [][]*Saying) {
 	}
 }
 
-// pair looks for the response_item that states what a duplicate states: the last one of those
-// that are repeated at all, or one that follows before another record ends the wait. It returns
-// the record at which both are known, and how the duplicate joins the parts of the other.
+// pair finds the response_item that a duplicate repeats: the last of those that are repeated at all, or one that
+// follows before another record ends the wait. It returns the record at which both are known, and how the duplicate
+// joins the parts of the other.
 func (s *Saying) pair(records []Raw, byRecord [][]*Saying, tools map[int]bool) (at int, joint string) {
 	for j := s.At - 1; j >= 0; j-- {
 		k := slices.IndexFunc(byRecord[j], func(o *Saying) bool { return !o.Duplicate && o.Who == s.Who && len(o.keys) > 0 })
@@ -263,8 +261,8 @@ func (s *Saying) pair(records []Raw, byRecord [][]*Saying, tools map[int]bool) (
 	return j, ""
 }
 
-// letsPass reports whether a duplicate that waits goes on waiting beyond a record: it does so
-// beyond a response_item that repeats a duplicate in front of it, for its own may follow.
+// letsPass reports whether a waiting duplicate continues to wait after a record: it does after a response_item that
+// repeats an earlier duplicate, because its own may follow.
 func (s *Saying) letsPass(r Raw, says []*Saying) bool {
 	for _, o := range says {
 		switch {
@@ -288,12 +286,12 @@ func (s *Saying) letsPass(r Raw, says []*Saying) bool {
 		return !slices.Contains([]string{"task_complete", "turn_complete", "turn_aborted", "exited_review_mode"}, r.of)
 	case "response_item", "":
 		return !r.isToolItem() && item != "agent_message" && item != "ghost_snapshot" && item != "header"
-	default: // what no one knows ends no wait
+	default: // unknown records end no wait
 		return r.Kind != "session_meta" && r.Kind != "compacted"
 	}
 }
 
-// sayingsOf are the texts that a record states itself.
+// sayingsOf returns the texts that a record itself states.
 func sayingsOf(at int, r Raw, subagent bool) []*Saying {
 	say := recordSayings{at: at}
 	switch {
@@ -323,7 +321,7 @@ type recordSayings struct {
 	all []*Saying
 }
 
-// add adds what an item states, and the texts under which a duplicate may state it.
+// add adds what an item states, and the texts with which a duplicate may repeat it.
 func (l *recordSayings) add(who, text string, whole int, keys ...string) *Saying {
 	s := &Saying{At: l.at, Who: who, Text: text, whole: whole, place: [2]int{l.at, l.at}, taken: make([]bool, len(keys))}
 	for _, k := range keys {
@@ -333,7 +331,7 @@ func (l *recordSayings) add(who, text string, whole int, keys ...string) *Saying
 	return s
 }
 
-// addDuplicate adds what an event_msg states; nothing where it states no text of a speaker.
+// addDuplicate adds what an event_msg states, unless that is no text of a speaker.
 func (l *recordSayings) addDuplicate(who, text string) {
 	stated := strings.TrimSpace(text) != ""
 	if who == "human" {
@@ -368,8 +366,7 @@ func (l *recordSayings) eventMessage(r Raw) {
 	}
 }
 
-// message adds a message item. A duplicate may state all of it, the plan in it, or one of its
-// parts.
+// message adds a message item. A duplicate may repeat all of it, its plan, or one of its parts.
 func (l *recordSayings) message(r Raw) {
 	texts, pictures := codexTexts(normalizerstest.Member[any](r.item, "content"))
 	joined := strings.Join(texts, "\n")
@@ -437,8 +434,7 @@ func (l *recordSayings) execItem(r Raw) {
 	}
 }
 
-// betweenAgents is the text of a message between agents, which may stand in clear where it
-// should be encrypted.
+// betweenAgents returns the text of a message between agents, which may be in clear where it should be encrypted.
 func betweenAgents(content any) string {
 	parts, _ := content.([]any)
 	for i, p := range parts {

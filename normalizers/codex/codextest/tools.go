@@ -16,18 +16,18 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// Tool is one use of a tool.
+// Tool is a use of a tool.
 type Tool struct {
 	ID, Name string
 	Call     int // index of the record of the call
-	Result   int // and of the record of the result, -1 without
+	Result   int // index of the record of the result, -1 for none
 	Form     string
 	Code     *int64
 	Latency  *int64
 	Running  bool
 	Failed   bool
-	Files    []envelopes.File // of its patch
-	Changed  []envelopes.File // of its end
+	Files    []envelopes.File // of the patch in the call
+	Changed  []envelopes.File // of the end of the tool
 }
 
 var (
@@ -37,7 +37,7 @@ var (
 	codexScriptHeader  = regexp.MustCompile(`^Script (\w+)[^\n]*\nWall time ([\d.]+) seconds\nOutput:`)
 )
 
-// stated reads the header in front of the body of an output.
+// stated reads the header before the body of an output.
 func (t *Tool) stated(output any) {
 	texts, _ := codexTexts(output)
 	if c := normalizerstest.Member[any](output, "content"); c != nil {
@@ -96,15 +96,15 @@ func (t *Tool) stated(output any) {
 	}
 }
 
-// The types of the items of tools: calls, outputs, and those that are both.
+// Types of items of tools: calls, outputs, and both at once.
 var (
 	callItems     = []string{"function_call", "custom_tool_call", "local_shell_call", "tool_search_call"}
 	outputItems   = []string{"function_call_output", "custom_tool_call_output", "tool_search_output"}
 	finishedItems = []string{"web_search_call", "image_generation_call"}
 )
 
-// ToolsOf returns the tool calls of a file, in the order of their events; the entry of a result
-// without a call has none.
+// ToolsOf returns the tool calls of a file in the order of their events. A result without a call has an entry without
+// a call.
 func ToolsOf(records []Raw) []*Tool {
 	u := toolUses{records: records, open: make(map[string]*Tool)}
 	for i, r := range records {
@@ -131,7 +131,7 @@ func ToolsOf(records []Raw) []*Tool {
 	return u.all
 }
 
-// toolType is the type of an item; the items of a tool of the oldest rollouts state none.
+// toolType returns the type of an item. In the oldest rollouts items of tools state none.
 func (r Raw) toolType(id string) string {
 	switch {
 	case r.Kind != "response_item" || r.of != "" || normalizerstest.Member[string](r.item, "role") != "":
@@ -145,7 +145,7 @@ func (r Raw) toolType(id string) string {
 	}
 }
 
-// isToolItem reports whether a record is an item of a tool, be it the copy of an earlier one.
+// isToolItem reports whether a record is an item of a tool, even a copy.
 func (r Raw) isToolItem() bool {
 	typed := r.toolType(normalizerstest.Member[string](r.item, "call_id"))
 	return (r.Kind == "response_item" || r.Kind == "") && slices.Contains(slices.Concat(callItems, outputItems, finishedItems), typed)
@@ -159,7 +159,7 @@ type toolUses struct {
 	turns   int              // of the exec stream
 }
 
-// add adds a call that the record i states.
+// add adds a call that record i states.
 func (u *toolUses) add(i int, id, name string) *Tool {
 	t := &Tool{ID: id, Name: name, Call: i, Result: -1}
 	u.all = append(u.all, t)
@@ -169,7 +169,7 @@ func (u *toolUses) add(i int, id, name string) *Tool {
 	return t
 }
 
-// call reads an item that calls a tool, unless it repeats the call.
+// call reads an item that calls a tool, unless it repeats a call.
 func (u *toolUses) call(i int, id, typed string) {
 	item := u.records[i].item
 	if t := u.open[id]; t != nil && t.Call >= 0 && reflect.DeepEqual(u.records[t.Call].item, item) {
@@ -179,8 +179,7 @@ func (u *toolUses) call(i int, id, typed string) {
 	u.add(i, id, name).Files = codexPatch(item)
 }
 
-// output reads an item with the output of a call. What its header leaves out is what an end
-// before it stated.
+// output reads an item with the output of a call. An earlier end of the tool completes its header.
 func (u *toolUses) output(i int, id string) {
 	t := u.open[id]
 	if t == nil || t.Result >= 0 {
@@ -198,8 +197,8 @@ func (u *toolUses) output(i int, id string) {
 	}
 }
 
-// finishedCall reads an item that is a call and its result. The end of a search right before it
-// states the same call.
+// finishedCall reads an item that is both call and result. The end of a search directly before it states the same
+// call.
 func (u *toolUses) finishedCall(i int, id, typed string) {
 	end := i - 1
 	for end > 0 && (u.records[end].bad || u.records[end].unknown()) {
@@ -224,9 +223,8 @@ func (u *toolUses) isSearchEnd(at int, item any) bool {
 		reflect.DeepEqual(normalizerstest.Member[any](r.item, "action"), normalizerstest.Member[any](item, "action"))
 }
 
-// unknown reports whether a record is of a type that no version wrote so far: a generated one,
-// which is named for that, an item of item_completed that is neither a text nor a tool, or a
-// bare value that is no item.
+// unknown reports whether no version writes records of this type: a generated record, which is named so, an item of
+// item_completed that is neither text nor tool, or a bare value that is no item.
 func (r Raw) unknown() bool {
 	switch {
 	case r.Kind == "of_tomorrow", r.of == "of_tomorrow":
@@ -245,7 +243,7 @@ func (r Raw) unknown() bool {
 	}
 }
 
-// end reads the end of a tool that an event_msg states beside its result.
+// end reads the end of a tool in an event_msg beside the result.
 func (u *toolUses) end(i int, id string) {
 	r := u.records[i]
 	name, ok := r.endedTool()
@@ -267,7 +265,7 @@ func (u *toolUses) end(i int, id string) {
 	t.ended(r)
 }
 
-// endedTool is the name of the tool that an event_msg states the end of; false for any other.
+// endedTool returns the name of the tool whose end an event_msg states, or false.
 func (r Raw) endedTool() (string, bool) {
 	switch r.of {
 	case "exec_command_end":
@@ -294,7 +292,7 @@ func mcpTool(invocation any) string {
 	return "mcp__" + normalizerstest.Member[string](invocation, "server") + "__" + normalizerstest.Member[string](invocation, "tool")
 }
 
-// ended takes the outcome that the end of a tool states.
+// ended takes the outcome from the end of a tool.
 func (t *Tool) ended(r Raw) {
 	if n, err := normalizerstest.Member[json.Number](r.item, "exit_code").Int64(); err == nil {
 		t.Code, t.Form = &n, "exec_command_end"
@@ -312,7 +310,7 @@ func (t *Tool) ended(r Raw) {
 	}
 }
 
-// execItem reads an item of the exec stream; its id is unique in its turn only.
+// execItem reads an item of the exec stream. Its id is unique only in its turn.
 func (u *toolUses) execItem(i int, completed bool) {
 	item := normalizerstest.Member[any](u.records[i].item, "item")
 	name := normalizerstest.Member[string](item, "type")
@@ -320,7 +318,7 @@ func (u *toolUses) execItem(i int, completed bool) {
 	case "command_execution", "file_change":
 	case "web_search":
 		if !completed && normalizerstest.Member[string](item, "query") == "" {
-			return // what is searched for comes at the end
+			return // the query comes at the end
 		}
 	case "collab_tool_call":
 		name = normalizerstest.Member[string](item, "tool")
@@ -342,7 +340,7 @@ func (u *toolUses) execItem(i int, completed bool) {
 	}
 }
 
-// codexResultsOf are the tools that have a result, in the order of the results.
+// codexResultsOf returns the tools with a result, in the order of the results.
 func codexResultsOf(records []Raw) []*Tool {
 	out := slices.DeleteFunc(ToolsOf(records), func(t *Tool) bool { return t.Result < 0 })
 	slices.SortStableFunc(out, func(a, b *Tool) int { return cmp.Compare(a.Result, b.Result) })
@@ -351,7 +349,7 @@ func codexResultsOf(records []Raw) []*Tool {
 
 var codexFileHeader = regexp.MustCompile(`(?m)^\*\*\* (Add File|Update File|Delete File|Move to): (.*?)\s*$`)
 
-// codexPatch are the files of the patch in a call.
+// codexPatch returns the files of the patch in a call.
 func codexPatch(item any) []envelopes.File {
 	for _, phrase := range codexStrings(item) {
 		_, patch, ok := strings.Cut(phrase, "*** Begin Patch")
@@ -371,7 +369,7 @@ func codexPatch(item any) []envelopes.File {
 	return nil
 }
 
-// codexStrings are the strings in the arguments of a call.
+// codexStrings returns the strings in the arguments of a call.
 func codexStrings(item any) []string {
 	var out []string
 	var walk func(v any)

@@ -11,9 +11,8 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// This file reads the rollouts of Codex a second time, with nothing but encoding/json
-// and the design pages. It looks ahead where the normalizer must wait: what a duplicate is
-// stated by is looked up in the whole file.
+// This file reads the rollouts of Codex a second time, with nothing but encoding/json and the design pages. It looks
+// ahead where the normalizer must wait: it searches the whole file for what a duplicate repeats.
 
 // Raw is one record of a rollout or of the exec stream.
 type Raw struct {
@@ -24,8 +23,8 @@ type Raw struct {
 	item    any    // the payload, or the bare item
 	of      string // payload.type
 	Copied  bool   // history of another session
-	Turn    string // id of the turn that it stands in; of a token_usage_record that of its response
-	Model   string // that is known after it
+	Turn    string // id of the turn around the record; for a token_usage_record, of its response
+	Model   string // known after the record
 	Stamped string // its own time
 }
 
@@ -56,8 +55,7 @@ func codexRawOf(l normalizerstest.Line) Raw {
 	return r
 }
 
-// codexItemEnd is the end of a tool that an item of the newer event stream states, as the
-// older one has it.
+// codexItemEnd turns the end of a tool in an item of the newer event stream into the older form.
 func codexItemEnd(r Raw) (map[string]any, bool) {
 	item := normalizerstest.Member[any](r.item, "item")
 	of, ok := map[string]string{
@@ -80,8 +78,7 @@ func codexItemEnd(r Raw) (map[string]any, bool) {
 
 var codexV7 = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
-// markCodex says of each record whether it is copied, and in which turn and with which
-// model it stands (README.md).
+// markCodex sets for each record whether it is copied, its turn and its model (README.md).
 func markCodex(records []Raw) {
 	var c codexCopy
 	turn, model := "", ""
@@ -103,8 +100,7 @@ func markCodex(records []Raw) {
 	}
 }
 
-// codexAgent is the first session_meta, if it says that the rollout is of a subagent; -1
-// when it does not.
+// codexAgent returns the first session_meta if it says that the rollout is of a subagent, else -1.
 func codexAgent(records []Raw) int {
 	i := slices.IndexFunc(records, func(r Raw) bool { return r.Kind == "session_meta" })
 	if i >= 0 && normalizerstest.Member[any](records[i].item, "source", "subagent") == nil {
@@ -113,8 +109,8 @@ func codexAgent(records []Raw) int {
 	return i
 }
 
-// codexSession is the session of a whole file: that of its first session_meta, header or
-// thread, else the stem of its name.
+// codexSession returns the session of a whole file: of its first session_meta, header or thread, else the stem of its
+// name.
 func codexSession(name string, records []Raw) string {
 	for _, r := range records {
 		id := normalizerstest.Member[string](r.item, "id")
@@ -131,7 +127,7 @@ func codexSession(name string, records []Raw) string {
 	return strings.TrimSuffix(path.Base(name), path.Ext(name))
 }
 
-// Interpret reads a file as the design pages say.
+// Interpret reads a file by the design pages.
 func Interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
 	records := Read(lines)
 	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures)}

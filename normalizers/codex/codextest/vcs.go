@@ -5,7 +5,7 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// vcs reads the state of version control: that of the last session_meta or header that is no copy.
+// vcs reads the state of version control: of the last session_meta or header that is no copy.
 func vcs() func(session string, l normalizerstest.Line) envelopes.VCS {
 	type rollout struct {
 		copies codexCopy

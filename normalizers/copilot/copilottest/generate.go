@@ -8,15 +8,15 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// copilotScript writes the log of one session of Copilot CLI, record by record, in the
-// shapes of README.md: well formed, but in any order.
+// copilotScript writes the log of one session of Copilot CLI, record by record, in the shapes of README.md: well
+// formed, in any order.
 type copilotScript struct {
 	normalizerstest.Script
 
-	n        int              // ids so far
+	n        int              // number of ids
 	calls    []map[string]any // requested or started
 	used     map[string]int   // of the session
-	before   int              // output of the session in front of its run
+	before   int              // output of the session before its run
 	timeline []any
 }
 
@@ -34,7 +34,7 @@ func lines(t *rapid.T, session string) [][]byte {
 	return s.Lines
 }
 
-// copilotTyped are texts that matter to a rule, and some that matter to none.
+// copilotTyped are texts that matter to a rule, and some that do not.
 var copilotTyped = []string{
 	"fix the test", "yes", "  \n", "", "what is \"this\"?\n\ttwo lines \u2028 \U0001F642", "/model", "[copilot-session] 550e8400-e29b-41d4-a716-446655440000",
 	"<system_notification>\nAgent has finished.\n</system_notification>", "<skill-context name=\"review\">\nLook twice.\n</skill-context>", "<shellId: 0 completed with exit code 3>", "{", "<",
@@ -56,7 +56,7 @@ func (s *copilotScript) id(prefix string) string {
 	return fmt.Sprintf("%s-%s%d", s.Session, prefix, s.n)
 }
 
-// put writes an envelope; of a subagent where there is one.
+// put writes an envelope, of a subagent unless agent is empty.
 func (s *copilotScript) put(kind, agent string, data map[string]any) {
 	e := map[string]any{"type": kind, "data": data, "id": s.id("e"), "timestamp": s.Stamp(), "parentId": nil}
 	switch {
@@ -69,7 +69,7 @@ func (s *copilotScript) put(kind, agent string, data map[string]any) {
 	s.Emit(e)
 }
 
-// agent is a subagent, or none.
+// agent returns a subagent or "".
 func (s *copilotScript) agent() string {
 	return s.OneOf("", "", "", s.Session+"-call-a", s.Session+"-call-b")
 }
@@ -85,7 +85,7 @@ func (s *copilotScript) start() {
 	s.put("session.start", "", d)
 }
 
-// context is the folder that the agent works in.
+// context returns the folder in which the agent works.
 func (s *copilotScript) context() map[string]any {
 	c := map[string]any{"cwd": "/home/dev/app"}
 	if s.Chance(80) {
@@ -141,7 +141,7 @@ func (s *copilotScript) system() {
 	s.put(s.OneOf("system.message", "system.message", "system.notification", "skill.invoked"), s.agent(), map[string]any{"role": "system", "content": s.OneOf("You are an agent.", "You are another.", "")})
 }
 
-// request is a call in a message, with its arguments in one of their forms.
+// request returns a call in a message, with arguments in one of their forms.
 func (s *copilotScript) request() map[string]any {
 	name := s.OneOf("bash", "bash", "view", "create", "edit", "grep", "apply_patch", "str_replace_editor", "mcp_thing")
 	var arguments any
@@ -162,7 +162,7 @@ func (s *copilotScript) request() map[string]any {
 	return q
 }
 
-// answer is a message of the model; half of its figures are known from the call.
+// answer writes a message of the model; half of its figures are known from the call.
 func (s *copilotScript) answer() {
 	d := map[string]any{"messageId": s.id("m"), "content": s.OneOf("", "", "Done.", "ok", "I will look.", " \n"), "toolRequests": []any{}}
 	if s.Chance(60) {
@@ -212,11 +212,11 @@ func (s *copilotScript) reasoning() {
 	s.put("assistant.reasoning", s.agent(), map[string]any{"reasoningId": s.id("r"), "content": s.OneOf("Looking at it.", "", "Looking again.")})
 }
 
-// execute starts a call that was requested, or one that a human ran.
+// execute starts a call that was requested, or that a human made.
 func (s *copilotScript) execute() {
 	if len(s.calls) == 0 || s.Chance(20) {
 		q := s.request()
-		if s.Chance(50) { // its message comes later
+		if s.Chance(50) { // its message follows
 			s.put("tool.execution_start", "", map[string]any{"toolCallId": q["toolCallId"], "toolName": q["name"], "arguments": q["arguments"]})
 			s.put("assistant.message", "", map[string]any{"messageId": s.id("m"), "content": "", "toolRequests": []any{q}})
 			return
@@ -262,7 +262,7 @@ func (s *copilotScript) complete() {
 	s.put("tool.execution_complete", "", d)
 }
 
-// usage is the record of an API call: of one that a message named, or not.
+// usage writes the record of an API call, which a message may have named.
 func (s *copilotScript) usage() {
 	read, write, input := s.figure(), s.figure(), s.figure()
 	output := s.figure()
@@ -282,8 +282,7 @@ func (s *copilotScript) usage() {
 	s.put("session.usage_record", "", map[string]any{"usage": u})
 }
 
-// shutdown ends a run with the total so far, or with that of the run, or with another one, as
-// after a rewind.
+// shutdown ends a run with the total of the session, the total of the run, or another total, as after a rewind.
 func (s *copilotScript) shutdown() {
 	metrics := map[string]any{}
 	output := s.used["outputTokens"]
@@ -338,8 +337,7 @@ func (s *copilotScript) subagent() {
 	s.put(kind, agent, map[string]any{"toolCallId": id, "agentName": "task", "model": "gpt-4.1", "error": "it failed"})
 }
 
-// document is the whole session in one, as older versions kept it, a little longer than
-// the last time.
+// document writes the whole session in one, like older versions, a little longer each time.
 func (s *copilotScript) document() {
 	for range rapid.IntRange(0, 3).Draw(s.T, "entries") {
 		e := map[string]any{"id": s.id("t"), "timestamp": s.Stamp()}
@@ -358,7 +356,7 @@ func (s *copilotScript) document() {
 	s.Emit(map[string]any{"sessionId": s.Session, "startTime": "2025-10-11T11:40:20.882Z", "chatMessages": []any{map[string]any{"role": "user", "content": "fix it"}}, "timeline": s.timeline})
 }
 
-// other are records that no one has seen yet, and values that are no object.
+// other writes unknown records, and values that are no object.
 func (s *copilotScript) other() {
 	switch kind := s.OneOf("unknown", "bare", "string", "number", "array", "null"); kind {
 	case "unknown":

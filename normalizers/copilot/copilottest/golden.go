@@ -9,7 +9,7 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// Session is the session that texts of the tests name.
+// Session is the session in the texts of tests.
 const Session = "550e8400-e29b-41d4-a716-446655440000"
 
 // Steps folds a text as a file of Copilot.
@@ -17,7 +17,7 @@ func Steps(text string) []normalizerstest.Step {
 	return normalizerstest.Fold(normalizers.Normalize, normalizerstest.Frame(normalizerstest.FileNamed(envelopes.Copilot, "stdin"), []byte(text)))
 }
 
-// Golden is the raw part of one of our own cases.
+// Golden returns the raw part of one of our own cases.
 func Golden(t *testing.T, name string) normalizerstest.Golden {
 	t.Helper()
 	all := normalizerstest.Goldens(t, Suite)

@@ -10,22 +10,22 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// ledger counts the tokens of every session (README.md, Tokens): the records of usage, else what
-// the messages state, and the totals at the end of a run where they are more.
+// ledger counts the tokens of every session (README.md, Tokens): from records of usage, else from messages, and the
+// totals at the end of a run if they are higher.
 type ledger map[string]*copilotBill
 
 type copilotBill struct {
 	calls     map[string]normalizerstest.Figures // the figures emitted for each API call
-	said      map[string]int64                   // the output that messages state of each call
+	said      map[string]int64                   // the output of each call as messages state it
 	seen      map[string]bool                    // records
 	sum       normalizerstest.Figures
-	reasoning int64 // stated so far
-	emitted   int64 // of it
+	reasoning int64 // stated
+	emitted   int64 // the emitted part of it
 	recorded  bool
 	last      int64
 	model     string     // of the main conversation
 	spendings []spending // what was emitted, in order
-	run       int        // how many of them stand in front of the last start or resumption
+	run       int        // number of spendings before the last start or resumption
 }
 
 // spending is what was emitted of a model at once.
@@ -45,10 +45,10 @@ func spentOn(spendings []spending, model string, all bool) normalizerstest.Figur
 	return sum
 }
 
-// isModel reports whether a name is that of a model.
+// isModel reports whether a name is the name of a model.
 func isModel(name string) bool { return name != "" && !strings.EqualFold(name, "auto") }
 
-// follow notes the model of the main conversation, and returns that of the record.
+// follow notes the model of the main conversation, and returns the model of the record.
 func (b *copilotBill) follow(v, d any) string {
 	sub := normalizerstest.Member[string](v, "agentId") != "" || normalizerstest.Member[string](d, "parentToolCallId") != ""
 	names := map[string]string{
@@ -69,7 +69,7 @@ func (b *copilotBill) follow(v, d any) string {
 	}
 }
 
-// least and rest are, part by part, the lower of two and what one has above the other.
+// least returns, part by part, the lower of two figures.
 func least(f, g normalizerstest.Figures) normalizerstest.Figures {
 	return normalizerstest.Figures{
 		UsageInput: min(f.UsageInput, g.UsageInput), CacheRead: min(f.CacheRead, g.CacheRead), CacheWrite: min(f.CacheWrite, g.CacheWrite),
@@ -77,6 +77,7 @@ func least(f, g normalizerstest.Figures) normalizerstest.Figures {
 	}
 }
 
+// rest returns, part by part, what f has above g.
 func rest(f, g normalizerstest.Figures) normalizerstest.Figures {
 	return normalizerstest.Figures{
 		UsageInput: max(0, f.UsageInput-g.UsageInput), CacheRead: max(0, f.CacheRead-g.CacheRead), CacheWrite: max(0, f.CacheWrite-g.CacheWrite),
@@ -84,7 +85,7 @@ func rest(f, g normalizerstest.Figures) normalizerstest.Figures {
 	}
 }
 
-// most is, part by part, the higher of two.
+// most returns, part by part, the higher of two figures.
 func most(f, g normalizerstest.Figures) normalizerstest.Figures {
 	return normalizerstest.Figures{
 		UsageInput: max(f.UsageInput, g.UsageInput), CacheRead: max(f.CacheRead, g.CacheRead), CacheWrite: max(f.CacheWrite, g.CacheWrite),
@@ -123,20 +124,20 @@ func (l ledger) Add(session string, record []byte) {
 	}
 }
 
-// count is a count that an object states, else 0.
+// count returns a count that an object states, else 0.
 func count(v any, name string) int64 {
 	n, _ := normalizerstest.Member[json.Number](v, name).Int64()
 	return n
 }
 
-// usageOf are the parts of a usage.
+// usageOf returns the parts of a usage.
 func usageOf(v any) normalizerstest.Figures {
 	f := normalizerstest.Figures{CacheRead: count(v, "cacheReadTokens"), CacheWrite: count(v, "cacheWriteTokens"), Output: count(v, "outputTokens"), Thinking: count(v, "reasoningTokens")}
 	f.UsageInput = count(v, "inputTokens") - f.CacheRead - f.CacheWrite
 	return f
 }
 
-// message counts the output that a message states, until the session has records of usage.
+// message counts the output of a message, until the session has records of usage.
 func (b *copilotBill) message(id string, d any, model string) {
 	key := cmp.Or(normalizerstest.Member[string](d, "apiCallId"), normalizerstest.Member[string](d, "messageId"), id)
 	output := count(d, "outputTokens")
@@ -156,7 +157,7 @@ func (b *copilotBill) message(id string, d any, model string) {
 	b.spendings = append(b.spendings, spending{model, normalizerstest.Figures{Output: more}})
 }
 
-// usage counts what a record of usage states of an API call beyond what was counted before.
+// usage counts what a record of usage states about an API call beyond what was counted.
 func (b *copilotBill) usage(key string, u any, model string) {
 	now, was := usageOf(u), normalizerstest.Figures{}
 	if f, known := b.calls[key]; known && key != "" {
@@ -174,8 +175,8 @@ func (b *copilotBill) usage(key string, u any, model string) {
 	}
 }
 
-// shutdown counts what the totals state, model by model, beyond what was counted: in the session,
-// or since the run began, where the messages of the session have more output than the totals.
+// shutdown counts what the totals have, model by model, beyond what was counted: in the session, or since the run
+// began, if the messages of the session have more output than the totals.
 func (b *copilotBill) shutdown(metrics map[string]any) {
 	var total normalizerstest.Figures
 	for _, m := range metrics {
@@ -198,8 +199,8 @@ func (b *copilotBill) shutdown(metrics map[string]any) {
 	}
 }
 
-// grow adds to the sum. An event cannot carry more reasoning than output: what is left
-// comes with the next one. tokens_thinking has all of it at once.
+// grow adds to the sum. An event cannot carry more reasoning than output; the rest comes with the next one.
+// tokens_thinking has all of it at once.
 func (b *copilotBill) grow(model string, more normalizerstest.Figures) {
 	b.spendings = append(b.spendings, spending{model, more})
 	b.reasoning += more.Thinking

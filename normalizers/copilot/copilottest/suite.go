@@ -26,7 +26,7 @@ var Suite = normalizerstest.Suite{
 	Folders:   []string{"copilot"},
 	Lines:     lines,
 	Read:      read,
-	Bad:       normalizerstest.TooDeep, // a line that is no JSON is a line of plain text
+	Bad:       normalizerstest.TooDeep, // a line that is not JSON is plain text
 	Ledger:    func() normalizerstest.Ledger { return ledger{} },
 	Interpret: interpret,
 	VCS:       vcs,

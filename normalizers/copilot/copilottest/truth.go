@@ -14,11 +14,10 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// This file reads Copilot CLI's logs a second time, with nothing but encoding/json: the events
-// are compared with what it finds.
+// This file reads Copilot CLI's logs a second time, with nothing but encoding/json, for comparison with the events.
 
-// isText reports whether a file is plain text: it does not begin with a brace, and none of its
-// first lines is a record of a log, unless one before it states the session.
+// isText reports whether a file is plain text: it does not begin with a brace, and none of its first lines is a
+// record of a log, unless an earlier line states the session.
 func isText(data []byte) bool {
 	if first := bytes.TrimSpace(data); len(first) == 0 || first[0] == '{' {
 		return false
@@ -35,8 +34,7 @@ func isText(data []byte) bool {
 	return true
 }
 
-// read cuts a file into its records: of plain text lines with their ends, else values, on a
-// line or over several.
+// read cuts a file into records: lines of plain text with their ends, else values on one line or several.
 func read(data []byte) []normalizerstest.Line {
 	if !isText(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))) {
 		torn := normalizerstest.TornAt(`{"type":`, func(v any) bool { return normalizerstest.Member[string](v, "id") != "" })
@@ -51,7 +49,7 @@ func read(data []byte) []normalizerstest.Line {
 	return out
 }
 
-// What lines of plain text look like.
+// Shapes of lines of plain text.
 var (
 	MarkerLine      = regexp.MustCompile(`^\[copilot-session\] ([0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12})\s*$`)
 	copilotExitLine = regexp.MustCompile(`^<((?:shellId|command with id): [^<>]* )?(completed|exited) with exit code (-?[0-9]+)>$`)
@@ -91,15 +89,15 @@ func interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 	return a
 }
 
-// isPlain reports whether the records of a file are lines of plain text: only those have their
-// ends; one without is the whole file.
+// isPlain reports whether the records of a file are lines of plain text. Only those include their line ends; one
+// without is the whole file.
 func isPlain(lines []normalizerstest.Line) bool {
 	return len(lines) > 0 && !lines[0].Bad && (bytes.HasSuffix(lines[0].Data, []byte("\n")) ||
 		len(lines) == 1 && bytes.TrimPrefix(lines[0].Data, []byte("\xef\xbb\xbf"))[0] != '{')
 }
 
-// sessionsOf are the sessions of the records: each the last one that was stated so far, else the
-// first one that follows, else the name of the file.
+// sessionsOf returns the session of each record: the last one stated, else the first one that follows, else the name
+// of the file.
 func sessionsOf(name string, lines []normalizerstest.Line, plain bool) []string {
 	last := strings.TrimSuffix(path.Base(name), path.Ext(name))
 	for _, l := range lines {
@@ -116,7 +114,7 @@ func sessionsOf(name string, lines []normalizerstest.Line, plain bool) []string 
 	return out
 }
 
-// statedSession is the session that a record states; empty without one.
+// statedSession returns the session that a record states, empty for none.
 func statedSession(l normalizerstest.Line, plain bool) string {
 	if plain {
 		if m := MarkerLine.FindSubmatch(l.Data); m != nil {
@@ -136,17 +134,17 @@ func statedSession(l normalizerstest.Line, plain bool) string {
 type copilotReader struct {
 	out     *normalizerstest.Account
 	session string
-	emitted map[string]string // ids with their contents
+	emitted map[string]string // contents by id
 	names   map[string]string // of tools, by call
-	started map[string]bool   // calls that an execution has stated, and no message yet
+	started map[string]bool   // calls that an execution stated before any message
 
-	open      string // text that is being joined
-	openID    string // messageId and agent of it
+	open      string // the joined beginning of a text
+	openID    string // its messageId and agent
 	paragraph string
 	number    int
 }
 
-// first reports whether no event of this id has had this content before.
+// first reports whether this content is new for events with this id.
 func (r *copilotReader) first(id, content string) bool {
 	if id == "" {
 		return true
@@ -197,7 +195,7 @@ func (r *copilotReader) read(l normalizerstest.Line) normalizerstest.RawThread {
 	if message := normalizerstest.Member[string](d, "messageId"); kind == "assistant.message" && message != "" {
 		key = message + "\x00" + agent
 	}
-	// What is not known ends nothing.
+	// An unknown record ends nothing.
 	isUnknown := kind == "" || strings.HasSuffix(kind, "of_tomorrow") || strings.HasPrefix(kind, "hologram.")
 	if r.openID != "" && r.openID != key && !isUnknown {
 		r.utter("assistant", "", r.open, r.number)
@@ -218,7 +216,7 @@ func (r *copilotReader) read(l normalizerstest.Line) normalizerstest.RawThread {
 	return thread
 }
 
-// agentOf is the subagent that a record states; empty for the main conversation.
+// agentOf returns the subagent that a record states, empty for the main conversation.
 func agentOf(v any) string {
 	d, started := normalizerstest.Member[any](v, "data"), ""
 	if strings.HasPrefix(normalizerstest.Member[string](v, "type"), "subagent.") {
@@ -227,8 +225,7 @@ func agentOf(v any) string {
 	return cmp.Or(normalizerstest.Member[string](v, "agentId"), normalizerstest.Member[string](d, "parentToolCallId"), started)
 }
 
-// prompt notes a prompt and returns who wrote it: a human or an agent; empty for the program
-// and for a prompt without any content.
+// prompt notes a prompt and returns its author: human or agent, empty for the program and for an empty prompt.
 func (r *copilotReader) prompt(n int, id, agent string, d any) (who string) {
 	content, source := normalizerstest.Member[string](d, "content"), normalizerstest.Member[string](d, "source")
 	byUser := source == "" || source == "user"
@@ -253,8 +250,7 @@ func (r *copilotReader) prompt(n int, id, agent string, d any) (who string) {
 	return who
 }
 
-// message notes a message of the assistant, joined from its chunks, and the calls that it
-// requests.
+// message notes a message of the assistant, joined from chunks, and the calls that it requests.
 func (r *copilotReader) message(n int, id, key string, d any) {
 	index, _ := normalizerstest.Member[json.Number](d, "chunkIndex").Int64()
 	count, _ := normalizerstest.Member[json.Number](d, "chunkCount").Int64()
@@ -298,7 +294,7 @@ func (r *copilotReader) call(n int, id, name string, arguments any) {
 	r.names[id] = name
 }
 
-// result notes a result, once, with the code that it states, or its last line.
+// result notes a result once, with the exit code that it states or that its last line has.
 func (r *copilotReader) result(n int, id, body string, exit json.Number, outcome string) {
 	if _, again := r.emitted["result "+id]; !r.first("result "+id, body+outcome+string(exit)) || again {
 		return
@@ -334,11 +330,11 @@ func (r *copilotReader) entry(n int, e any) {
 	}
 }
 
-// skillContext is the beginning of a skill that the runtime reads out to the model.
+// skillContext matches the beginning of a skill that the runtime reads to the model.
 var skillContext = regexp.MustCompile(`^\s*<skill-context[ >]`)
 
-// isRaw reports whether raw is what an event of a record may carry: an entry of a
-// document, or a line of plain text as a string.
+// isRaw reports whether an event of a record may carry raw: an entry of a document, or a line of plain text as a
+// string.
 func isRaw(data, raw []byte) bool {
 	timeline := normalizerstest.Member[[]any](normalizerstest.Parse(data), "timeline")
 	if slices.ContainsFunc(timeline, func(e any) bool { return fmt.Sprint(e) == fmt.Sprint(normalizerstest.Parse(raw)) }) {
@@ -348,7 +344,7 @@ func isRaw(data, raw []byte) bool {
 	return ok && plainText(s) == plainText(string(data))
 }
 
-// plainText is a text without what is no UTF-8.
+// plainText returns a text without bytes that are not UTF-8.
 func plainText(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, ""), "\ufffd", "")
 }

@@ -5,7 +5,7 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// vcs reads the state of version control: that of the last context that a start, a resumption or a change of the session states.
+// vcs reads the state of version control: the last context in a start, a resumption or a change of the session.
 func vcs() func(session string, l normalizerstest.Line) envelopes.VCS {
 	known := make(map[string]envelopes.VCS)
 	return func(session string, l normalizerstest.Line) envelopes.VCS {

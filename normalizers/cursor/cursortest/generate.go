@@ -10,13 +10,12 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// cursorScript writes the lines of one session of Cursor, record by record, in the shapes
-// of README.md: well formed, but in any order, the stream and the
-// transcript mixed, with lines of the program's own among them.
+// cursorScript writes the lines of one session of Cursor, record by record, in the shapes of README.md: well formed,
+// in any order, the stream and the transcript mixed, with lines of the program among them.
 type cursorScript struct {
 	normalizerstest.Script
 
-	n      int   // ids so far
+	n      int   // number of ids
 	millis int64 // since 1970, of the next record
 	open   []map[string]any
 	deltas string // since the last tool
@@ -37,7 +36,7 @@ func lines(t *rapid.T, session string) [][]byte {
 	return s.Lines
 }
 
-// cursorTexts are texts that matter to a rule, and some that matter to none.
+// cursorTexts are texts that matter to a rule, and some that do not.
 var cursorTexts = []string{
 	"fix the test", "ha", "  \n", "", "what is \"this\"?\n\ttwo lines \u2028 \U0001F642", "please login first", "<user_query>\nrun ls\n</user_query>",
 	"<timestamp>Thursday, Mar 5, 2026, 10:15 AM (UTC-8)</timestamp>\n<user_query>\ngo on\n</user_query>", "<timestamp>soon</timestamp>",
@@ -52,7 +51,7 @@ func (s *cursorScript) word() string {
 	return rapid.SampledFrom(cursorTexts).Draw(s.T, "word")
 }
 
-// emit writes a record of the stream: with its session, and often with its time.
+// emit writes a record of the stream with its session and, if timed, mostly with its time.
 func (s *cursorScript) emit(record map[string]any, timed bool) {
 	record["session_id"] = s.Session
 	if timed {
@@ -97,7 +96,7 @@ func (s *cursorScript) delta() {
 	s.emit(map[string]any{"type": "assistant", "message": content("assistant", text)}, true)
 }
 
-// recap repeats the deltas since the last tool, or almost.
+// recap repeats the deltas since the last tool, exactly or almost.
 func (s *cursorScript) recap() {
 	r := map[string]any{"type": "assistant", "message": content("assistant", s.deltas+s.OneOf("", "", "", " And so on."))}
 	before := s.Chance(50)
@@ -122,7 +121,7 @@ func (s *cursorScript) id(prefix string) string {
 	return fmt.Sprintf("%s-%s%d", s.Session, prefix, s.n)
 }
 
-// call is a tool with its arguments.
+// call returns a tool and its arguments.
 func (s *cursorScript) call() (key string, body map[string]any) {
 	key = s.OneOf("shellToolCall", "shellToolCall", "readToolCall", "writeToolCall", "editToolCall", "deleteToolCall", "grepToolCall", "updateTodosToolCall", "mcpToolCall", "hologramToolCall", "function")
 	if key == "function" {
@@ -148,7 +147,7 @@ func (s *cursorScript) started() {
 	s.open = append(s.open, r)
 }
 
-// outcome is the result of a tool.
+// outcome returns the result of a tool.
 func (s *cursorScript) outcome() any {
 	outcomes := []any{
 		map[string]any{"success": map[string]any{"exitCode": 0, "stdout": "ok\n", "stderr": "", "executionTime": 5399}, "isBackground": false},
@@ -217,7 +216,7 @@ func (s *cursorScript) result() {
 	s.emit(r, false)
 }
 
-// transcript is a line of the other format.
+// transcript writes a line of the other format.
 func (s *cursorScript) transcript() {
 	s.deltas = ""
 	if s.Chance(40) {
@@ -254,8 +253,7 @@ func (s *cursorScript) connection() {
 	s.emit(map[string]any{"type": s.OneOf("connection", "retry"), "subtype": "reconnecting", "attempt": 1}, true)
 }
 
-// other are records that no one has seen yet, values that are no object, and lines of the
-// program's own.
+// other writes unknown records, values that are no object, and lines of the program.
 func (s *cursorScript) other() {
 	switch kind := s.OneOf("unknown", "string", "array", "null", "again", "plain", "login", "torn"); kind {
 	case "unknown":

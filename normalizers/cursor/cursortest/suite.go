@@ -25,7 +25,7 @@ var Suite = normalizerstest.Suite{
 	Folders:   []string{"cursor"},
 	Lines:     lines,
 	Read:      read,
-	Bad:       normalizerstest.TooDeep, // a line that is no JSON is a record
+	Bad:       normalizerstest.TooDeep, // a line that is not JSON is a record
 	Ledger:    func() normalizerstest.Ledger { return ledger{} },
 	Interpret: interpret,
 }

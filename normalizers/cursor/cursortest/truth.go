@@ -13,17 +13,16 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// This file reads Cursor's logs a second time, with nothing but encoding/json: the events are
-// compared with what it finds.
+// This file reads Cursor's logs a second time, with nothing but encoding/json, for comparison with the events.
 
-// read cuts a file of lines into records. A line that is no JSON is one too: only
-// what is nested too deep cannot be read.
+// read cuts a file of lines into records. A line that is not JSON is a record, too; only too deep nesting makes a
+// line unreadable.
 func read(data []byte) []normalizerstest.Line {
 	var lines []normalizerstest.Line
 	for i, l := range bytes.Split(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")), []byte("\n")) {
 		rest := bytes.Trim(l, " \t\r")
 		for len(rest) > 0 {
-			n := len(rest) // what is no object or array is a line that is nothing else
+			n := len(rest) // anything but an object or array takes the whole line
 			if rest[0] == '{' || rest[0] == '[' {
 				dec := json.NewDecoder(bytes.NewReader(rest))
 				var v json.RawMessage
@@ -38,7 +37,7 @@ func read(data []byte) []normalizerstest.Line {
 	return lines
 }
 
-// nesting is the number of levels of brackets.
+// nesting returns the number of levels of brackets.
 func nesting(data []byte) int {
 	level, deepest := 0, 0
 	for _, c := range data {
@@ -59,9 +58,9 @@ type cursorReader struct {
 	session string
 	line    int
 	records int // of the session
-	events  int // of the record, without an id of their own
+	events  int // of the record, without ids of their own
 	chunks  []string
-	partial bool   // all parts are deltas by their marks
+	partial bool   // marks say that all parts are deltas
 	segment string // deltas since the last tool
 	emitted map[string]bool
 }
@@ -121,7 +120,7 @@ func (r *cursorReader) utter(who, text string) {
 	}
 }
 
-// end emits the deltas that nothing follows.
+// end emits the last deltas.
 func (r *cursorReader) end() {
 	phrase := strings.Join(r.chunks, "")
 	r.utter("assistant", phrase)
@@ -183,13 +182,13 @@ func (r *cursorReader) read(data []byte) {
 	}
 }
 
-// cursorKnows reports whether a record is of a type that has been seen.
+// cursorKnows reports whether the type of a record is known.
 func cursorKnows(kind string, messaged bool, role string) bool {
 	known := []string{"user", "assistant", "system", "tool_call", "result", "turn_ended", "interaction_query", "connection", "retry"}
 	return slices.Contains(known, kind) || kind == "" && messaged && (role == "user" || role == "assistant")
 }
 
-// cursorContent are the blocks of a content, of which a text alone is one.
+// cursorContent returns the blocks of content; a text alone is one block.
 func cursorContent(v any) []any {
 	if s, ok := v.(string); ok {
 		return []any{map[string]any{"type": "text", "text": s}}
@@ -230,7 +229,7 @@ func (r *cursorReader) answer(v any, blocks []any, size int) {
 	}
 	r.partial = delta && (r.partial || r.chunks == nil)
 	r.chunks = append(r.chunks, phrase)
-	if call != "" || size > 4096 { // no delta: whole
+	if call != "" || size > 4096 { // no delta, but the whole text
 		r.end()
 		r.segment = ""
 	}
@@ -284,7 +283,7 @@ func (r *cursorReader) message(blocks []any, human bool) {
 	}
 }
 
-// placeID is the id of an event that has none.
+// placeID returns an id for an event that has none.
 func (r *cursorReader) placeID() string {
 	id := "@" + strconv.Itoa(r.records)
 	if r.events > 0 {
@@ -294,8 +293,7 @@ func (r *cursorReader) placeID() string {
 	return id
 }
 
-// cursorTyped is what a human typed, of the wrappings that the generator and the golden
-// files know.
+// cursorTyped returns what a human typed, in the wrappings of the generator and the golden files.
 func cursorTyped(s string) (string, bool) {
 	if parts := strings.Split(s, "<user_query>"); len(parts) > 1 {
 		var typed []string
@@ -319,7 +317,7 @@ func cursorTyped(s string) (string, bool) {
 	return s, !cut || strings.TrimSpace(s) != ""
 }
 
-// cursorKey finds the tool in a tool_call: its name and its body.
+// cursorKey returns the tool of a tool_call: its name and its body.
 func cursorKey(v any) (name string, body any) {
 	object, _ := v.(map[string]any)
 	for key, b := range object {
@@ -376,7 +374,7 @@ func (r *cursorReader) completed(v any, id string) {
 	r.result(cursorID(v, body, id), code)
 }
 
-// result emits a result of a call, once for its id.
+// result emits a result of a call, once per id.
 func (r *cursorReader) result(id string, code *int64) {
 	if id != "" && r.emitted["result "+id] {
 		return
@@ -389,7 +387,7 @@ func (r *cursorReader) result(id string, code *int64) {
 	r.out.Results = append(r.out.Results, o)
 }
 
-// cursorFigures are the figures of a result, as they stand.
+// cursorFigures returns the figures of a result, unchanged.
 func cursorFigures(v any) normalizerstest.Figures {
 	number := func(name string) int64 {
 		n, _ := normalizerstest.Member[json.Number](v, "usage", name).Int64()
@@ -404,8 +402,7 @@ func cursorFigures(v any) normalizerstest.Figures {
 	return f
 }
 
-// ledger has the figures of each run of a session; a repeated result is
-// the same run.
+// ledger has the figures of each run of a session. A repeated result is the same run.
 type ledger map[string]map[string]normalizerstest.Figures
 
 // Add implements [normalizerstest.Ledger].

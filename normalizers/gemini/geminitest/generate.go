@@ -10,14 +10,13 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// geminiScript writes the file of one session of Gemini CLI, record by record, in the
-// shapes of README.md: well formed, but in any order, and with lines of
-// its other files among them.
+// geminiScript writes the file of one session of Gemini CLI, record by record, in the shapes of README.md: well
+// formed, in any order, with lines of its other files among them.
 type geminiScript struct {
 	normalizerstest.Script
 
-	n        int              // ids so far
-	messages []map[string]any // as they are now
+	n        int              // number of ids
+	messages []map[string]any // in their current form
 	run      map[string]int   // figures of the stream
 }
 
@@ -36,7 +35,7 @@ func lines(t *rapid.T, session string) [][]byte {
 	return s.Lines
 }
 
-// geminiTyped are texts that matter to a rule, and some that matter to none.
+// geminiTyped are texts that matter to a rule, and some that do not.
 var geminiTyped = []string{
 	"fix the test", "yes", "  \n", "", "what is \"this\"?\n\ttwo lines \u2028 \U0001F642", "/chat save x", "?", "/tmp/x is full",
 	"<session_context>\nThis is the Gemini CLI.\n</session_context>", "<hook_context>be brief</hook_context>",
@@ -68,7 +67,7 @@ func (s *geminiScript) header() {
 	s.Emit(h)
 }
 
-// content is a text in one of the forms of a content.
+// content returns a text in one of the forms of content.
 func (s *geminiScript) content(text string) any {
 	switch rapid.IntRange(0, 4).Draw(s.T, "form") {
 	case 0:
@@ -131,7 +130,7 @@ func (s *geminiScript) thoughts() []any {
 	return out
 }
 
-// tokens are figures like the last ones, or larger; half of the input is from a cache.
+// tokens returns the last figures or larger ones; half of the input comes from a cache.
 func (s *geminiScript) tokens(last map[string]any) map[string]any {
 	next := map[string]any{}
 	sum := 0
@@ -190,7 +189,7 @@ func (s *geminiScript) finish(c map[string]any) {
 	}
 }
 
-// grow writes the last answer again, with more in it.
+// grow writes the last answer again with more content.
 func (s *geminiScript) grow() {
 	var m map[string]any
 	for _, o := range s.messages {
@@ -229,7 +228,7 @@ func (s *geminiScript) grow() {
 	s.Emit(m)
 }
 
-// responses are the results of the last calls as the API takes them.
+// responses returns the results of the last calls in the form of the API.
 func (s *geminiScript) responses() {
 	var parts []any
 	for _, m := range s.messages {
@@ -253,7 +252,7 @@ func (s *geminiScript) heartbeat() {
 	s.Emit(map[string]any{"$set": map[string]any{"lastUpdated": s.Stamp()}})
 }
 
-// history writes what came before again: some of it under new ids, some of it new.
+// history writes earlier messages again, some under new ids, and some new ones.
 func (s *geminiScript) history() {
 	var list []any
 	for _, m := range s.messages {
@@ -304,7 +303,7 @@ func (s *geminiScript) notice() {
 	s.keep(map[string]any{"id": s.id("n"), "timestamp": s.Stamp(), "type": kind, "content": text})
 }
 
-// prompt writes the entry of logs.json of the session, as a line or as a list.
+// prompt writes the session's entry of logs.json, as a line or as a list.
 func (s *geminiScript) prompt() {
 	line := map[string]any{"sessionId": s.Session, "messageId": rapid.IntRange(0, 5).Draw(s.T, "number"), "type": "user", "message": s.OneOf("fix the test", "yes", "/chat save x"), "timestamp": s.Stamp()}
 	if s.Chance(50) {
@@ -316,7 +315,7 @@ func (s *geminiScript) prompt() {
 	s.Emit([]any{line, other})
 }
 
-// document is the whole session in one, as it was written before there were lines.
+// document writes the whole session in one, in the form that preceded lines.
 func (s *geminiScript) document() {
 	var list []any
 	for _, m := range s.messages {
@@ -329,7 +328,7 @@ func (s *geminiScript) document() {
 	s.Emit(doc)
 }
 
-// checkpoint is a saved conversation; half of its calls have no id.
+// checkpoint writes a saved conversation; half of its calls have no id.
 func (s *geminiScript) checkpoint() {
 	call := map[string]any{"name": "glob", "args": map[string]any{"pattern": "*"}}
 	response := map[string]any{"name": "glob", "response": map[string]any{"output": "Found 1 file"}}
@@ -352,7 +351,7 @@ func (s *geminiScript) checkpoint() {
 	s.Emit(list)
 }
 
-// stream is a line of --output-format stream-json.
+// stream writes a line of --output-format stream-json.
 func (s *geminiScript) stream() {
 	line := map[string]any{"timestamp": s.Stamp()}
 	kind := s.OneOf("init", "user", "delta", "delta", "delta", "whole", "tool_use", "tool_result", "error", "warning", "result")
@@ -396,7 +395,7 @@ func (s *geminiScript) stream() {
 	s.Emit(line)
 }
 
-// output is what --output-format json writes at once.
+// output writes the output of --output-format json.
 func (s *geminiScript) output() {
 	figures := map[string]any{"prompt": 100, "candidates": 20, "cached": 50, "thoughts": 7, "tool": 3, "total": 130}
 	out := map[string]any{"session_id": s.Session, "stats": map[string]any{"models": map[string]any{"a": map[string]any{"tokens": figures}, "b": map[string]any{"tokens": figures}}}}
@@ -408,7 +407,7 @@ func (s *geminiScript) output() {
 	s.Emit(out)
 }
 
-// other are records that no one has seen yet, and values that are no object.
+// other writes unknown records, and values that are no object.
 func (s *geminiScript) other() {
 	switch kind := s.OneOf("unknown", "silly", "string", "number", "array", "empty", "null", "again"); kind {
 	case "unknown":

@@ -7,15 +7,14 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// ledger has, for every session, the last figures of each message, those of a run of the
-// stream, and those that a rewritten history states of messages that the session has never
-// seen (README.md, Tokens and Speech).
+// ledger has for every session the last figures of each message, the figures of runs of the stream, and figures in a
+// rewritten history of messages that the session did not have (README.md, Tokens and Speech).
 type ledger map[string]*geminiBill
 
 type geminiBill struct {
 	seen  map[string]bool
 	last  map[string]normalizerstest.Figures
-	other map[string]normalizerstest.Figures // of copied messages: not of this session
+	other map[string]normalizerstest.Figures // of messages copied from other sessions
 	runs  int
 }
 
@@ -37,7 +36,7 @@ func (l ledger) Add(session string, record []byte) {
 		}
 		f := geminiFigures(m)
 		if id == "" {
-			id = fmt.Sprint("@", len(b.last), ".", i) // counted each time
+			id = fmt.Sprint("@", len(b.last), ".", i) // counts each time
 		}
 		b.raise(id, f)
 		if copied {

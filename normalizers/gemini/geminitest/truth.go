@@ -14,16 +14,14 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// This file reads Gemini CLI's logs a second time, with nothing but encoding/json: the events
-// are compared with what it finds.
+// This file reads Gemini CLI's logs a second time, with nothing but encoding/json, for comparison with the events.
 
-// Read cuts a file into its records: values one after the other, on a line or over
-// several, and each prompt of a list of prompts.
+// Read cuts a file into records: consecutive values on one line or several, and each prompt of a list of prompts.
 func Read(data []byte) []normalizerstest.Line {
 	return normalizerstest.Values{Elements: geminiPrompts, Broken: normalizerstest.TornAt(`{"id":`, nil)}.Read(data)
 }
 
-// geminiPrompts are the elements of an array that begins with a line of logs.json.
+// geminiPrompts returns the elements of an array that begins with a line of logs.json.
 func geminiPrompts(v json.RawMessage) []json.RawMessage {
 	var list []json.RawMessage
 	if json.Unmarshal(v, &list) != nil || len(list) == 0 {
@@ -36,8 +34,7 @@ func geminiPrompts(v json.RawMessage) []json.RawMessage {
 	return list
 }
 
-// geminiMessages returns the messages of a record, each with whether it stands in a
-// history that is written again.
+// geminiMessages returns the messages of a record, and whether the record is a rewritten history.
 func geminiMessages(v any) (messages []any, history bool) {
 	if list, ok := v.([]any); ok {
 		return list, false
@@ -71,7 +68,7 @@ func geminiKind(m any) string {
 	}
 }
 
-// geminiContent are the parts of a content in any of its forms.
+// geminiContent returns the parts of content in any of its forms.
 func geminiContent(v any) []any {
 	switch c := v.(type) {
 	case string:
@@ -166,7 +163,7 @@ type geminiReader struct {
 	texts   map[string]bool   // by kind and text
 	emitted map[string]bool   // calls, results and prompts of logs.json, by id
 	names   map[string]string // of the tool of a call
-	alone   map[string][2]int // prompts that only one of the two files has had
+	alone   map[string][2]int // prompts that only one of the two files has
 	delta   string
 	copied  bool
 }
@@ -198,7 +195,7 @@ func (r *geminiReader) read(number int, v any) {
 			continue
 		}
 		id := normalizerstest.Member[string](m, "id")
-		if id == "" && len(messages) > 1 { // of a document that may be written again
+		if id == "" && len(messages) > 1 { // a document that may be written again
 			id = "@" + strconv.Itoa(i+1)
 		}
 		_, known := r.phrase[id]
@@ -251,7 +248,7 @@ func (r *geminiReader) fresh(id, kind, text string) bool {
 	return was != kind+text && (!r.copied || !dropped || text == "")
 }
 
-// machineSpeech are the beginnings of a user's text that no human typed as a prompt.
+// machineSpeech has the beginnings of user texts that no human typed as a prompt.
 var machineSpeech = []string{
 	"<session_context>", "<hook_context>", "<scratchpad>", "<state_snapshot>", "I ran the following shell command:",
 	"This is the Gemini CLI. We are setting up", "Here is the user's editor context", "System: Please continue.",
@@ -272,7 +269,7 @@ func (r *geminiReader) user(m any, id string) {
 		parts = body
 	}
 	text := geminiText(parts)
-	if len(parts) > 1 { // what a hook put beside the prompt
+	if len(parts) > 1 { // what a hook added to the prompt
 		var typed []any
 		for _, p := range parts {
 			if s := strings.TrimSpace(normalizerstest.Member[string](p, "text")); !strings.HasPrefix(s, "<hook_context>") && !strings.HasPrefix(s, "<session_context>") {
@@ -309,7 +306,7 @@ func (r *geminiReader) user(m any, id string) {
 	r.utter("human", text)
 }
 
-// prompt is a line of logs.json.
+// prompt reads a line of logs.json.
 func (r *geminiReader) prompt(m any) {
 	text := normalizerstest.Member[string](m, "message")
 	key := fmt.Sprint("prompt ", normalizerstest.Member[any](m, "messageId"), text)
@@ -322,7 +319,7 @@ func (r *geminiReader) prompt(m any) {
 	}
 }
 
-// duplicate: of two equal prompts, one in each file, the second is not emitted.
+// duplicate reports whether the other file has had an equal prompt: only the first of the two is emitted.
 func (r *geminiReader) duplicate(text string, file int) bool {
 	alone := r.alone[text]
 	found := alone[1-file] > 0
@@ -386,7 +383,7 @@ func (r *geminiReader) call(id, name string) {
 
 var geminiExits = regexp.MustCompile(`(?m)^Exit Code: (-?\d+|\(none\))`)
 
-// result emits a result of a call, once for its id; place replaces a missing id.
+// result emits a result of a call, once per id; place replaces a missing id.
 func (r *geminiReader) result(place, id, name string, response any) {
 	key := "result " + id
 	if id == "" {
@@ -418,8 +415,7 @@ func (r *geminiReader) result(place, id, name string, response any) {
 	r.out.Results = append(r.out.Results, o)
 }
 
-// pair gives calls without an id that of the result that comes after them, else their
-// place in the document.
+// pair gives calls without an id the id of the result after them, else their place in the document.
 func (r *geminiReader) pair(messages []any) {
 	for i, m := range messages {
 		for j, p := range geminiBody(m) {
@@ -490,7 +486,7 @@ func (r *geminiReader) flush() {
 	r.delta = ""
 }
 
-// geminiFigures are the figures of one message, as they stand.
+// geminiFigures returns the figures of one message, unchanged.
 func geminiFigures(m any) normalizerstest.Figures {
 	number := func(name string) int64 {
 		n, _ := normalizerstest.Member[json.Number](m, "tokens", name).Int64()
@@ -501,7 +497,7 @@ func geminiFigures(m any) normalizerstest.Figures {
 	})
 }
 
-// geminiParted completes the figures of the vendor with the parts of usage.
+// geminiParted adds the parts of usage to the vendor's figures.
 func geminiParted(f normalizerstest.Figures) normalizerstest.Figures {
 	f.UsageInput, f.CacheRead = f.Input-f.Cached+f.Tool, f.Cached
 	f.UsageOutput, f.UsageReasoning = f.Output, f.Thinking
@@ -509,8 +505,7 @@ func geminiParted(f normalizerstest.Figures) normalizerstest.Figures {
 	return f
 }
 
-// elements are the values that an event of a document may carry: the document, and
-// its messages.
+// elements returns the values that an event of a document may carry: the document and its messages.
 func elements(data []byte) []any {
 	v := normalizerstest.Parse(data)
 	messages, history := geminiMessages(v)

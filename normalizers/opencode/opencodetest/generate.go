@@ -11,20 +11,19 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// script writes the log of one session of OpenCode in all forms at once: events of the server
-// as things happen, lines of a run, and documents of all that there is so far. It is well
-// formed, but in any order.
+// script writes the log of one session of OpenCode in all forms at once: events of the server as things happen, lines
+// of a run, and documents of the whole session. It is well formed, in any order.
 type script struct {
 	normalizerstest.Script
 
-	n        int            // ids so far
+	n        int            // number of ids
 	info     map[string]any // of the session
 	messages []*written
 	total    bool // tokens have a total
 	includes bool // the output includes the reasoning
 }
 
-// written is a message as it is now.
+// written is a message in its current form.
 type written struct {
 	info  map[string]any
 	parts []map[string]any
@@ -45,7 +44,7 @@ func lines(t *rapid.T, session string) [][]byte {
 	return s.Lines
 }
 
-// typed are texts that matter to a rule, and some that matter to none.
+// typed are texts that matter to a rule, and some that do not.
 var typed = []string{
 	"fix the test", "yes", "  \n", "", "what is \"this\"?\n\ttwo lines \u2028 \U0001F642", "/init", "Done.", "I will look.",
 	"Continue if you have next steps, or stop and ask for clarification if you are unsure how to proceed.",
@@ -63,7 +62,7 @@ func (s *script) id(prefix string) string {
 	return fmt.Sprintf("%s_%s%d", prefix, s.Session, s.n)
 }
 
-// ms is the time of the next record.
+// ms returns the time of the next record.
 func (s *script) ms() int64 {
 	s.Stamp()
 	return s.Now.UnixMilli()
@@ -78,7 +77,7 @@ func (s *script) event(kind string, properties map[string]any) {
 	s.Emit(e)
 }
 
-// begin states the session. Half of the versions count the reasoning into the output.
+// begin states the session. Half of the versions include the reasoning in the output.
 func (s *script) begin() {
 	s.info = map[string]any{
 		"id": s.Session, "slug": "quiet-river", "projectID": "global", "directory": "/home/dev/app", "title": "New session - 2026-03-01T09:00:00.000Z",
@@ -119,7 +118,7 @@ func (s *script) add(info map[string]any) *written {
 	return m
 }
 
-// put gives a message a part.
+// put adds a part to a message.
 func (s *script) put(m *written, part map[string]any) map[string]any {
 	part["id"], part["sessionID"], part["messageID"] = s.id("prt"), s.Session, m.info["id"]
 	m.parts = append(m.parts, part)
@@ -138,7 +137,7 @@ func (s *script) user() {
 	s.updated(s.put(m, map[string]any{"type": "text", "text": s.word()}))
 }
 
-// machine is a text that no human wrote, or that no model read.
+// machine writes a text that no human wrote, or that no model read.
 func (s *script) machine() {
 	m := s.add(map[string]any{"role": "user", "time": map[string]any{"created": s.ms()}})
 	s.updated(s.put(m, map[string]any{"type": "text", "text": s.word(), s.OneOf("synthetic", "ignored"): true}))
@@ -159,7 +158,7 @@ func (s *script) assistant() {
 	}
 }
 
-// last is the last assistant message; nil before the first.
+// last returns the last assistant message, nil if there is none.
 func (s *script) last() *written {
 	for _, m := range slices.Backward(s.messages) {
 		if m.info["role"] == "assistant" {
@@ -169,7 +168,7 @@ func (s *script) last() *written {
 	return nil
 }
 
-// text is a text of the model, at once or at its beginning.
+// text writes a text of the model, whole or its beginning.
 func (s *script) text() {
 	m := s.last()
 	if m == nil {
@@ -182,7 +181,7 @@ func (s *script) text() {
 	s.updated(p)
 }
 
-// growing is the last text of the model that has no end; nil where there is none.
+// growing returns the last unfinished text of the model, nil for none.
 func (s *script) growing() map[string]any {
 	if m := s.last(); m != nil {
 		for _, p := range slices.Backward(m.parts) {
@@ -226,7 +225,7 @@ var inputs = map[string]map[string]any{
 	"context7_query-docs": {"query": "x"},
 }
 
-// tool begins a call. The callID of some models begins anew with each message.
+// tool begins a call. Some models start their callIDs anew with each message.
 func (s *script) tool() {
 	m := s.last()
 	if m == nil {
@@ -243,7 +242,7 @@ func (s *script) tool() {
 	}
 }
 
-// toolOn takes the last call that is not done one state on.
+// toolOn advances the last unfinished call by one state.
 func (s *script) toolOn() {
 	m := s.last()
 	if m == nil {
@@ -294,7 +293,7 @@ func (s *script) finishTool(tool string, state map[string]any) {
 	state["metadata"] = metadata
 }
 
-// tokens are figures like the last ones, or larger.
+// tokens returns the last figures or larger ones.
 func (s *script) tokens(last map[string]any) map[string]any {
 	draw := func(name string) int { return rapid.SampledFrom([]int{0, 1, 57, 11_480}).Draw(s.T, name) }
 	was := func(name string) int { v, _ := last[name].(int); return v }
@@ -320,7 +319,7 @@ func (s *script) tokens(last map[string]any) map[string]any {
 	return next
 }
 
-// finish ends a step: its tokens are stated twice.
+// finish ends a step, and states its tokens twice.
 func (s *script) finish() {
 	m := s.last()
 	if m == nil {
@@ -367,7 +366,7 @@ func (s *script) patch() {
 	}
 }
 
-// odd is a part in which nobody speaks.
+// odd adds a part in which nobody speaks.
 func (s *script) odd() {
 	m := s.last()
 	if m == nil {
@@ -418,7 +417,7 @@ func (s *script) removed() {
 	s.event("message.part.removed", map[string]any{"sessionID": s.Session, "messageID": m.info["id"], "partID": p["id"]})
 }
 
-// document is all that there is so far.
+// document returns the whole session.
 func (s *script) document() []any {
 	var out []any
 	for _, m := range s.messages {
@@ -458,7 +457,7 @@ func (s *script) whole() {
 	}
 }
 
-// run is a part as a line of a run.
+// run writes a part as a line of a run.
 func (s *script) run() {
 	m := s.last()
 	if m == nil || len(m.parts) == 0 {
@@ -472,7 +471,7 @@ func (s *script) run() {
 	s.Emit(map[string]any{"type": kind, "timestamp": s.ms(), "sessionID": s.Session, "part": p})
 }
 
-// redacted are the lines of a run of which the ids were taken out.
+// redacted writes lines of a run without ids.
 func (s *script) redacted() {
 	line := func(kind string, part map[string]any) {
 		part["id"], part["messageID"], part["sessionID"] = "REDACTED", "REDACTED", "REDACTED"
@@ -487,7 +486,7 @@ func (s *script) redacted() {
 	line("step_finish", map[string]any{"type": "step-finish", "tokens": s.tokens(none)})
 }
 
-// other are records that no one has seen yet, and values that are no object.
+// other writes unknown records, and values that are no object.
 func (s *script) other() {
 	switch kind := s.OneOf("event", "branch", "line", "silly", "text", "string", "number", "array", "empty", "null", "again", "again"); kind {
 	case "event":

@@ -2,7 +2,7 @@ package opencodetest
 
 import "strings"
 
-// resumeID follows which id resumes a session: that of the session itself, else the first that one of its records states.
+// resumeID follows the id that resumes a session: the session's own, else the first that one of its records states.
 func resumeID() func(session string, record any) string {
 	known := make(map[string]string)
 	return func(session string, v any) string {
@@ -13,7 +13,7 @@ func resumeID() func(session string, record any) string {
 	}
 }
 
-// statesSession reports whether a record is of the session itself: an export, or an event of it.
+// statesSession reports whether a record is about the session itself: an export, or an event of it.
 func statesSession(v any) bool {
 	if p := object(v, "payload"); p != nil {
 		v = p

@@ -12,9 +12,8 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// Suite holds OpenCode to the laws of all vendors. Of the corpus it reads the folders whose
-// files are all exports, runs, messages and recordings: a database and the files of its
-// parts are none of them.
+// Suite holds OpenCode to the laws of all vendors. From the corpus it reads the folders that contain only exports,
+// runs, messages and recordings, not a database or the files of its parts.
 var Suite = normalizerstest.Suite{
 	Unknown: []string{
 		`{"type":"of.tomorrow","properties":{"x":1}}`,

@@ -12,8 +12,7 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// This file reads OpenCode's logs a second time, with nothing but encoding/json:
-// the events are compared with what it finds.
+// This file reads OpenCode's logs a second time, with nothing but encoding/json, for comparison with the events.
 
 func str(v any, names ...string) string { return normalizerstest.Member[string](v, names...) }
 
@@ -32,7 +31,7 @@ func number(v any, names ...string) (float64, bool) {
 	return f, err == nil
 }
 
-// own is an id of the vendor's, empty where it was taken out of the log.
+// own returns an id of the vendor, empty if it was removed from the log.
 func own(id string) string {
 	if id == "REDACTED" {
 		return ""
@@ -40,14 +39,14 @@ func own(id string) string {
 	return id
 }
 
-// read cuts a file into its records: values one after the other, on a line or over several,
-// the elements of an array that is a recording, and the line in front of an export.
+// read cuts a file into records: consecutive values on one line or several, the elements of an array that is a
+// recording, and the line before an export.
 func read(data []byte) []normalizerstest.Line {
 	banner := func(line []byte) (int, bool) { return len(line), !bytes.HasPrefix(line, []byte("Exporting session: ")) }
 	return normalizerstest.Values{Elements: recorded, Broken: banner}.Read(data)
 }
 
-// recorded are the elements of an array of events or of lines of a run.
+// recorded returns the elements of an array of events or of lines of a run.
 func recorded(v json.RawMessage) []json.RawMessage {
 	var elements []json.RawMessage
 	if json.Unmarshal(v, &elements) != nil || len(elements) == 0 {
@@ -60,7 +59,7 @@ func recorded(v json.RawMessage) []json.RawMessage {
 	return elements
 }
 
-// sessionOf is the session that a record states itself.
+// sessionOf returns the session that a record itself states.
 func sessionOf(v any) string {
 	if elements, ok := v.([]any); ok && len(elements) > 0 {
 		v = elements[0]
@@ -134,13 +133,13 @@ func interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 	return a
 }
 
-// message is what a message says of its parts.
+// message is what a message says about its parts.
 type message struct {
 	role            string
 	summary, copied bool
 }
 
-// pending is a text that is not done.
+// pending is an unfinished text.
 type pending struct {
 	id, message string
 	of          message
@@ -158,12 +157,12 @@ type reader struct {
 
 	messages map[string]message
 	open     []pending
-	said     map[string]bool // id, kind and text
+	said     map[string]bool // by id, kind and text
 	made     map[string]bool // ids of calls
 	done     map[string]bool // ids of calls with a result
 }
 
-// read takes a record.
+// read reads a record.
 func (r *reader) read(v any) {
 	if p := object(v, "payload"); p != nil {
 		v = p
@@ -191,7 +190,7 @@ func (r *reader) read(v any) {
 	}
 }
 
-// learn takes what is said of the session.
+// learn notes what is said about the session.
 func (r *reader) learn(info map[string]any) {
 	if at, _ := number(info, "time", "created"); at > 0 {
 		r.created = at
@@ -199,7 +198,7 @@ func (r *reader) learn(info map[string]any) {
 	r.child = r.child || str(info, "parentID") != ""
 }
 
-// document takes all messages of the session.
+// document reads all messages of the session.
 func (r *reader) document(messages []any) {
 	for _, m := range messages {
 		for _, p := range list(m, "parts") {
@@ -211,7 +210,7 @@ func (r *reader) document(messages []any) {
 	}
 }
 
-// whole takes a message with its parts; place is its number in a document.
+// whole reads a message with its parts; place is its number in a document.
 func (r *reader) whole(v any, place int) {
 	info := object(v, "info")
 	if info == nil {
@@ -243,7 +242,7 @@ func (r *reader) messageOf(part any) message {
 	return message{role: "assistant"}
 }
 
-// event takes an event of the server.
+// event reads an event of the server.
 func (r *reader) event(kind string, properties any) {
 	info, part := object(properties, "info"), object(properties, "part")
 	switch kind {
@@ -294,7 +293,7 @@ func (r *reader) forget(id string) {
 	r.open = slices.DeleteFunc(r.open, func(p pending) bool { return p.id == id })
 }
 
-// flush says what is open as it is.
+// flush emits unfinished texts.
 func (r *reader) flush(match func(pending) bool) {
 	var out, kept []pending
 	for _, p := range r.open {
@@ -310,7 +309,7 @@ func (r *reader) flush(match func(pending) bool) {
 	}
 }
 
-// part takes a part in its final form.
+// part reads a part in its final form.
 func (r *reader) part(m message, p any, id string, document bool) {
 	switch str(p, "type") {
 	case "text", "reasoning":
@@ -320,7 +319,7 @@ func (r *reader) part(m message, p any, id string, document bool) {
 	}
 }
 
-// text says a text as the one whose it is.
+// text emits a text as its author's.
 func (r *reader) text(m message, p any, id, text string) {
 	if strings.TrimSpace(text) == "" {
 		return
@@ -369,7 +368,7 @@ func (r *reader) emitted(id string) bool {
 	return false
 }
 
-// tool takes a call, and its result once that is there.
+// tool reads a call, and its result if there is one.
 func (r *reader) tool(p any, id string, document bool) {
 	state := object(p, "state")
 	_, output := state["output"].(string)
@@ -397,8 +396,8 @@ func (r *reader) tool(p any, id string, document bool) {
 	r.out.Results = append(r.out.Results, o)
 }
 
-// ledger holds the figures of each message of a session, the highest of each. A message and
-// the end of its step state the same ones.
+// ledger has the highest figures of each message of a session. A message and the end of its step state the same
+// figures.
 type ledger map[string]*book
 
 type book struct {
@@ -474,7 +473,7 @@ func (b *book) isCopied(info map[string]any) bool {
 	return ok && at < b.created
 }
 
-// message counts a message; place stands for its id where that was taken out.
+// message counts a message; place replaces a removed id.
 func (b *book) message(info map[string]any, place string) {
 	id := own(str(info, "id"))
 	b.copied[str(info, "id")] = b.isCopied(info)
@@ -515,7 +514,8 @@ func (b *book) count(id string, of map[string]any) {
 	b.figures[id] = f
 }
 
-// includesReasoning reports whether the output includes the reasoning: the total shows it, else the version does; before 1.4 the output included it.
+// includesReasoning reports whether the output includes the reasoning. The total shows it, else the version: before
+// 1.4 the output included it.
 func (b *book) includesReasoning(tokens map[string]any, sum, reasoning int64) bool {
 	total, ok := number(tokens, "total")
 	if ok && int64(total) == sum+reasoning {
@@ -542,7 +542,7 @@ func (l ledger) Sums(session string) normalizerstest.Figures {
 	return sum
 }
 
-// rawOfDocument reports whether raw is the session of a document or one of its messages.
+// rawOfDocument reports whether raw is the session of a document, or one of its messages.
 func rawOfDocument(record, raw []byte) (ok, known bool) {
 	v := normalizerstest.Plain(record)
 	elements, _ := v.([]any)

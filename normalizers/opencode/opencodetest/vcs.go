@@ -5,7 +5,7 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// vcs reads the state of version control: the branch that the server has stated last.
+// vcs reads the state of version control: the branch that the server stated last.
 func vcs() func(session string, l normalizerstest.Line) envelopes.VCS {
 	known := make(map[string]envelopes.VCS)
 	return func(session string, l normalizerstest.Line) envelopes.VCS {
