@@ -9,21 +9,6 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// batchBytes is the maximum size of a batch in bytes of records; its last record may exceed it.
-const batchBytes = 4 << 20
-
-// defaultPayload is the max_payload of a server with default settings.
-const defaultPayload = 1 << 20
-
-// limit returns how many bytes of headers and data the broker accepts in one message. A dry run without a broker
-// assumes the default.
-func (s *Ship) limit() int64 {
-	if s.config.DryRun && (s.publisher.nc == nil || s.publisher.nc.MaxPayload() == 0) {
-		return defaultPayload
-	}
-	return s.publisher.nc.MaxPayload()
-}
-
 // add adds a record to the batch of the visit, and sends the batch when it is full. end is the offset behind the
 // record.
 func (v *visit) add(ctx context.Context, r core.Record, line int, end int64) error {

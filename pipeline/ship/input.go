@@ -44,15 +44,6 @@ func (s *Ship) runInput(ctx context.Context) error {
 	return g.Wait()
 }
 
-// findCells finds out how the broker spreads sessions over cells, before the first record becomes a message.
-func (s *Ship) findCells(ctx context.Context) error {
-	if s.config.Input == nil || s.config.DryRun || s.publisher.layout.Cells > 0 {
-		return nil
-	}
-	_, err := s.publisher.findCells(ctx, true)
-	return err
-}
-
 // outlive returns a context that ends a time after ctx.
 func outlive(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))

@@ -1,6 +1,14 @@
 package ship
 
 import (
+	"go.opentelemetry.io/otel/propagation"
+
+	"tributary/envelopes"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
+
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -9,13 +17,14 @@ import (
 	"io"
 	"strconv"
 
+	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/trace"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
+
 	"tributary/normalizers/core"
 	"tributary/pipeline/claims"
 	"tributary/pipeline/records"
 	"tributary/pipeline/redact"
-
-	"github.com/nats-io/nats.go"
-	"go.opentelemetry.io/otel/trace"
 )
 
 // parcel is a message for the broker. A record that is too large for a message travels by claim check: its bytes are
@@ -122,3 +131,41 @@ func (s *Ship) redactLine(line []byte) []byte {
 	line, _ = s.config.Redactor.Record(line)
 	return line
 }
+
+// limit returns how many bytes of headers and data the broker accepts in one message. A dry run without a broker
+// assumes the default.
+func (s *Ship) limit() int64 {
+	if s.config.DryRun && (s.publisher.nc == nil || s.publisher.nc.MaxPayload() == 0) {
+		return defaultPayload
+	}
+	return s.publisher.nc.MaxPayload()
+}
+
+// startTrace starts the trace of a record and sets the trace context of the record. Without a tracer the record gets
+// none.
+func (s *Ship) startTrace(ctx context.Context, r *core.Record, id string) trace.Span {
+	if s.config.Tracer == nil {
+		return tracenoop.Span{}
+	}
+	ctx, span := s.config.Tracer.Start(ctx, "publish raw", trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindProducer))
+	origin := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, origin)
+	r.Origin.Traceparent = origin[envelopes.HeaderTraceparent]
+	r.Origin.Tracestate = origin[envelopes.HeaderTracestate]
+	if span.IsRecording() {
+		span.SetAttributes(
+			broker.TraceSystem,
+			semconv.MessagingOperationTypeSend,
+			semconv.MessagingOperationName("publish"),
+			semconv.MessagingDestinationName(streams.RawStream),
+			semconv.MessagingDestinationTemplate("raw.{source}.{session}"),
+			semconv.MessagingMessageID(id),
+			semconv.MessagingMessageConversationID(r.Session),
+			semconv.MessagingMessageBodySize(len(r.Data)),
+		)
+	}
+	return span
+}
+
+// defaultPayload is the max_payload of a server with default settings.
+const defaultPayload = 1 << 20

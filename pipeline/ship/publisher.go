@@ -1,6 +1,8 @@
 package ship
 
 import (
+	"tributary/pipeline/records"
+
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +16,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
 
 	"tributary/pipeline/broker"
 	"tributary/pipeline/claims"
@@ -434,4 +438,20 @@ func (p *publisher) reportStall(ctx context.Context, err error) {
 		p.logger.InfoContext(ctx, "broker takes records again")
 	}
 	p.onStall(err)
+}
+
+// batchBytes is the maximum size of a batch in bytes of records; its last record may exceed it.
+const batchBytes = 4 << 20
+
+// put stores the object of a message, in a span of the record's trace.
+func (p *publisher) put(ctx context.Context, m parcel) error {
+	ctx, span := m.span.TracerProvider().Tracer("tributary/pipeline/ship").Start(trace.ContextWithSpan(ctx, m.span), "put object",
+		trace.WithSpanKind(trace.SpanKindClient),
+		trace.WithAttributes(semconv.MessagingOperationTypeSend, semconv.MessagingOperationName("put")))
+	claim, err := p.claims.Put(ctx, m.claimed)
+	if err == nil && span.IsRecording() {
+		span.SetAttributes(records.ObjectAttributes(claim)...)
+	}
+	endSpan(span, err)
+	return err
 }

@@ -1,7 +1,6 @@
 package ship
 
 import (
-	"context"
 	"errors"
 	"fmt"
 )
@@ -41,16 +40,6 @@ func (r *Refusal) Unwrap() error { return r.Err }
 // unreadable refuses a file or folder that cannot be read.
 func unreadable(path string, err error) Refusal {
 	return Refusal{Reason: ReasonUnreadable, Path: path, Err: fmt.Errorf("cannot be read: trying again when it changes: %w", err)}
-}
-
-// refuse counts a refusal and logs it.
-func (s *Ship) refuse(ctx context.Context, r Refusal) {
-	s.tally.refuse(r)
-	where := []any{"path", r.Path}
-	if r.Line > 0 {
-		where = append(where, "line", r.Line)
-	}
-	s.config.Logger.With(where...).WarnContext(ctx, "not shipped", "reason", r.Reason, "error", r.Err)
 }
 
 var (

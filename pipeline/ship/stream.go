@@ -10,15 +10,6 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// Loss describes what a raw stream acknowledged and no longer has. Its records are shipped again if their logs still
-// have them.
-type Loss struct {
-	New          bool   // the whole stream was replaced by another one
-	Acknowledged uint64 // sequence of the last acknowledged message; 0 when New
-	Intact       uint64 // nothing is lost up to this sequence; 0 when New
-	Files        int    // number of logs shipped again, from their last stored records or earlier; 0 for all
-}
-
 // Error says what was lost and what is shipped again.
 func (l Loss) Error() string {
 	if l.New {
@@ -155,4 +146,13 @@ func (s *Ship) noteLoss(ctx context.Context, loss Loss, about ...any) {
 	} else {
 		log.WarnContext(ctx, "raw stream has lost records that it had acknowledged: shipping them again, as far as their logs have them")
 	}
+}
+
+// findCells finds out how the broker spreads sessions over cells, before the first record becomes a message.
+func (s *Ship) findCells(ctx context.Context) error {
+	if s.config.Input == nil || s.config.DryRun || s.publisher.layout.Cells > 0 {
+		return nil
+	}
+	_, err := s.publisher.findCells(ctx, true)
+	return err
 }

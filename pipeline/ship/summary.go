@@ -279,3 +279,12 @@ func (t *tally) copy() Summary {
 	sum.Held = slices.SortedFunc(maps.Values(t.held), func(a, b Held) int { return strings.Compare(a.Path, b.Path) })
 	return sum
 }
+
+// Loss describes what a raw stream acknowledged and no longer has. Its records are shipped again if their logs still
+// have them.
+type Loss struct {
+	New          bool   // the whole stream was replaced by another one
+	Acknowledged uint64 // sequence of the last acknowledged message; 0 when New
+	Intact       uint64 // nothing is lost up to this sequence; 0 when New
+	Files        int    // number of logs shipped again, from their last stored records or earlier; 0 for all
+}
