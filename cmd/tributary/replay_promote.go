@@ -22,6 +22,9 @@ other commands follow the live generation; a consumer of your own reads its name
 the key current of the bucket TRIBUTARY. The generation that was live is retired: it
 keeps its events, and rollback makes it live again.
 
+Where users have rights at the broker, consumers need those for the streams of the new
+generation before they follow: deploy/nats/reload.md. The command names the streams.
+
 After an interruption, run the command again: it finishes the promotion; until then
 other commands refuse to change the live generation.`,
 		Example: `  tributary replay promote b
@@ -32,6 +35,9 @@ other commands refuse to change the live generation.`,
 				all, err := readGenerations(ctx, js)
 				if err != nil {
 					return err
+				}
+				if all.Live != args[0] && js.Conn().AuthRequired() {
+					fmt.Fprintln(a.stderr, rightsOfReaders(args[0]))
 				}
 				before, err := replay.Promote(ctx, js, args[0], wait)
 				if err != nil {
@@ -49,6 +55,12 @@ other commands refuse to change the live generation.`,
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the generation has done every record")
 	a.serverFlag(cmd)
 	return cmd
+}
+
+// rightsOfReaders says what consumers of a broker with users need for a generation: no command can read the rights of others.
+func rightsOfReaders(generation string) string {
+	return fmt.Sprintf("consumers follow to %s with rights for %s and %s at the broker, and wait without: deploy/nats/reload.md, Another generation, adds them",
+		generation, streams.EventsStream(generation), streams.SummariesStream(generation))
 }
 
 // finished begins the message of a command that finished an interrupted change.

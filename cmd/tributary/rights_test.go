@@ -53,8 +53,9 @@ func TestRightsOfEachRoleSuffice(t *testing.T) {
 	}
 	operator("doctor", "doctor acknowledge", "dlq show 3", "claims ls", "dlq requeue --all")
 	awaitSubject(t, js, "deadletters.v1.>", 2)
-	operator("dlq purge --all --yes", "claims gc --older-than 0s", "replay start b", "replay status b --wait", "replay diff v1 b",
-		"replay promote b", "replay rollback", "replay ls", "replay drop b --yes")
+	operator("dlq purge --all --yes", "claims gc --older-than 0s", "replay start b", "replay status b --wait", "replay diff v1 b")
+	contains(t, b.done(t, "ACME_OPERATOR", "replay", "promote", "b"), "consumers follow to b with rights for EVENTS_b and SUMMARIES_b", "b is live")
+	operator("replay rollback", "replay ls", "replay drop b --yes")
 	b.titleAndWatch(t)
 	b.acknowledge(t)
 	b.backUp(t)
