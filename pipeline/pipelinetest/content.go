@@ -10,7 +10,6 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/klauspost/compress/zstd"
@@ -19,7 +18,6 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
-	"tributary/pipeline/broker"
 	"tributary/pipeline/streams"
 )
 
@@ -93,59 +91,25 @@ func (x Expectation) stored(ctx context.Context, js jetstream.JetStream) (*conte
 	return c, nil
 }
 
-// readAll reads what the events stream of a cell contains. The pending count of a consumer would not do: it lacks a
-// message that has just replaced another, includes messages removed meanwhile, and may come from a late replica.
+// readAll reads what the events stream of a cell contains.
 func (c *content) readAll(ctx context.Context, js jetstream.JetStream, stream string) error {
-	for next := uint64(1); ; {
-		if err := c.readFrom(ctx, js, stream, &next); err != nil {
-			return err
-		}
-		if _, err := broker.NextStored(ctx, js, stream, ">", next); errors.Is(err, jetstream.ErrMsgNotFound) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-	}
-}
-
-// readFrom reads what one consumer sends from next on, and sets next to the sequence after it.
-func (c *content) readFrom(ctx context.Context, js jetstream.JetStream, stream string, next *uint64) error {
-	consumer, err := js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: *next})
-	if err != nil || consumer.CachedInfo().NumPending == 0 {
-		return err
-	}
-	messages, err := consumer.Messages()
-	if err != nil {
-		return err
-	}
-	defer messages.Stop()
-	for {
-		m, err := messages.Next(jetstream.NextMaxWait(time.Second))
-		if errors.Is(err, nats.ErrTimeout) {
-			return ctx.Err()
-		}
+	for m, err := range storedMessages(ctx, js, stream) {
 		if err != nil {
 			return err
 		}
-		meta, err := m.Metadata()
-		if err != nil {
-			return err
-		}
-		if err := c.read(m, meta.Sequence.Stream); err != nil {
-			return fmt.Errorf("message %d of %s: %w", meta.Sequence.Stream, stream, err)
-		}
-		if *next = meta.Sequence.Stream + 1; meta.NumPending == 0 {
-			return nil
+		if err := c.read(m.Msg, m.sequence); err != nil {
+			return fmt.Errorf("message %d of %s: %w", m.sequence, stream, err)
 		}
 	}
+	return nil
 }
 
 // read adds a message of the generation with its sequence.
-func (c *content) read(m jetstream.Msg, sequence uint64) error {
-	kind, _, _ := strings.Cut(m.Subject(), ".")
+func (c *content) read(m *nats.Msg, sequence uint64) error {
+	kind, _, _ := strings.Cut(m.Subject, ".")
 	switch kind {
 	case "events":
-		ce, err := envelopes.Decode(m.Headers(), m.Data())
+		ce, err := envelopes.Decode(m.Header, m.Data)
 		if err != nil {
 			return err
 		}
@@ -153,56 +117,56 @@ func (c *content) read(m jetstream.Msg, sequence uint64) error {
 		if err != nil {
 			return err
 		}
-		if want := envelopes.EventSubject(envelopes.CellName(p.Generation, c.cell), &e); m.Subject() != want {
+		if want := envelopes.EventSubject(envelopes.CellName(p.Generation, c.cell), &e); m.Subject != want {
 			return errors.New("event at another subject than its own")
 		}
 		id := sessionID{e.Source, e.SessionID}
 		c.events[id] = append(c.events[id], newEvent(e.Sequence, p.RawSequence, p.Partition, ce.DataEncoded))
 	case "deadletters":
-		raw, err := strconv.ParseUint(m.Headers().Get(envelopes.HeaderSequence), 10, 64)
+		raw, err := strconv.ParseUint(m.Header.Get(envelopes.HeaderSequence), 10, 64)
 		if err != nil {
 			return err
 		}
 		at := streams.PlaceOf(c.cell, raw)
-		c.deadLetters[at] = append(c.deadLetters[at], deadLetter{m.Headers().Get(envelopes.HeaderReason), m.Data()})
+		c.deadLetters[at] = append(c.deadLetters[at], deadLetter{m.Header.Get(envelopes.HeaderReason), m.Data})
 	case "states":
-		subject, changed := strings.CutSuffix(m.Subject(), "+")
+		subject, changed := strings.CutSuffix(m.Subject, "+")
 		if changed {
-			c.changes[subject] = stateMessage{sequence, m.Data()}
+			c.changes[subject] = stateMessage{sequence, m.Data}
 			return nil
 		}
-		s, err := normalizers.DecodeSession(m.Data())
+		s, err := normalizers.DecodeSession(m.Data)
 		if err != nil {
 			return err
 		}
 		id := sessionID{s.Source(), s.ID()}
 		if old, ok := c.wholes[subject]; ok {
-			if !c.killed || m.Headers().Get(jetstream.MsgRollup) != jetstream.MsgRollupSubject {
+			if !c.killed || m.Header.Get(jetstream.MsgRollup) != jetstream.MsgRollupSubject {
 				return fmt.Errorf("second state of a session: the first is message %d", old.sequence)
 			}
 			c.kept++
 		}
-		c.wholes[subject] = stateMessage{sequence, m.Data()}
+		c.wholes[subject] = stateMessage{sequence, m.Data}
 		c.subjects[id] = subject
 	case "checkpoints":
-		if envelopes.IsBeginSubject(m.Subject()) {
+		if envelopes.IsBeginSubject(m.Subject) {
 			return nil
 		}
-		a, err := envelopes.ParseCheckpointSubject(m.Subject())
+		a, err := envelopes.ParseCheckpointSubject(m.Subject)
 		if err != nil {
 			return err
 		}
 		var p streams.Checkpoint
-		if err := json.Unmarshal(m.Data(), &p); err != nil {
+		if err := json.Unmarshal(m.Data, &p); err != nil {
 			return err
 		}
 		c.checkpoints[a.Partition] = p // an owner that moves states may have stored another one since
 	case "archives":
-		states, err := readArchive(m.Data())
+		states, err := readArchive(m.Data)
 		if err != nil {
 			return err
 		}
-		c.archives[m.Subject()] = states // the newest message counts
+		c.archives[m.Subject] = states // the newest message counts
 	}
 	return nil
 }

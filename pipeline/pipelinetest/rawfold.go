@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
-	"time"
 
-	"github.com/go-json-experiment/json"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
@@ -144,11 +142,10 @@ func partitionOf(subject string) int {
 
 // rawMessage is a message of a raw stream.
 type rawMessage struct {
-	*nats.Msg
-	cell     int
-	sequence uint64
-	stored   time.Time
-	gone     bool // all earlier records had left the stream when it was processed
+	storedMessage
+
+	cell int
+	gone bool // all earlier records had left the stream when it was processed
 }
 
 // Departed are processed records that have left the raw streams. The zero value is ready for use.
@@ -194,8 +191,8 @@ func (d *Departed) of(cell int, before uint64) (list []rawMessage) {
 	return list
 }
 
-// rawMessages iterates over the raw streams, one message at a time from their leaders.
-func (x Expectation) rawMessages(ctx context.Context, js jetstream.JetStream) func(yield func(rawMessage, error) bool) {
+// rawMessages iterates over the raw streams, up to the last record that their leaders have.
+func (x Expectation) rawMessages(ctx context.Context, js jetstream.JetStream) iter.Seq2[rawMessage, error] {
 	return func(yield func(rawMessage, error) bool) {
 		for cell := range x.cells() {
 			for m, err := range x.rawMessagesOf(ctx, js, cell) {
@@ -208,7 +205,7 @@ func (x Expectation) rawMessages(ctx context.Context, js jetstream.JetStream) fu
 }
 
 // rawMessagesOf iterates over the records of a cell: first those that left its raw stream, then the others.
-func (x Expectation) rawMessagesOf(ctx context.Context, js jetstream.JetStream, cell int) func(yield func(rawMessage, error) bool) {
+func (x Expectation) rawMessagesOf(ctx context.Context, js jetstream.JetStream, cell int) iter.Seq2[rawMessage, error] {
 	return func(yield func(rawMessage, error) bool) {
 		first, last := true, uint64(0)
 		next := func(m rawMessage) bool {
@@ -239,44 +236,16 @@ func (x Expectation) rawMessagesOf(ctx context.Context, js jetstream.JetStream, 
 }
 
 // rawMessages iterates over the raw stream of a cell.
-func rawMessages(ctx context.Context, js jetstream.JetStream, cell int) func(yield func(rawMessage, error) bool) {
+func rawMessages(ctx context.Context, js jetstream.JetStream, cell int) iter.Seq2[rawMessage, error] {
 	return func(yield func(rawMessage, error) bool) {
-		for next := uint64(1); ; {
-			body := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":">"}`, next)
-			reply, err := js.Conn().RequestWithContext(ctx, jetstream.DefaultAPIPrefix+"STREAM.MSG.GET."+streams.RawStreamOf(cell), body)
+		for m, err := range storedMessages(ctx, js, streams.RawStreamOf(cell)) {
 			if err != nil {
 				yield(rawMessage{}, err)
 				return
 			}
-			var answer struct {
-				Message struct {
-					Subject  string    `json:"subject"`
-					Sequence uint64    `json:"seq"`
-					Header   []byte    `json:"hdrs"`
-					Data     []byte    `json:"data"`
-					Time     time.Time `json:"time"`
-				} `json:"message"`
-				Error *jetstream.APIError `json:"error"`
-			}
-			if err := json.Unmarshal(reply.Data, &answer); err != nil {
-				yield(rawMessage{}, err)
+			if !yield(rawMessage{storedMessage: m, cell: cell}, nil) {
 				return
 			}
-			if answer.Error != nil {
-				if answer.Error.ErrorCode != jetstream.JSErrCodeMessageNotFound {
-					yield(rawMessage{}, answer.Error)
-				}
-				return
-			}
-			a := answer.Message
-			m := &nats.Msg{Subject: a.Subject, Data: a.Data}
-			if len(a.Header) > 0 {
-				m.Header, _ = nats.DecodeHeadersMsg(a.Header) // what a client gets when the headers are damaged
-			}
-			if !yield(rawMessage{Msg: m, cell: cell, sequence: a.Sequence, stored: a.Time}, nil) {
-				return
-			}
-			next = a.Sequence + 1
 		}
 	}
 }
