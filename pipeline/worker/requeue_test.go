@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -167,30 +168,51 @@ func TestRequeuedRecordYieldsItsEventsOnce(t *testing.T) {
 // their message ids.
 func afterTheWindow(tb testing.TB, js jetstream.JetStream, ids ...string) {
 	tb.Helper()
-	raw, err := js.Stream(tb.Context(), streams.RawStream)
+	(&forgotten{js: js}).publish(tb, ids...)
+}
+
+// forgotten publishes requeued records as [afterTheWindow] does. It reads each record of the raw stream once.
+type forgotten struct {
+	js   jetstream.JetStream
+	last uint64 // that was read
+	byID map[string]*jetstream.RawStreamMsg
+}
+
+func (f *forgotten) publish(tb testing.TB, ids ...string) {
+	tb.Helper()
+	f.read(tb)
+	for _, id := range ids {
+		m := f.byID[id]
+		if m == nil {
+			tb.Fatalf("the raw stream has no record %s", id)
+		}
+		tokens := strings.Split(m.Subject, ".")
+		again := &nats.Msg{Subject: "raw." + tokens[2] + "." + tokens[3], Header: maps.Clone(m.Header), Data: m.Data}
+		maps.DeleteFunc(again.Header, func(name string, _ []string) bool { return strings.HasPrefix(name, "Nats-") })
+		if _, err := f.js.PublishMsg(tb.Context(), again); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+// read reads the records that have arrived since.
+func (f *forgotten) read(tb testing.TB) {
+	tb.Helper()
+	raw, err := f.js.Stream(tb.Context(), streams.RawStream)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	for _, id := range ids {
-		for next := uint64(1); ; {
-			m, err := raw.GetMsg(tb.Context(), next, jetstream.WithGetMsgSubject(">"))
-			if err != nil {
-				tb.Fatalf("find %s: %v", id, err)
-			}
-			if next = m.Sequence + 1; m.Header.Get(nats.MsgIdHdr) != id {
-				continue
-			}
-			tokens := strings.Split(m.Subject, ".")
-			again := &nats.Msg{Subject: "raw." + tokens[2] + "." + tokens[3], Header: m.Header, Data: m.Data}
-			for name := range again.Header {
-				if strings.HasPrefix(name, "Nats-") {
-					again.Header.Del(name)
-				}
-			}
-			if _, err := js.PublishMsg(tb.Context(), again); err != nil {
-				tb.Fatal(err)
-			}
-			break
+	if f.byID == nil {
+		f.byID = make(map[string]*jetstream.RawStreamMsg)
+	}
+	for f.last < raw.CachedInfo().State.LastSeq {
+		m, err := raw.GetMsg(tb.Context(), f.last+1, jetstream.WithGetMsgSubject(">"))
+		if err != nil {
+			tb.Fatal(err)
+		}
+		f.last = m.Sequence
+		if id := m.Header.Get(nats.MsgIdHdr); id != "" && f.byID[id] == nil {
+			f.byID[id] = m
 		}
 	}
 }
@@ -368,7 +390,7 @@ func TestRequeueOfAnythingStoresNoEventTwice(t *testing.T) {
 		}
 		return normalizers.Normalize(s, r)
 	}}
-	random := rand.New(rand.NewPCG(60, 0))
+	random, copies := rand.New(rand.NewPCG(60, 0)), forgotten{js: js}
 	for round := range 5 {
 		for range 2 {
 			var calls atomic.Int64
@@ -394,7 +416,7 @@ func TestRequeueOfAnythingStoresNoEventTwice(t *testing.T) {
 		}, func(l events.DeadLetter, is events.Requeued) {
 			counts[is]++
 			if is == events.RequeuedNow && random.IntN(2) == 0 {
-				afterTheWindow(t, js, fmt.Sprintf("requeue-%d", l.Sequence))
+				copies.publish(t, fmt.Sprintf("requeue-%d", l.Sequence))
 			}
 		})
 		if err != nil || counts[events.RequeuedNow] < 10 {
