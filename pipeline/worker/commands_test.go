@@ -183,16 +183,33 @@ func arrangement(t *testing.T, js jetstream.JetStream, partitions int) (lines []
 	return lines
 }
 
-var commandsAll = flag.Bool("commands.all", false, "kill the commands of replay both before a request arrives and before its answer does")
+var commandsAll = flag.Bool("commands.all", false, "kill the commands of replay at each request, both before it arrives and before its answer does")
 
-// Each command of replay is killed at each of its requests, before the server has it or before the answer is there,
-// by turns or with -commands.all both, and run again: that finishes it, and goes no further. Workers and a subscriber
-// run all the time, and records arrive while a command is half done; the subscriber gets the event of each record once.
+// Each command of replay is killed at its requests, before the server has a request or before its answer is there, and run
+// again: that finishes it, and goes no further. By default these are every third request from a random one on, and the two
+// moments take turns; with -commands.all each request has both. Workers and a subscriber run all the time, and records
+// arrive while a command is half done; the subscriber gets the event of each record once.
 func TestCommandsThatAreKilledAreFinished(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("one command after the other: the race detector sees nothing new in that")
 	}
+	if !*commandsAll {
+		killCommands(t, 1+rand.IntN(3), 3, rand.IntN(2) == 0)
+		return
+	}
+	for _, answered := range []bool{false, true} {
+		t.Run(fmt.Sprintf("answered=%t", answered), func(t *testing.T) {
+			t.Parallel()
+			killCommands(t, 1, 1, answered)
+		})
+	}
+}
+
+// killCommands kills each command at its request number first, and then at every step-th one behind it. The moment before
+// the request arrives and the one before its answer take turns; answered selects the first.
+func killCommands(t *testing.T, first, step int, answered bool) {
+	t.Helper()
 	top := topology(2)
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
@@ -265,17 +282,13 @@ func TestCommandsThatAreKilledAreFinished(t *testing.T) {
 	round(0, false)
 	clear(want) // which had no rollback before it
 	round(0, false)
-	turns := []int{rand.IntN(2)}
-	if *commandsAll {
-		turns = []int{0, 1}
+	at, now := first, answered
+	for ; round(at, now); at += step {
+		now = !now
 	}
-	for _, turn := range turns {
-		at := 1
-		for ; round(at, (at+turn)%2 == 0); at++ {
-		}
-		if t.Logf("%d requests, the first answered %v", at-1, turn == 1); at < 20 {
-			t.Errorf("the commands have only %d requests", at-1)
-		}
+	t.Logf("killed at every %d. request from %d to %d, the first answered %v", step, first, at-step, answered)
+	if at < 20 {
+		t.Errorf("the commands have only %d requests", at-1)
 	}
 }
 
