@@ -60,17 +60,36 @@ func shell(ctx context.Context, t *testing.T, dir, url, line string) *exec.Cmd {
 }
 
 // TestExamplesOfHelpHaveValidFlags asks for the help of each example as it is written: flags are
-// parsed before that.
+// parsed before that. A shell divides the lines into words.
 func TestExamplesOfHelpHaveValidFlags(t *testing.T) {
 	t.Parallel()
 	lines := examples(t)
 	if len(lines) < 20 {
 		t.Errorf("%d examples", len(lines))
 	}
+	const end = "\n\x00"
+	var script strings.Builder
+	script.WriteString(`tributary() { printf '%s\0' "$@"; printf '\n\0'; }`)
 	for _, line := range lines {
-		command := regexp.MustCompile(` *(\||<|>|&&).*`).ReplaceAllString(line, "") // tributary alone
-		if out, err := shell(t.Context(), t, t.TempDir(), "", command+" --help").CombinedOutput(); err != nil {
-			t.Errorf("%s: %v\n%.500s", line, err, out)
+		script.WriteString("\n" + regexp.MustCompile(` *(\||<|>|&&).*`).ReplaceAllString(line, "") + " --help") // tributary alone
+	}
+	out, err := exec.CommandContext(t.Context(), "sh", "-ec", script.String()).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	commands := strings.Split(strings.TrimSuffix(string(out), end), end)
+	if len(commands) != len(lines) {
+		t.Fatalf("%d commands of %d examples", len(commands), len(lines))
+	}
+	for i, words := range commands {
+		c, wrong := loadConfig()
+		if wrong != nil {
+			t.Fatal(wrong)
+		}
+		root := (&app{config: c, stdout: io.Discard, stderr: io.Discard}).rootCommand(new(bool))
+		root.SetArgs(strings.Split(strings.TrimSuffix(words, "\x00"), "\x00"))
+		if err := root.Execute(); err != nil {
+			t.Errorf("%s: %v", lines[i], err)
 		}
 	}
 }
