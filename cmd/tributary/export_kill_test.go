@@ -30,7 +30,7 @@ import (
 	"tributary/pipeline/streams"
 )
 
-var exportKills = flag.Int("export.kills", 6, "how often TestKilledExportsHaveEveryEventOnce kills each export; at least 20 times with TRIBUTARY_CORPUS")
+var exportKills = flag.Int("export.kills", 3, "how often TestKilledExportsHaveEveryEventOnce kills each export; at least 20 times with TRIBUTARY_CORPUS")
 
 // TestKilledExportsHaveEveryEventOnce kills exports by SIGKILL at random moments, and lets another one go on each
 // time. At every moment all files are whole and no event is in two of them, those left out that a compaction has replaced;

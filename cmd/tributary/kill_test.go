@@ -26,7 +26,7 @@ import (
 
 var (
 	killSeed   = flag.Uint64("kill.seed", 0, "seed of the moments at which TestKillsChangeNoEvent kills; 0 draws another one each time")
-	killRounds = flag.Int("kill.rounds", 8, "kills of TestKillsChangeNoEvent, each while 833 generated records are shipped")
+	killRounds = flag.Int("kill.rounds", 4, "kills of TestKillsChangeNoEvent, each while 833 generated records are shipped")
 )
 
 const (
