@@ -12,6 +12,9 @@ import (
 // dead letters with a reason, and the records around them are stored.
 func TestRecordsOfManyValuesTakeBoundedMemory(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("needs a process of its own, of which the race detector sees nothing")
+	}
 	top := topology(1)
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
