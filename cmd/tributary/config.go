@@ -182,16 +182,45 @@ func loadConfig() (*config, settingsError) {
 	}
 	for _, env := range os.Environ() {
 		name, value, _ := strings.Cut(env, "=")
-		if strings.HasPrefix(name, "TRIBUTARY_") && value != "" && !slices.Contains(known, name) && !kubernetesVariable.MatchString(name) {
+		if value == "" || slices.Contains(known, name) || ofKubernetes(name, value) {
+			continue
+		}
+		if strings.HasPrefix(name, "TRIBUTARY_") {
 			c.unknown = append(c.unknown, unknownSetting{name, nearest(name, known)})
+		} else if like := misspelled(name, known); like != "" {
+			c.unknown = append(c.unknown, unknownSetting{name, like})
 		}
 	}
 	return c, wrong
 }
 
 // kubernetesVariable matches the variables that Kubernetes sets in a pod for services whose names begin with
-// tributary.
-var kubernetesVariable = regexp.MustCompile(`^TRIBUTARY_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
+// tributary or nats.
+var kubernetesVariable = regexp.MustCompile(`^(TRIBUTARY|NATS)_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
+
+// ofKubernetes reports whether Kubernetes sets a variable. One that ends in PORT has an address there: with a number
+// it is a misspelled setting.
+func ofKubernetes(name, value string) bool {
+	return kubernetesVariable.MatchString(name) &&
+		(!strings.HasSuffix(name, "_PORT") || strings.HasSuffix(name, "_SERVICE_PORT") || strings.HasSuffix(name, "_TCP_PORT") ||
+			strings.HasSuffix(name, "_UDP_PORT") || strings.HasSuffix(name, "_SCTP_PORT") || strings.Contains(value, "://"))
+}
+
+// misspelled returns the setting that a variable of another program's prefix was meant to be: one that differs by one
+// letter, a long one by two. Other programs have variables with these prefixes, too.
+func misspelled(name string, known []string) string {
+	prefix, _, _ := strings.Cut(name, "_")
+	if prefix != "NATS" && prefix != "OTEL" && prefix != "AWS" {
+		return ""
+	}
+	best, limit := "", min(2, (len(name)-len(prefix))/3)
+	for _, k := range known {
+		if d := levenshtein.ComputeDistance(name, k); strings.HasPrefix(k, prefix+"_") && d <= limit {
+			best, limit = k, d-1
+		}
+	}
+	return best
+}
 
 // unknownSetting is a variable that has the prefix of this program but is no setting.
 type unknownSetting struct{ name, nearest string }

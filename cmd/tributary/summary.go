@@ -72,11 +72,18 @@ func (s *summary) views(now time.Time, set map[titles.Key]titles.Session) []sess
 	return list
 }
 
-// write prints the sessions as a table, and their total, with costs if pricing is not nil. set has the titles and
-// pins that users set.
-func (s *summary) write(p *printer.Pretty, set map[titles.Key]titles.Session, pricing *figures.Pricing, now time.Time) error {
+// rowsAtMost is how many sessions a summary of many has.
+const rowsAtMost = 20
+
+// write prints the last sessions as a table of at most that many rows, 0 for all, and the total of all sessions, with
+// costs if pricing is not nil. set has the titles and pins that users set.
+func (s *summary) write(p *printer.Pretty, set map[titles.Key]titles.Session, pricing *figures.Pricing, now time.Time, rows int) error {
 	list := s.views(now, set)
-	t := sessionTable(list, pricing, now, p.Width())
+	shown := list
+	if rows > 0 && len(list) > rows {
+		shown = list[len(list)-rows:]
+	}
+	t := sessionTable(shown, pricing, now, p.Width())
 	t.Style = func(line string) string { return p.Style(terminal.Bold, line) }
 	total := totalOf(list)
 	if len(list) > 1 {
@@ -98,6 +105,9 @@ func (s *summary) write(p *printer.Pretty, set map[titles.Key]titles.Session, pr
 		if n := total.Types[kind]; n > 0 {
 			kinds = append(kinds, fmt.Sprintf("%s %s", kind, terminal.Thousands(n)))
 		}
+	}
+	if more := len(list) - len(shown); more > 0 {
+		line("sessions", terminal.Thousands(int64(len(list)))+": the last "+terminal.Thousands(int64(rows))+" are shown")
 	}
 	line("events", terminal.Thousands(total.Events)+": "+strings.Join(kinds, ", "))
 	line("tools", toolText(total.Tools))

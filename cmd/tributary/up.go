@@ -27,7 +27,7 @@ import (
 )
 
 func upCommand(a *app) *cobra.Command {
-	var useSamples, once, quiet, again bool
+	var useSamples, once, quiet, again, all bool
 	var priceFile string
 	var providers []string
 	cmd := &cobra.Command{
@@ -35,10 +35,11 @@ func upCommand(a *app) *cobra.Command {
 		Short: "Run everything in one process, and print the events",
 		Long: `Start a JetStream server on disk, turn raw records into events, and ship the named files
 and folders, the logs of the agents on this machine, or the built-in samples. Events and
-dead letters are printed as they are stored, and at the end a table of the sessions,
-like that of tributary sessions ls. On a terminal the last line shows the progress. The
-address of a page that shows the same in a browser is printed, too. It follows the live
-generation through tributary replay promote, rollback and drop.
+dead letters are printed as they are stored, of logs that exist already the first 500,
+and at the end a table of the sessions, like that of tributary sessions ls. On a terminal
+the last line shows the progress. The address of a page that shows the same in a browser
+is printed, too. It follows the live generation through tributary replay promote, rollback
+and drop.
 
 The data folder keeps everything for the next run. With --replay a new version of the
 program builds the events again, beside those of the old version, and continues with the
@@ -63,7 +64,7 @@ terminal, they stop by themselves, as with --once.`,
 			if useSamples && !terminal.IsTerminal(a.stdout) {
 				once = true // nobody is there to end it
 			}
-			u := &up{app: a, once: once, samples: useSamples, quiet: quiet, again: again, pricing: pricing}
+			u := &up{app: a, once: once, samples: useSamples, quiet: quiet, all: all, again: again, pricing: pricing}
 			u.anyPort = useSamples && !cmd.Flags().Changed("listen") && a.config.Listen == defaultListen
 			u.ship = ship.Config{Paths: args, Once: once || useSamples, Logger: a.log}
 			if err := useRedaction(a, &u.ship); err != nil {
@@ -83,6 +84,7 @@ terminal, they stop by themselves, as with --once.`,
 	flags.BoolVar(&useSamples, "samples", false, "ship the built-in samples instead of real logs")
 	flags.BoolVar(&once, "once", false, "stop when everything that exists now is processed")
 	flags.BoolVarP(&quiet, "quiet", "q", false, "print no events, only the table of the sessions")
+	flags.BoolVar(&all, "all", false, fmt.Sprintf("print every event of the logs that exist already, not only the first %d", printedAtMost))
 	flags.BoolVar(&again, "replay", false, "if the events are of another version: build them again, and continue with those")
 	pricesFlags(flags, &priceFile, &providers)
 	flags.StringVar(&a.config.ConsoleListen, "console", a.config.ConsoleListen, `address of the page that shows everything in a browser, "" for none (TRIBUTARY_CONSOLE_LISTEN)`)
@@ -100,6 +102,7 @@ type up struct {
 	*app
 	once, samples bool
 	quiet         bool // print no events
+	all           bool // print every event of the logs that exist already
 	anyPort       bool // any free port will do if the address is in use
 	again         bool // build events of another revision again
 	ship          ship.Config
@@ -240,7 +243,7 @@ func (u *up) process(ctx context.Context, nc *nats.Conn, t *telemetry) error {
 	if u.viewer, err = newViewer(ctx, u.app, u.js, u.pricing, u.topology.Generation != ""); err != nil {
 		return err
 	}
-	u.viewer.quiet = u.quiet
+	u.viewer.quiet, u.viewer.all = u.quiet, u.all
 	startStage() // after the viewer, which prints all that the stage stores
 	shipped, err := u.shipAndPrint(ctx, nc, fail)
 	stopStage()
@@ -404,6 +407,7 @@ func (u *up) announce(ctx context.Context, s *ship.Ship) (stop func()) {
 		}
 		switch err := u.catchUp(ctx); {
 		case err == nil:
+			u.viewer.following()
 			fmt.Fprintf(u.stderr, "caught up, following: %v\n", u.viewer.viewed())
 		case ctx.Err() == nil:
 			u.log.WarnContext(ctx, "cannot find out whether the logs are processed", "error", err)
@@ -432,6 +436,7 @@ func (u *up) printRoots() {
 // serve sums up the samples, then keeps the server and the stage running until ctx ends, for logs that the user
 // ships.
 func (u *up) serve(ctx context.Context, fail context.CancelCauseFunc) error {
+	u.viewer.following()
 	if err := u.viewer.sumUp(ctx); err != nil {
 		return err
 	}
@@ -446,6 +451,18 @@ func (u *up) serve(ctx context.Context, fail context.CancelCauseFunc) error {
 	return nil
 }
 
+// nextCommands returns the commands that show what was too much to print.
+func (u *up) nextCommands() string {
+	data := ""
+	if u.config.Data != "" {
+		data = " --data " + u.config.Data
+	}
+	return "\nnext:\n" +
+		"  tributary up --quiet" + data + "   # keeps the server running, with the console; then, in another terminal:\n" +
+		"  tributary sessions ls --since 7d\n" +
+		"  tributary stats --by day,model --since 28d\n"
+}
+
 // finish prints the summary, and returns the error of unprocessed records.
 func (u *up) finish(ctx context.Context, shipped ship.Summary) error {
 	const patience = 10 * time.Second
@@ -455,6 +472,9 @@ func (u *up) finish(ctx context.Context, shipped ship.Summary) error {
 		return err
 	}
 	printShipped(u.stderr, shipped, false)
+	if u.viewer.wasCut() {
+		fmt.Fprint(u.stderr, u.nextCommands())
+	}
 	if n := u.viewer.viewed().letters; n > 0 {
 		return partlyError(terminal.Plural(n, "record") + " could not be read")
 	}

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"net"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -51,5 +53,34 @@ func TestUpMakesEventsOfAnOlderProgramAgain(t *testing.T) {
 	contains(t, up(0), "user_message       again")
 	if out := up(0, "--replay"); strings.Contains(out, "making") {
 		t.Errorf("events of this revision are made again:\n%s", out)
+	}
+}
+
+// TestUpOfMuchEndsWithASummary has more events than a person reads: those of the first records are printed, and at the
+// end there are what all sum up to, and what to do next.
+func TestUpOfMuchEndsWithASummary(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	var records strings.Builder
+	const sessions, each = 40, 15
+	for s := range sessions {
+		for i := range each {
+			fmt.Fprintf(&records, `{"type":"user","uuid":"%d-%d","timestamp":"2026-03-09T09:%02d:%02dZ","sessionId":"s%02d","version":"2.1.1","message":{"role":"user","content":"prompt"}}`+"\n", s, i, s, i, s)
+		}
+	}
+	log := filepath.Join(home, "log.jsonl")
+	write(t, log, records.String())
+	for _, test := range []struct {
+		args          []string
+		prints, shown int
+	}{{nil, printedAtMost, rowsAtMost}, {[]string{"--all"}, sessions * each, sessions}} {
+		code, out := ended(start(t, home, "", append([]string{"up", "--once", "--listen", "", "--data", t.TempDir(), log}, test.args...)...))
+		printed, rows := strings.Count(out, " user_message  "), len(regexp.MustCompile(`(?m)^s\d\d +claude_code +\w+ +2026`).FindAllString(out, -1))
+		if code != 0 || printed != test.prints || rows != test.shown || !regexp.MustCompile(`(?m)^events +600: user_message 600$`).MatchString(out) {
+			t.Errorf("%v: exit code %d, %d events and %d sessions are printed\n%s", test.args, code, printed, rows, out)
+		}
+		if cut := test.args == nil; strings.Contains(out, "tributary stats --by day,model") != cut || strings.Contains(out, "40: the last 20 are shown") != cut {
+			t.Errorf("%v: the end is\n%s", test.args, out[max(0, len(out)-1000):])
+		}
 	}
 }

@@ -27,13 +27,48 @@ type viewer struct {
 	live    *events.Live
 	printer *printer.Pretty
 	quiet   bool // sum events and dead letters up without printing them
+	all     bool // print everything, however much it is
 
 	mu       sync.Mutex
 	summary  *summary
 	pricing  *figures.Pricing // nil for no costs
 	events   int
 	letters  int
-	reported int // events and letters of the last summary
+	reported int  // events and letters of the last summary
+	follows  bool // what was there is printed
+	cut      bool // some of what was there is not printed
+}
+
+// printedAtMost is how many events and dead letters of the logs that were there are printed: more scroll by unread.
+const printedAtMost = 500
+
+// prints counts an event or a dead letter, and reports whether it is printed.
+func (v *viewer) prints(count func()) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	count()
+	if v.quiet || v.all || v.follows || v.events+v.letters <= printedAtMost {
+		return !v.quiet
+	}
+	if !v.cut {
+		fmt.Fprintf(v.stderr, "%d events are printed; the others are summed up at the end: --all prints them, too\n", printedAtMost)
+	}
+	v.cut = true
+	return false
+}
+
+// following makes the viewer print everything that is stored from now on.
+func (v *viewer) following() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.follows = true
+}
+
+// wasCut reports whether events were left out.
+func (v *viewer) wasCut() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.cut
 }
 
 // newViewer returns a viewer of everything that is stored from now on, in the named generation or else the live one.
@@ -89,20 +124,18 @@ func (v *viewer) print(ctx context.Context, follow bool) error {
 // event prints an event or a dead letter, and adds it to the summary.
 func (v *viewer) event(e *events.Event) error {
 	if l := e.DeadLetter; l != nil {
-		v.mu.Lock()
-		v.letters++
-		v.summary.deadLetter(events.SessionID{Source: l.Source, Session: l.Session})
-		v.mu.Unlock()
-		if v.quiet {
+		if !v.prints(func() {
+			v.letters++
+			v.summary.deadLetter(events.SessionID{Source: l.Source, Session: l.Session})
+		}) {
 			return nil
 		}
 		return v.printer.Letter(l)
 	}
-	v.mu.Lock()
-	v.events++
-	v.summary.event(e)
-	v.mu.Unlock()
-	if v.quiet {
+	if !v.prints(func() {
+		v.events++
+		v.summary.event(e)
+	}) {
 		return nil
 	}
 	return v.printer.Event(&e.AgentEventV1)
@@ -183,7 +216,11 @@ func (v *viewer) sumUp(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	v.reported = v.events + v.letters
-	return errors.Join(v.summary.write(v.printer, set, v.pricing, time.Now()), context.Cause(ctx))
+	rows := 0
+	if v.cut {
+		rows = rowsAtMost
+	}
+	return errors.Join(v.summary.write(v.printer, set, v.pricing, time.Now(), rows), context.Cause(ctx))
 }
 
 // titles returns the titles and pins that users set. It prints what cannot be read.

@@ -1,6 +1,7 @@
 package checks
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -21,6 +22,16 @@ func TestReleaseConfiguration(t *testing.T) {
 	require.Equal(t, "checksums.txt", project.Checksum.NameTemplate)
 	require.Len(t, project.DockersV2, 1)
 	require.FileExists(t, root+"/"+project.DockersV2[0].Dockerfile)
+	require.Len(t, project.Signs, 1)
+	require.Equal(t, "checksum", project.Signs[0].Artifacts)
+	require.Len(t, project.NFPMs, 1)
+	require.Equal(t, []string{"deb", "rpm"}, project.NFPMs[0].Formats)
+	for _, c := range project.NFPMs[0].Contents {
+		if c.Source != "" {
+			_, err := os.Stat(root + "/" + c.Source)
+			require.NoError(t, err)
+		}
+	}
 	_, err = config.LoadReader(strings.NewReader("version: 2\nno_such_field: true\n"))
 	require.Error(t, err)
 }
