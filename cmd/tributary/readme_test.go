@@ -100,11 +100,12 @@ func replace(t *testing.T, text, name, content string) string {
 func agentsList() string {
 	var b strings.Builder
 	for _, v := range normalizers.Vendors() {
-		line := fmt.Sprintf("- **%s** (`%s`): ", v.Name, v.Source)
+		var read []string
 		for _, f := range v.Logs.Folders {
-			line += "`" + logPattern(v.Logs.Home, f) + "`; "
+			read = append(read, "`"+logPattern(v.Logs.Home, f)+"`")
 		}
-		b.WriteString(pipelinetest.Filled(line + v.Reads))
+		read = append(read, v.Reads)
+		b.WriteString(pipelinetest.Filled(fmt.Sprintf("- **%s** (`%s`): %s", v.Name, v.Source, strings.Join(read, "; "))))
 	}
 	return b.String()
 }
