@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 )
 
 // Message is a message of a stream and its position.
@@ -46,6 +48,7 @@ type Reader struct {
 	inbox    string
 	Ahead    int    // messages per request; at most two requests are open
 	ask      string // subject for requests
+	asked    int    // messages per open request
 	maxBytes int    // per request
 
 	Pending     uint64 // matching messages when the reading began
@@ -55,23 +58,42 @@ type Reader struct {
 	checked     time.Time
 	late        uint64 // first unread message that the leader had at the last check; 0 for none
 	End         uint64 // last sequence wanted; 0 for no end
+	Until       uint64 // requests ask for the messages up to it, and for one more at most; 0 for no limit
 	Close       func()
 }
 
+// removeTimeout bounds the wait for the removal of a consumer. A consumer that is left is dropped by the server a minute later.
+const removeTimeout = time.Second
+
 // OpenReader begins to read a stream at the start given in cfg.
 func OpenReader(ctx context.Context, js jetstream.JetStream, stream string, cfg jetstream.ConsumerConfig) (*Reader, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("read stream %s: %w", stream, err)
+	}
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
+	// It ends later than ctx: a consumer that is being made can only be removed once it is there.
+	making, cancel := context.WithTimeout(context.WithoutCancel(ctx), RequestTimeout)
 	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(removeTimeout, cancel) })()
 	cfg.AckPolicy = jetstream.AckNonePolicy
 	cfg.MemoryStorage = true
 	cfg.Replicas = 1
 	cfg.InactiveThreshold = time.Minute
-	consumer, err := js.CreateConsumer(ctx, stream, cfg)
-	if err != nil {
+	cfg.Name = nuid.Next()
+	remove := func() {
+		if js.Conn().IsConnected() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+			defer cancel()
+			_ = js.DeleteConsumer(ctx, stream, cfg.Name)
+		}
+	}
+	consumer, err := js.CreateConsumer(making, stream, cfg)
+	if err = cmp.Or(ctx.Err(), err); err != nil {
+		if making.Err() != nil || ctx.Err() != nil {
+			remove()
+		}
 		return nil, fmt.Errorf("read stream %s: %w", stream, NameRequest(err, "CONSUMER.CREATE", began))
 	}
-	name := consumer.CachedInfo().Name
 	nc := js.Conn()
 	r := &Reader{
 		js:       js,
@@ -82,11 +104,12 @@ func OpenReader(ctx context.Context, js jetstream.JetStream, stream string, cfg 
 		messages: make(chan *nats.Msg, 4*ReadAhead),
 		inbox:    nc.NewInbox(),
 		Ahead:    ReadAhead,
-		ask:      APISubject(js, "CONSUMER.MSG.NEXT."+stream+"."+name),
+		ask:      APISubject(js, "CONSUMER.MSG.NEXT."+stream+"."+cfg.Name),
 		maxBytes: int(nc.MaxPayload()) + 64<<10,
 		Pending:  consumer.CachedInfo().NumPending,
 	}
 	if r.sub, err = nc.ChanSubscribe(r.inbox, r.messages); err != nil {
+		remove()
 		return nil, fmt.Errorf("read stream %s: %w", stream, err)
 	}
 	switch {
@@ -97,12 +120,7 @@ func OpenReader(ctx context.Context, js jetstream.JetStream, stream string, cfg 
 	}
 	r.Close = func() {
 		_ = r.sub.Unsubscribe()
-		if nc.IsConnected() {
-			// If this fails, the server drops the consumer by itself a minute later.
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-			defer cancel()
-			_ = js.DeleteConsumer(ctx, stream, name)
-		}
+		remove()
 	}
 	return r, nil
 }
@@ -250,21 +268,28 @@ func (r *Reader) Exhausted(ctx context.Context, end uint64) error {
 	return err
 }
 
-// request requests more messages once half of those requested have arrived.
+// request requests more messages once half of those requested have arrived. All open requests ask for the same number, so
+// that a request that ends without a message is recognized.
 func (r *Reader) request() error {
-	if r.outstanding > r.Ahead {
+	most := r.Ahead
+	if r.Until > 0 {
+		most = int(min(uint64(r.Ahead+r.outstanding), max(r.Until+2, r.From)-r.From)) - r.outstanding
+	}
+	switch {
+	case most <= 0, r.outstanding > r.Ahead, r.outstanding > 0 && most != r.asked:
 		return nil
 	}
+	r.asked = most
 	body, err := json.Marshal(struct {
 		Batch     int   `json:"batch"`
 		MaxBytes  int   `json:"max_bytes"`
 		Expires   int64 `json:"expires"`        // nanoseconds
 		Heartbeat int64 `json:"idle_heartbeat"` // nanoseconds
-	}{r.Ahead, r.maxBytes, int64(readExpires), int64(readHeartbeat)})
+	}{most, r.maxBytes, int64(readExpires), int64(readHeartbeat)})
 	if err != nil {
 		return err
 	}
-	r.outstanding += r.Ahead
+	r.outstanding += most
 	return Wrap(r.nc.PublishRequest(r.ask, r.inbox, body), "read stream")
 }
 
@@ -283,7 +308,7 @@ func (r *Reader) status(m *nats.Msg) error {
 	if err != nil || left < 0 {
 		return fmt.Errorf("read stream: status %s with a bad count", status)
 	}
-	if status == "409" && left == r.Ahead {
+	if status == "409" && left == r.asked {
 		return errors.New("read stream: a record is larger than max_payload of the server now allows")
 	}
 	r.outstanding -= left

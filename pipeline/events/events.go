@@ -119,8 +119,12 @@ func Outlines(ctx context.Context, js jetstream.JetStream, generation string, q 
 	}
 }
 
-// readFunc decodes an event. The result has a Position even on an error.
+// readFunc decodes an event. The result has a Position even on an error. The error is errNoEvent for another message of the
+// stream.
 type readFunc func(stream string, m broker.Message) (Event, error)
+
+// errNoEvent: the message is no event, such as a state or a dead letter.
+var errNoEvent = errors.New("no event")
 
 // eachEvent yields the events, until yield returns false.
 func eachEvent(ctx context.Context, js jetstream.JetStream, generation string, q Query, read readFunc, yield func(Event, error) bool) error {
@@ -413,7 +417,7 @@ func (r *eventsReader) readOn(ctx context.Context, c *broker.Reader, from *uint6
 		return c.Exhausted(ctx, r.end)
 	}
 	if !follow {
-		c.End = r.end
+		c.End, c.Until = r.end, r.end
 	}
 	for {
 		messages, err := c.Next(ctx, nil)
@@ -430,17 +434,17 @@ func (r *eventsReader) readOn(ctx context.Context, c *broker.Reader, from *uint6
 			*from = m.Sequence + 1
 			e, err := r.read(streams.EventsStream(r.name), m)
 			e.Cell = r.cell
-			if e.DeadLetter == nil { // a dead letter may be removed
+			if e.DeadLetter == nil && !errors.Is(err, errNoEvent) { // a dead letter or a state may be removed
 				r.mark = MarkOf(&e)
 			}
-			if (err != nil || r.selects(&e)) && !yield(e, err) {
+			if !errors.Is(err, errNoEvent) && (err != nil || r.selects(&e)) && !yield(e, err) {
 				return nil
 			}
 			switch {
 			case m.Pending != 0 && m.Sequence < r.end:
 			case follow:
 				r.noteCaughtUp()
-			case m.Pending == 0:
+			default:
 				return c.Exhausted(ctx, r.end)
 			}
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
+	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -21,11 +23,12 @@ type Span struct {
 const (
 	firstPart = 512     // positions
 	maxPart   = 1 << 20 // positions
-	partBytes = 32 << 20
+	growth    = 4       // of a part over the one before it, at most
+	partBytes = 16 << 20
 )
 
 // Parts cuts a span into parts, last part first. The first one returned is small, so that something is known soon;
-// the following ones grow up to about 32 MB.
+// the following ones grow up to about 16 MB.
 type Parts struct {
 	left Span
 	size uint64
@@ -37,14 +40,10 @@ func NewParts(s Span) *Parts {
 	return &Parts{s, firstPart}
 }
 
-// Next returns the part before the one returned last. read is the number of bytes read of that one. It returns false
-// if no part is left.
-func (p *Parts) Next(read int64) (Span, bool) {
+// Next returns the part before the one returned last. It returns false if no part is left.
+func (p *Parts) Next() (Span, bool) {
 	if p.left.First > p.left.Last {
 		return Span{}, false
-	}
-	if read > 0 {
-		p.resize(read)
 	}
 	part := p.left
 	if part.Last-part.First >= p.size {
@@ -54,16 +53,14 @@ func (p *Parts) Next(read int64) (Span, bool) {
 	return part, true
 }
 
-// resize adapts the size of the parts to the bytes read of the last one.
-func (p *Parts) resize(read int64) {
-	for range 2 {
-		if read < partBytes/2 && p.size < maxPart {
-			p.size, read = 2*p.size, 2*read
-		}
+// Note adapts the size of the next parts to the number of bytes read of a part.
+func (p *Parts) Note(part Span, read int64) {
+	positions := part.Last - part.First + 1
+	size := growth * positions
+	if read > 0 {
+		size = min(size, positions*partBytes/uint64(read))
 	}
-	if read > partBytes && p.size > firstPart {
-		p.size /= 2
-	}
+	p.size = min(max(size, firstPart), maxPart)
 }
 
 // Message is an event as stored, before it is decoded.
@@ -97,7 +94,8 @@ type Spans struct {
 }
 
 // OpenSpans returns the spans of a generation. Source, Session, Sessions, Types and Cells of the query select the
-// messages to read.
+// messages to read. A query without any reads the stream without a filter, because the server needs longer to find the next
+// matching message than to send the few other ones.
 func OpenSpans(ctx context.Context, js jetstream.JetStream, generation string, q Query) (*Spans, error) {
 	q = Query{Source: q.Source, Session: q.Session, Sessions: q.Sessions, Types: q.Types, Cells: q.Cells}
 	readers, err := openEvents(ctx, js, generation, eventsReader{Query: q})
@@ -106,6 +104,9 @@ func OpenSpans(ctx context.Context, js jetstream.JetStream, generation string, q
 	}
 	s := &Spans{generation: generation, readers: readers}
 	for _, r := range readers {
+		if slices.Equal(r.filters, []string{envelopes.EventFilter(r.name, "", "", "")}) {
+			r.filters = []string{}
+		}
 		s.Stored = append(s.Stored, Span{r.cell, r.stream.CachedInfo().State.FirstSeq, r.end})
 	}
 	return s, nil
@@ -143,6 +144,9 @@ func (s *Spans) Read(ctx context.Context, part Span) iter.Seq2[*Message, error] 
 // readAddress reads only the subject of an event.
 func readAddress(stream string, m broker.Message) (Event, error) {
 	e := newEvent(m)
+	if !strings.HasPrefix(m.Subject, "events.") {
+		return e, errNoEvent
+	}
 	address, err := envelopes.ParseEventSubject(m.Subject)
 	if err != nil {
 		return e, fmt.Errorf("event %d of %s: %w", e.Position, stream, err)

@@ -135,7 +135,7 @@ func newReading(q *Query, spans *events.Spans) *reading {
 // cell is what is left of the stream of a cell.
 type cell struct {
 	parts  *events.Parts
-	read   int64     // bytes of the last part
+	began  bool
 	oldest time.Time // when its first message was stored
 }
 
@@ -148,11 +148,11 @@ func (r *reading) run(ctx context.Context) error {
 	for began := time.Now(); len(open) > 0; {
 		c := open[0]
 		open = open[1:]
-		if r.query.Time > 0 && c.read > 0 && time.Since(began) > r.query.Time { // the last part of each cell is always read
+		if r.query.Time > 0 && c.began && time.Since(began) > r.query.Time { // the last part of each cell is always read
 			r.result.end(append(open, c))
 			return nil
 		}
-		part, more := c.parts.Next(c.read)
+		part, more := c.parts.Next()
 		if !more {
 			continue
 		}
@@ -184,8 +184,7 @@ func (r *Result) end(open []*cell) {
 
 // readPart reads a part of a stream, and reports whether a message is too old.
 func (r *reading) readPart(ctx context.Context, c *cell, part events.Span) (old bool, err error) {
-	c.read = 1
-	first := true
+	read, first := int64(0), true
 	for m, err := range r.spans.Read(ctx, part) {
 		if m == nil {
 			return old, err
@@ -193,7 +192,7 @@ func (r *reading) readPart(ctx context.Context, c *cell, part events.Span) (old 
 		if first {
 			first, c.oldest = false, m.Stored.UTC()
 		}
-		c.read += int64(len(m.Data))
+		read += int64(len(m.Data))
 		switch {
 		case m.Stored.Before(r.query.Stored):
 			old = true
@@ -203,6 +202,8 @@ func (r *reading) readPart(ctx context.Context, c *cell, part events.Span) (old 
 			r.look(m)
 		}
 	}
+	c.began = true
+	c.parts.Note(part, read)
 	r.pairs.endPart(r.called)
 	return old, nil
 }

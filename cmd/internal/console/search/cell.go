@@ -10,7 +10,7 @@ import (
 	"tributary/pipeline/events"
 )
 
-// maxReading is how many cells are read at the same time.
+// maxReading is how many parts of the stream are read at the same time.
 const maxReading = 4
 
 // cutBytes is how large an event is at least of which a text was cut.
@@ -37,7 +37,7 @@ type piece struct {
 	part     events.Span
 	hits     []*Hit // in their order, the last ones
 	coverage Coverage
-	read     int64 // bytes, at least 1
+	read     int64 // bytes
 	last     bool  // all before it is too old
 	err      error
 }
@@ -60,23 +60,34 @@ func (c *cell) isLater(o *cell) bool {
 	return c.oldest.After(o.oldest)
 }
 
-// read reads the pieces of the cell, from the last one on, until ctx ends.
+// read reads the pieces of the cell, from the last one on, until ctx ends. It passes the first one on before it reads
+// others, and then reads several at the same time.
 func (c *cell) read(ctx context.Context) {
 	defer close(c.pieces)
-	parts, size := events.NewParts(c.span), int64(0)
-	var memory scratch
+	ctx, cancel := context.WithCancel(ctx)
+	var reading []chan *piece // in the order of their parts
+	defer func() {
+		cancel()
+		for _, p := range reading {
+			<-p
+		}
+	}()
+	parts, most := events.NewParts(c.span), 1
 	for {
-		part, more := parts.Next(size)
-		if !more {
+		for len(reading) < most {
+			part, more := parts.Next()
+			if !more {
+				break
+			}
+			p := make(chan *piece, 1)
+			reading = append(reading, p)
+			go func() { p <- c.readInPlace(ctx, part) }()
+		}
+		if len(reading) == 0 {
 			return
 		}
-		select {
-		case c.places <- struct{}{}:
-		case <-ctx.Done():
-			return
-		}
-		p := c.readPart(ctx, part, &memory)
-		<-c.places
+		p := <-reading[0]
+		reading, most = reading[1:], maxReading
 		if ctx.Err() != nil { // it is not complete
 			return
 		}
@@ -88,13 +99,24 @@ func (c *cell) read(ctx context.Context) {
 		if p.err != nil || p.last {
 			return
 		}
-		size = p.read
+		parts.Note(p.part, p.read)
+	}
+}
+
+// readInPlace searches a part of the stream once fewer than maxReading of all cells are read.
+func (c *cell) readInPlace(ctx context.Context, part events.Span) *piece {
+	select {
+	case c.places <- struct{}{}:
+		defer func() { <-c.places }()
+		return c.readPart(ctx, part)
+	case <-ctx.Done():
+		return nil
 	}
 }
 
 // readPart searches a part of the stream.
-func (c *cell) readPart(ctx context.Context, part events.Span, memory *scratch) *piece {
-	p := &piece{part: part, read: 1}
+func (c *cell) readPart(ctx context.Context, part events.Span) *piece {
+	p := &piece{part: part}
 	old := false
 	for m, err := range c.spans.Read(ctx, part) {
 		if m == nil {
@@ -113,7 +135,7 @@ func (c *cell) readPart(ctx context.Context, part events.Span, memory *scratch) 
 		case slices.Contains(c.search.types(), m.Type):
 			p.coverage.Events++
 			p.coverage.Bytes += int64(len(m.Data))
-			c.look(p, m, memory)
+			c.look(p, m)
 		}
 	}
 	p.last = old
@@ -121,13 +143,13 @@ func (c *cell) readPart(ctx context.Context, part events.Span, memory *scratch) 
 }
 
 // look searches an event.
-func (c *cell) look(p *piece, m *events.Message, memory *scratch) {
+func (c *cell) look(p *piece, m *events.Message) {
 	s := c.search
 	data, plain := m.JSON()
 	if plain && len(data) >= cutBytes && bytes.Contains(data, textTruncated) {
 		p.coverage.Cut++
 	}
-	if plain && !s.Terms.mayMatch(memory, data) {
+	if plain && !s.Terms.mayMatch(data) {
 		return
 	}
 	e, err := m.Outline()
@@ -144,7 +166,7 @@ func (c *cell) look(p *piece, m *events.Message, memory *scratch) {
 			return
 		}
 	}
-	h := s.hitOf(&e, data, memory)
+	h := s.hitOf(&e, data)
 	if h == nil {
 		return
 	}

@@ -1,7 +1,7 @@
 // Package search finds text in the events of a generation, the newest first.
 //
 // Start with [Parse] and [Search.Run]. It reads the events streams in pieces, from their ends to their beginnings, with a
-// consumer for each piece, and looks at the bytes of an event before it decodes them.
+// consumer for each piece and several pieces at the same time, and looks at the bytes of an event before it decodes them.
 //
 // The invariant: what is not in the result of a search either does not match, or the [Coverage] says that it was not
 // searched.
@@ -78,8 +78,7 @@ type Coverage struct {
 }
 
 // Run searches the events that a generation has, and passes the hits to found, the newest by their time of storage first.
-// progress, which may be nil, is called between them. It ends early with the error of found, or with ctx; a
-// consumer that was being made then is dropped by the server a minute later.
+// progress, which may be nil, is called between them. It ends early with the error of found, or with ctx.
 func (s *Search) Run(ctx context.Context, js jetstream.JetStream, generation string, found func(*Hit) error, progress func(*Coverage) error) (*Coverage, error) {
 	spans, err := events.OpenSpans(ctx, js, generation, s.query())
 	if err != nil {
@@ -277,14 +276,13 @@ func (c *Coverage) see(stored time.Time) {
 }
 
 // hitOf returns the hit of an event, nil if it is none.
-func (s *Search) hitOf(e *events.Event, data []byte, memory *scratch) *Hit {
+func (s *Search) hitOf(e *events.Event, data []byte) *Hit {
 	h := &Hit{}
 	missing := slices.Clone(s.Terms.list)
 	for place, text := range textsOf(&e.AgentEventV1, data) {
-		lower := memory.lowered([]byte(text))
 		var found [][]int
 		missing = slices.DeleteFunc(missing, func(t term) bool {
-			at := t.find(text, lower)
+			at := t.find(text)
 			if at != nil {
 				found = append(found, at)
 			}

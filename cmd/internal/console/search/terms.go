@@ -2,7 +2,6 @@ package search
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"regexp"
@@ -42,6 +41,7 @@ type term struct {
 // needle is a part of a term that JSON holds as it stands, unless it is written with an escape that nobody has to write.
 type needle struct {
 	lower  []byte
+	rarest int  // the place of its byte that texts have least
 	native bool // has characters that are not ASCII
 }
 
@@ -127,6 +127,7 @@ func needlesOf(text string) []needle {
 	var n needle
 	end := func() {
 		if len(n.lower) > 0 {
+			n.rarest = rarestOf(n.lower)
 			needles = append(needles, n)
 		}
 		n = needle{}
@@ -147,22 +148,30 @@ func needlesOf(text string) []needle {
 	return needles
 }
 
-// scratch is memory for texts in lower case.
-type scratch struct{ lower []byte }
+// frequent are the bytes that events in JSON have most, the most frequent first.
+const frequent = "etaoinsrlcdupmhf0_g1:b2-,3y.456789vkwx=()jqz"
 
-// lowered returns text with its ASCII letters in lower case, until the next call.
-func (s *scratch) lowered(text []byte) []byte {
-	s.lower = appendLower(s.lower[:0], text)
-	return s.lower
+// rarestOf returns the place of the byte of a text in lower case that events have least.
+func rarestOf(lower []byte) (place int) {
+	rarest := -1
+	for i, b := range lower {
+		rank := strings.IndexByte(frequent, b)
+		if rank < 0 {
+			rank = len(frequent)
+		}
+		if rank > rarest {
+			place, rarest = i, rank
+		}
+	}
+	return place
 }
 
 // mayMatch reports whether an event in JSON can be a hit: false is certain.
-func (t *Terms) mayMatch(s *scratch, data []byte) bool {
-	lower := s.lowered(data)
+func (t *Terms) mayMatch(data []byte) bool {
 	var escapes, ascii presence
 	for i := range t.list {
 		for _, n := range t.list[i].needles {
-			if bytes.Contains(lower, n.lower) {
+			if n.index(data) >= 0 {
 				continue
 			}
 			if !n.native && !ascii.of(func() bool { return escapesASCII(data) }) ||
@@ -203,10 +212,11 @@ func escapesASCII(data []byte) bool {
 	}
 }
 
-// find returns where the term is first in a text, which is also there in lower case; nil if it is not.
-func (t *term) find(text string, lower []byte) []int {
+// find returns where the term is first in a text; nil if it is not.
+func (t *term) find(text string) []int {
+	data := []byte(text)
 	for _, n := range t.needles {
-		at := bytes.Index(lower, n.lower)
+		at := n.index(data)
 		switch {
 		case at < 0:
 			return nil
@@ -217,22 +227,59 @@ func (t *term) find(text string, lower []byte) []int {
 	return t.match.FindStringIndex(text)
 }
 
-// appendLower appends text with its ASCII letters in lower case, eight bytes at once.
-func appendLower(dst, text []byte) []byte {
-	const ones, highs = 0x0101010101010101, 0x8080808080808080
-	for len(text) >= 8 {
-		w := binary.LittleEndian.Uint64(text)
-		low := w &^ highs
-		// The high bit of each byte that is from A to Z.
-		upper := (low + (0x80-'A')*ones) &^ (low + (0x80-'Z'-1)*ones) &^ w & highs
-		dst = binary.LittleEndian.AppendUint64(dst, w|upper>>2)
-		text = text[8:]
+// index returns where the needle is first in a text, whose ASCII letters may be of either case; -1 if it is not there. It looks
+// for the rarest byte of the needle, which the processor does many bytes at once.
+func (n *needle) index(text []byte) int {
+	if len(text) < len(n.lower) {
+		return -1
 	}
-	for _, b := range text {
-		if 'A' <= b && b <= 'Z' {
-			b |= 0x20
+	lower := n.lower[n.rarest]
+	upper := upperOf(lower)
+	from, end := n.rarest, len(text)-len(n.lower)+n.rarest+1 // where the byte can be
+	atLower, atUpper := -1, -1
+	for {
+		if atLower < from {
+			atLower = indexFrom(text[:end], from, lower)
 		}
-		dst = append(dst, b)
+		if atUpper < from {
+			atUpper = end
+			if upper != lower {
+				atUpper = indexFrom(text[:end], from, upper)
+			}
+		}
+		at := min(atLower, atUpper)
+		if at == end {
+			return -1
+		}
+		if equalsLower(text[at-n.rarest:][:len(n.lower)], n.lower) {
+			return at - n.rarest
+		}
+		from = at + 1
 	}
-	return dst
+}
+
+// indexFrom returns where a byte is first from a place on, the length of the text if it is not there.
+func indexFrom(text []byte, from int, b byte) int {
+	if at := bytes.IndexByte(text[from:], b); at >= 0 {
+		return from + at
+	}
+	return len(text)
+}
+
+// equalsLower reports whether a text is one in lower case, without regard to the case of its ASCII letters.
+func equalsLower(text, lower []byte) bool {
+	for i, b := range text {
+		if b != lower[i] && b != upperOf(lower[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// upperOf returns an ASCII letter in upper case, and another byte as it is.
+func upperOf(b byte) byte {
+	if 'a' <= b && b <= 'z' {
+		return b - ('a' - 'A')
+	}
+	return b
 }

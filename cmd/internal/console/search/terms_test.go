@@ -1,6 +1,7 @@
 package search
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -113,7 +114,6 @@ func TestNoSpellingHidesAHit(t *testing.T) {
 	t.Parallel()
 	const rounds = 40_000
 	r := rand.New(rand.NewPCG(1, 2))
-	var memory scratch
 	hits, passed := 0, 0
 	for range rounds {
 		text := draw(r, r.IntN(16))
@@ -143,8 +143,8 @@ func TestNoSpellingHidesAHit(t *testing.T) {
 		}
 		want := matches([]rune(word), []rune(text))
 		s := Search{Terms: terms}
-		got := s.hitOf(&events.Event{AgentEventV1: outline}, data, &memory) != nil
-		may := terms.mayMatch(&memory, data)
+		got := s.hitOf(&events.Event{AgentEventV1: outline}, data) != nil
+		may := terms.mayMatch(data)
 		if got != want || want && !may {
 			t.Fatalf("%q in %q: %v, want %v; its bytes may match: %v\n%s", word, text, got, want, may, data)
 		}
@@ -213,22 +213,36 @@ func TestSnippetsShowTheMatch(t *testing.T) {
 	}
 }
 
-func TestLowerIsThatOfASCII(t *testing.T) {
+// TestNeedlesAreFoundInEitherCase compares with a search of the text in lower case.
+func TestNeedlesAreFoundInEitherCase(t *testing.T) {
 	t.Parallel()
-	var text []byte
-	for i := range 256 {
-		text = append(text, byte(i))
+	r := rand.New(rand.NewPCG(5, 6))
+	draw := func(letters string, length int) []byte {
+		text := make([]byte, length)
+		for i := range text {
+			text[i] = letters[r.IntN(len(letters))]
+		}
+		return text
 	}
-	for n := range text {
-		want := make([]byte, 0, n)
-		for _, b := range text[:n] {
-			if 'A' <= b && b <= 'Z' {
-				b += 'a' - 'A'
+	found := 0
+	for range 40_000 {
+		text := draw("abAB@`[{zZ\xe1\xc1", r.IntN(24))
+		lower := make([]byte, len(text))
+		for i, b := range text {
+			if lower[i] = b; 'A' <= b && b <= 'Z' {
+				lower[i] += 'a' - 'A'
 			}
-			want = append(want, b)
 		}
-		if got := appendLower(nil, text[:n]); string(got) != string(want) {
-			t.Fatalf("%q, want %q", got, want)
+		needles := needlesOf(string(draw("abAB@`[{zZ", 1+r.IntN(4))))
+		got, want := needles[0].index(text), bytes.Index(lower, needles[0].lower)
+		if got != want {
+			t.Fatalf("%q is at %d in %q, not at %d", needles[0].lower, want, text, got)
 		}
+		if want >= 0 {
+			found++
+		}
+	}
+	if found < 1000 {
+		t.Errorf("only %d needles were there to find", found)
 	}
 }
