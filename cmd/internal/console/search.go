@@ -214,6 +214,7 @@ type titleHits struct {
 	Sessions []titleHit
 	More     int
 	Filling  bool   // not all titles are known yet
+	Left     int    // older sessions that are beyond the index, about: their titles are not searched
 	Problem  string // why none can be searched
 }
 
@@ -224,11 +225,8 @@ type titleHit struct {
 	Last  time.Time
 }
 
-// Limits of the titles that match: those that are looked at, and those that are shown.
-const (
-	titlesLooked = 10_000
-	titlesShown  = 5
-)
+// titlesShown is how many of the titles that match are shown.
+const titlesShown = 5
 
 // titled returns the sessions whose titles match, the latest first.
 func (s *searching) titled(ctx context.Context) *titleHits {
@@ -236,27 +234,21 @@ func (s *searching) titled(ctx context.Context) *titleHits {
 	defer cancel()
 	s.index.Await(waiting)
 	f := &s.filter
-	q := index.Query{Limit: titlesLooked, Filter: index.Filter{
+	q := index.Query{Limit: titlesShown, Filter: index.Filter{
 		From: f.From, To: f.To, Source: envelopes.Source(f.Source), Project: f.Project, Repository: f.Repo, Branch: f.Branch, Host: f.Host, User: f.User,
-		Model: f.Model, Title: s.search.Terms.Longest(),
+		Model: f.Model, Titled: s.search.Terms.In,
 	}}
 	list, err := s.index.List(q, s.now)
 	if err != nil {
 		return &titleHits{Problem: err.Error()}
 	}
-	hits := &titleHits{Filling: list.Filling}
+	hits := &titleHits{Filling: list.Filling, Left: list.Left, More: list.Matches - len(list.Sessions)}
 	if list.Problem != nil {
 		hits.Problem = list.Problem.Error()
 	}
 	for i := range list.Sessions {
 		found := &list.Sessions[i]
-		switch {
-		case !s.search.Terms.In(found.Title):
-		case len(hits.Sessions) < titlesShown:
-			hits.Sessions = append(hits.Sessions, titleHit{found.SessionID, found.Title, found.Last.In(s.filter.Zone)})
-		default:
-			hits.More++
-		}
+		hits.Sessions = append(hits.Sessions, titleHit{found.SessionID, found.Title, found.Last.In(s.filter.Zone)})
 	}
 	return hits
 }

@@ -153,7 +153,7 @@ func (r *request) sessions() error {
 		data.Failure = r.problemOf(r.Context(), l.Problem).Error()
 		data.Refresh = 10
 	case l.Filling:
-		data.Refresh = 2
+		data.Refresh = min(1+l.Count, 2) // nothing is there at the very beginning alone
 	}
 	return r.page("sessions", "Sessions", data)
 }

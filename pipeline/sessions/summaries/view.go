@@ -172,6 +172,53 @@ func (v *View) Each(ctx context.Context, source envelopes.Source, visit func(*Re
 	return nil
 }
 
+// Newest passes the records that were stored last to visit, in their order: at least so many. It passes none if there are not
+// so many, or if reading all of them takes as long.
+func (v *View) Newest(ctx context.Context, most int, visit func(*Record) error) error {
+	if !v.kept {
+		return nil
+	}
+	filter := v.recordFilter("", "")
+	for window := 4 * uint64(most); window < v.sequence; window *= 8 {
+		from := v.sequence - window + 1
+		n, err := broker.CountFrom(ctx, v.js, v.stream(), from, filter)
+		if err != nil {
+			return err
+		}
+		if n < uint64(most) {
+			continue
+		}
+		return v.visitFrom(ctx, from, filter, visit)
+	}
+	return nil
+}
+
+// visitFrom passes the records from a position on to visit.
+func (v *View) visitFrom(ctx context.Context, from uint64, filter string, visit func(*Record) error) error {
+	messages, err := v.read(ctx, jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{filter}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from,
+	})
+	if err != nil {
+		return err
+	}
+	defer messages.Stop()
+	for pending := uint64(1); pending > 0; {
+		m, meta, err := v.next(ctx, messages, readTimeout)
+		if err != nil {
+			return err
+		}
+		pending = meta.NumPending
+		r, err := v.decode(m, meta)
+		if err != nil {
+			return err
+		}
+		if err := visit(&r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // records iterates over the stored records in the order of their last change. A replica has sent all of them once it
 // has sent a checkpoint at least as new as the view's.
 func (v *View) records(ctx context.Context, source envelopes.Source) iter.Seq2[Record, error] {

@@ -1,6 +1,7 @@
 package summaries_test
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"runtime"
@@ -177,6 +178,42 @@ func TestViewContinues(t *testing.T) {
 	}
 	startKeeper(t, js, config(1<<20, time.Millisecond))
 	require(third, false)
+}
+
+// TestNewestRecordsAreThoseThatChangedLast compares them with all records, of which the first ones did not change.
+func TestNewestRecordsAreThoseThatChangedLast(t *testing.T) {
+	t.Parallel()
+	top := streams.Topology{Generation: "v1", Partitions: 2}
+	js := pipelinetest.NewServer(t).Provision(top)
+	startKeeper(t, js, config(1<<20, time.Millisecond))
+	var early map[string]string
+	for seed := range uint64(4) {
+		pipelinetest.Publish(t, js, pipelinetest.Workload(seed, 20, 100)...)
+		runStage(t, js, top)
+		if v := awaitKept(t, js, "v1"); seed == 0 {
+			early = recordsOf(t, v)
+		}
+	}
+	v := awaitKept(t, js, "v1")
+	all, newest := recordsOf(t, v), map[string]string{}
+	err := v.Newest(t.Context(), 2, func(r *summaries.Record) error {
+		newest[string(r.Source)+" "+r.Session] = encoded(t, r)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(newest) < 2 || len(newest) > len(all)-len(early) {
+		t.Errorf("%d records are the newest of %d", len(newest), len(all))
+	}
+	for id, r := range newest {
+		if all[id] != r || early[id] != "" {
+			t.Errorf("%s: %s, want %s", id, r, all[id])
+		}
+	}
+	if err := v.Newest(t.Context(), 1<<20, func(*summaries.Record) error { return errors.New("all are read") }); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestManySessionsInBoundedMemory keeps the records of sessions with one event each, and reads them. Its full size is

@@ -21,6 +21,9 @@ import (
 // longest is how long an index is followed before it is made again: nobody announces a record that has expired.
 const longest = time.Hour
 
+// newest is how many sessions are read before all others, at least.
+const newest = 1000
+
 // unkept is how much longer than it took to be made an index is shown that cannot be followed, because no worker keeps the
 // records. It is then made again for the next question.
 const unkept = 20
@@ -113,11 +116,14 @@ func (m *memory) once(ctx context.Context, generation string) error {
 		return err
 	}
 	t := m.begin(generation)
-	err = view.Each(ctx, "", func(r *summaries.Record) error {
+	put := func(r *summaries.Record) error {
 		m.put(t, r)
 		return context.Cause(ctx)
-	})
-	if err != nil {
+	}
+	if err := view.Newest(ctx, newest, put); err != nil { // which are shown while all are read
+		return err
+	}
+	if err := view.Each(ctx, "", put); err != nil {
 		return err
 	}
 	m.finish(t)

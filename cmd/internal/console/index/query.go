@@ -25,6 +25,7 @@ type Filter struct {
 	Model    string // that the session used, or a part of its name
 	State    string // see [sessions.Activity.Is]
 	Title    string // a part of it, in small or capital letters
+	Titled   func(title string) bool
 
 	Repository         string // its name, or the end of it
 	Branch, Host, User string // exactly
@@ -135,6 +136,9 @@ func (f *Filter) matcher(now time.Time) func(*row) bool {
 			if a = a.At(now, timeOf(r.last)); !a.Is(f.State) {
 				return false
 			}
+		}
+		if f.Titled != nil && !f.Titled(r.shownTitle()) {
+			return false
 		}
 		return title == "" || strings.Contains(strings.ToLower(r.shownTitle()), title)
 	}

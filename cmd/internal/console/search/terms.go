@@ -67,12 +67,7 @@ func Parse(text string) (Terms, error) {
 
 // In reports whether each term is in a text.
 func (t *Terms) In(text string) bool {
-	return !slices.ContainsFunc(t.list, func(one term) bool { return !one.match.MatchString(text) })
-}
-
-// Longest returns the longest term, as it was written.
-func (t *Terms) Longest() string {
-	return slices.MaxFunc(t.list, func(a, b term) int { return len(a.text) - len(b.text) }).text
+	return !slices.ContainsFunc(t.list, func(one term) bool { return one.find(text) == nil })
 }
 
 // newTerms returns the terms of words and phrases.
