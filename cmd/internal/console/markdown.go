@@ -3,10 +3,10 @@ package console
 import (
 	"bytes"
 	"html/template"
+	"net/url"
 	"slices"
 	"sync"
 
-	"github.com/microcosm-cc/bluemonday"
 	"github.com/yuin/goldmark"
 	"github.com/yuin/goldmark/ast"
 	"github.com/yuin/goldmark/extension"
@@ -19,56 +19,31 @@ import (
 	"tributary/cmd/internal/terminal"
 )
 
-// markdown makes HTML of Markdown of a log. HTML in the Markdown is text, an image is its name and address as text, and a
-// link leads to another site or nowhere: nothing is loaded, and nothing leads into the console.
-type markdown struct {
-	parser goldmark.Markdown
-	policy *bluemonday.Policy
-}
-
-// markdownOf returns the HTML of a text in Markdown.
+// markdownOf returns the HTML of a text in Markdown of a log. HTML in the Markdown is text, an image is its name and address
+// as text, and a link leads to another site or nowhere: nothing is loaded, and nothing leads into the console.
 func markdownOf(source string) template.HTML {
-	m := newMarkdown()
 	source = terminal.Printable(source)
 	var b bytes.Buffer
-	if err := m.parser.Convert([]byte(source), &b); err != nil { // a buffer takes everything
+	if err := newMarkdown().Convert([]byte(source), &b); err != nil { // a buffer takes everything
 		return template.HTML("<pre>" + template.HTMLEscapeString(source) + "</pre>") //nolint:gosec // escaped
 	}
-	return template.HTML(m.policy.SanitizeBytes(b.Bytes())) //nolint:gosec // sanitized
+	// A reference such as &#x202e; is a character now.
+	return template.HTML(terminal.Printable(b.String())) //nolint:gosec // of the elements below and of those of goldmark, which are harmless
 }
 
-// newMarkdown makes the parser and the policy once, when the first session is opened.
-var newMarkdown = sync.OnceValue(func() *markdown {
-	return &markdown{
-		parser: goldmark.New(
-			goldmark.WithParser(parser.NewParser(
-				parser.WithBlockParsers(without(parser.DefaultBlockParsers(), parser.NewHTMLBlockParser())...),
-				parser.WithInlineParsers(without(parser.DefaultInlineParsers(), parser.NewRawHTMLParser())...),
-				parser.WithParagraphTransformers(parser.DefaultParagraphTransformers()...),
-				parser.WithASTTransformers(util.Prioritized(lowerHeadings{}, 500)),
-			)),
-			goldmark.WithExtensions(extension.Table, extension.Strikethrough, extension.Linkify),
-			goldmark.WithRendererOptions(html.WithHardWraps(), renderer.WithNodeRenderers(util.Prioritized(imageText{}, 100))),
-		),
-		policy: newPolicy(),
-	}
+// newMarkdown makes the parser and the renderer once, when the first session is opened.
+var newMarkdown = sync.OnceValue(func() goldmark.Markdown {
+	return goldmark.New(
+		goldmark.WithParser(parser.NewParser(
+			parser.WithBlockParsers(without(parser.DefaultBlockParsers(), parser.NewHTMLBlockParser())...),
+			parser.WithInlineParsers(without(parser.DefaultInlineParsers(), parser.NewRawHTMLParser())...),
+			parser.WithParagraphTransformers(parser.DefaultParagraphTransformers()...),
+			parser.WithASTTransformers(util.Prioritized(lowerHeadings{}, 500)),
+		)),
+		goldmark.WithExtensions(extension.NewTable(extension.WithTableCellAlignMethod(extension.TableCellAlignNone)), extension.Strikethrough, extension.Linkify),
+		goldmark.WithRendererOptions(html.WithHardWraps(), renderer.WithNodeRenderers(util.Prioritized(harmless{}, 100))),
+	)
 })
-
-// newPolicy returns what of HTML may stay.
-func newPolicy() *bluemonday.Policy {
-	p := bluemonday.NewPolicy()
-	p.AllowElements("p", "br", "hr", "em", "strong", "del", "code", "pre", "ul", "ol", "li", "blockquote", "h4", "h5", "h6",
-		"table", "thead", "tbody", "tr", "th", "td")
-	p.AllowAttrs("start").Matching(bluemonday.Integer).OnElements("ol")
-	p.AllowAttrs("href").OnElements("a")
-	p.AllowURLSchemes("http", "https", "mailto")
-	p.RequireParseableURLs(true)
-	p.AllowRelativeURLs(false)
-	p.RequireNoFollowOnLinks(true)
-	p.RequireNoReferrerOnLinks(true)
-	p.AddTargetBlankToFullyQualifiedLinks(true) // and rel=noopener
-	return p
-}
 
 // without returns a list of parsers without one.
 func without(list []util.PrioritizedValue, parser any) []util.PrioritizedValue {
@@ -89,18 +64,68 @@ func (lowerHeadings) Transform(doc *ast.Document, _ text.Reader, _ parser.Contex
 	})
 }
 
-// imageText writes an image as text, because the page of a log loads nothing.
-type imageText struct{}
+// harmless writes what loads something, leads somewhere, or has attributes of its own in goldmark.
+type harmless struct{}
 
 // RegisterFuncs implements [renderer.NodeRenderer].
-func (imageText) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
-	r.Register(ast.KindImage, func(w util.BufWriter, _ []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
-		if entering {
-			_, err := w.WriteString("[image: ")
-			return ast.WalkContinue, err
-		}
-		destination := n.(*ast.Image).Destination
-		_, err := w.WriteString(" <code>" + template.HTMLEscapeString(string(destination)) + "</code>]")
+func (harmless) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
+	r.Register(ast.KindImage, renderImage)
+	r.Register(ast.KindLink, renderLink)
+	r.Register(ast.KindAutoLink, renderAutoLink)
+	r.Register(ast.KindFencedCodeBlock, renderCode)
+}
+
+// renderImage writes an image as text.
+func renderImage(w util.BufWriter, _ []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
+	if entering {
+		_, err := w.WriteString("[image: ")
 		return ast.WalkContinue, err
-	})
+	}
+	destination := n.(*ast.Image).Destination
+	_, err := w.WriteString(" <code>" + template.HTMLEscapeString(string(destination)) + "</code>]")
+	return ast.WalkContinue, err
+}
+
+// renderLink writes a link to another site, and only the text of any other.
+func renderLink(w util.BufWriter, _ []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
+	begin, end := linkTo(util.URLEscape(n.(*ast.Link).Destination, true))
+	if entering {
+		_, err := w.WriteString(begin)
+		return ast.WalkContinue, err
+	}
+	_, err := w.WriteString(end)
+	return ast.WalkContinue, err
+}
+
+// renderAutoLink writes an address that is a link by itself.
+func renderAutoLink(w util.BufWriter, source []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
+	if !entering {
+		return ast.WalkContinue, nil
+	}
+	n := node.(*ast.AutoLink)
+	address := util.URLEscape(n.URL(source), false)
+	if n.AutoLinkType == ast.AutoLinkEmail && !bytes.HasPrefix(address, []byte("mailto:")) {
+		address = append([]byte("mailto:"), address...)
+	}
+	begin, end := linkTo(address)
+	_, err := w.WriteString(begin + template.HTMLEscapeString(string(n.Label(source))) + end)
+	return ast.WalkContinue, err
+}
+
+// linkTo returns the tags of a link to another site or to a mail address, nothing for every other address.
+func linkTo(address []byte) (begin, end string) {
+	u, err := url.Parse(string(address))
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https" || u.Host == "") && u.Scheme != "mailto" {
+		return "", ""
+	}
+	return `<a href="` + template.HTMLEscapeString(u.String()) + `" rel="nofollow noreferrer noopener" target="_blank">`, "</a>"
+}
+
+// renderCode writes a block of code without the name of its language.
+func renderCode(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
+	if !entering {
+		return ast.WalkContinue, nil
+	}
+	_, err := w.WriteString("<pre><code>" + template.HTMLEscapeString(string(n.Lines().Value(source))) + "</code></pre>\n")
+	return ast.WalkContinue, err
 }

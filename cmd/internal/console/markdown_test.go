@@ -23,6 +23,10 @@ func TestMarkdownIsHTML(t *testing.T) {
 			t.Errorf("%q:\ngot  %q\nwant %q", markdown, got, want)
 		}
 	}
+	if got := string(markdownOf("write to ann@example.com, see https://example.com/a?b=<c>")); !strings.Contains(got, `<a href="mailto:ann@example.com" rel="nofollow noreferrer noopener" target="_blank">ann@example.com</a>`) ||
+		!strings.Contains(got, `<a href="https://example.com/a?b=" rel=`) {
+		t.Errorf("addresses are %q", got)
+	}
 	if got := string(markdownOf("|a|b|\n|-|-:|\n|1|2|")); !strings.Contains(got, "<td>1</td>") || strings.Contains(got, "style") {
 		t.Errorf("a table is %q", got)
 	}
@@ -39,6 +43,14 @@ func TestHostileMarkdownIsText(t *testing.T) {
 		"a reference to an image":   "![a][b]\n\n[b]: https://evil.example/p.png",
 		"a link with a script":      "[a](javascript:alert(1)) [b](JaVaScRiPt&#58;alert(1)) <javascript:alert(1)> [c](\"data:text/html,<script>\")",
 		"a link into the console":   "[a](/tools?x=1) [b](//evil.example/x) [c](../../x) [d](?q) [e](#main)",
+		"a link without a host":     "[a](https:tools) [b](http:/tools) [c](https:///tools) [d](http:\\\\tools) <https:tools> [e](mailto:)",
+		"a link with references":    "[a](java&#115;cript&colon;alert&lpar;1&rpar;) [b](&#x2f;tools) [c](https&#58;//a.example/\"onclick=alert(1))",
+		"a link in an address":      "[https://a.example/\"onmouseover=alert(1)](https://b.example/'\"><script>alert(1)</script>) https://a.example/\"onclick=x",
+		"a link of other schemes":   "<vbscript:x> <file:///etc/passwd> <ftp://a.example/x> ftp://a.example/x [a](blob:https://a.example/x) [b](\tjavascript:alert(1)) [c](<java\nscript:alert(1)>)",
+		"a title of a link":         "[a](https://a.example \"x\\\" onclick=alert(1) y\") [b]\n\n[b]: https://b.example '\"><script>alert(1)</script>'",
+		"a language of code":        "```x\"onclick=alert(1)\ny\n```\n\n~~~ \"><script>alert(1)</script>\nz\n~~~",
+		"a table with attributes":   "|a{onclick=x}|<script>alert(1)</script>|\n|:-:|-:|\n|`<b>`|![x](https://evil.example/p.png)|",
+		"controls as references":    "a&#x202e;b&#27;[31m&#0;c &#x9b;31m `&#x202e;` [x](https://a.example/&#x202e;)\n\n    &#x202e;",
 		"a style":                   "<style>*{display:none}</style><p style='position:fixed'>x</p>",
 		"a frame":                   "<iframe src=https://evil.example></iframe><object data=x><embed src=x>",
 		"a form":                    "<form action=/login method=post><input name=token><button>Open</button></form>",
