@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -105,6 +106,19 @@ const behindChange = 10 * time.Second
 
 // watch prints the sessions of the live generation that change, until ctx ends.
 func (w *sessionWatch) watch(ctx context.Context, js jetstream.JetStream, every time.Duration) error {
+	for {
+		err := w.follow(ctx, js, every)
+		if !errors.Is(err, summaries.ErrAnew) {
+			return err
+		}
+		fmt.Fprintf(w.stderr, "%v: watching those that change from now on\n", err)
+		w.since, w.recent = time.Time{}, nil
+		clear(w.watched)
+	}
+}
+
+// follow prints the sessions that change, until ctx ends or the records are made again.
+func (w *sessionWatch) follow(ctx context.Context, js jetstream.JetStream, every time.Duration) error {
 	view, err := w.awaitSummaries(ctx, js)
 	if err != nil || view == nil {
 		return err

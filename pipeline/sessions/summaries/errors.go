@@ -2,6 +2,9 @@ package summaries
 
 import "errors"
 
+// ErrAnew: the records of sessions that are followed were made again, or went back in time with the broker. Follow them anew.
+var ErrAnew = errors.New("the records of sessions were made again")
+
 var (
 	// errDamaged: a stored checkpoint, record or fold cannot be decoded.
 	errDamaged = errors.New("stored message cannot be read")

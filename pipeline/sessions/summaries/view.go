@@ -86,6 +86,11 @@ func (v *View) Status(ctx context.Context) (Status, error) {
 // again, or went back in time with the broker, the earlier ones are void. It is also false if there are no records,
 // or every one has changed since.
 func (v *View) Continues(ctx context.Context, earlier *View) (bool, error) {
+	return v.continues(ctx, earlier, earlier.sequence, earlier.storedAt)
+}
+
+// continues is [View.Continues] for a reader that has read the records up to a sequence, which was stored at a time.
+func (v *View) continues(ctx context.Context, earlier *View, sequence uint64, stored time.Time) (bool, error) {
 	now, then := &v.checkpoint, &earlier.checkpoint
 	switch {
 	case !v.kept || !earlier.kept, !now.Stream.Equal(then.Stream), now.Epoch < then.Epoch, !now.Position.Reach(then.Position), v.sequence < earlier.sequence:
@@ -97,7 +102,8 @@ func (v *View) Continues(ctx context.Context, earlier *View) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("read stream %s: %w", v.stream(), err)
 	}
-	return first.Sequence <= earlier.sequence, nil // a keeper that makes the records again empties the stream first
+	// A keeper that makes the records again empties the stream first, or creates it again.
+	return first.Sequence <= sequence && !first.Time.After(stored), nil
 }
 
 // Session returns the fold of the events of a session.
@@ -248,7 +254,8 @@ func (v *View) records(ctx context.Context, source envelopes.Source) iter.Seq2[R
 	}
 }
 
-// Follow iterates over the records of a source, empty for all, stored from a time on, zero for now, until ctx ends.
+// Follow iterates over the records of a source, empty for all, stored from a time on, zero for now, until ctx ends. It ends
+// with [ErrAnew] if the records were made again or went back in time: the stream is shorter then and would send nothing.
 func (v *View) Follow(ctx context.Context, source envelopes.Source, since time.Time) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		messages, err := v.readFrom(ctx, source, since)
@@ -257,21 +264,60 @@ func (v *View) Follow(ctx context.Context, source envelopes.Source, since time.T
 			return
 		}
 		defer messages.Stop()
+		look := time.NewTicker(followLook)
+		defer look.Stop()
+		latest, read, stored := v, v.sequence, v.storedAt
 		for {
-			m, meta, err := v.next(ctx, messages, 0)
+			m, meta, err := v.next(ctx, messages, followLook)
 			if ctx.Err() != nil {
 				return
 			}
+			silent := errors.Is(err, context.DeadlineExceeded)
 			var r Record
 			if err == nil {
-				r, err = v.decode(m, meta)
+				if r, err = v.decode(m, meta); meta.Sequence.Stream > read {
+					read, stored = meta.Sequence.Stream, meta.Timestamp
+				}
 			}
-			if !yield(r, err) || err != nil {
+			if !silent && (!yield(r, err) || err != nil) {
 				return
+			}
+			select {
+			case <-look.C:
+				if latest, err = latest.continued(ctx, read, stored); err != nil {
+					yield(Record{}, err)
+					return
+				}
+				if latest.sequence > read {
+					read, stored = latest.sequence, latest.storedAt
+				}
+			default:
 			}
 		}
 	}
 }
+
+// continued returns a later view of the records, of which a reader has read those up to a sequence; the same view while the
+// broker is unavailable.
+func (v *View) continued(ctx context.Context, read uint64, stored time.Time) (*View, error) {
+	later, err := Open(ctx, v.js, v.generation, v.unreadable)
+	continues := !v.kept
+	if err == nil && v.kept {
+		continues, err = later.continues(ctx, v, read, stored)
+	}
+	switch {
+	case ctx.Err() != nil, broker.Unavailable(err), !v.js.Conn().IsConnected():
+		return v, nil //nolint:nilerr // the reading fails by itself if the broker stays unavailable
+	case err != nil:
+		return nil, err
+	case !continues:
+		return nil, fmt.Errorf("%w: stream %s", ErrAnew, v.stream())
+	}
+	return later, nil
+}
+
+// followLook is how often [View.Follow] checks that the records continue.
+const followLook = 2 * time.Second
 
 // readTimeout bounds the wait for an existing record or checkpoint.
 const readTimeout = 10 * time.Second

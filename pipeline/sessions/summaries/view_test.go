@@ -216,6 +216,75 @@ func TestNewestRecordsAreThoseThatChangedLast(t *testing.T) {
 	}
 }
 
+// TestFollowEndsWithItsRecords follows records that go back in time with the broker, and records that are made again: each ends,
+// and following anew has what comes.
+func TestFollowEndsWithItsRecords(t *testing.T) {
+	t.Parallel()
+	top := streams.Topology{Generation: "v1", Partitions: 2}
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(top)
+	seed := uint64(0)
+	add := func() {
+		t.Helper()
+		seed++
+		pipelinetest.Publish(t, js, pipelinetest.Workload(seed, 10, 100)...)
+		runStage(t, js, top)
+		awaitKept(t, js, "v1")
+	}
+	follow := func() (records chan string, ended chan error) {
+		records, ended = make(chan string, 1000), make(chan error, 1)
+		v := awaitKept(t, js, "v1")
+		status, err := v.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for r, err := range v.Follow(t.Context(), "", status.StoredAt) {
+				if err != nil {
+					ended <- err
+					return
+				}
+				records <- r.Session
+			}
+		}()
+		return records, ended
+	}
+	await := func(what string, records chan string, ended chan error, wantRecord bool) {
+		t.Helper()
+		for end := time.After(patience); ; {
+			select {
+			case <-records:
+				if wantRecord {
+					return
+				}
+			case err := <-ended:
+				if wantRecord || !errors.Is(err, summaries.ErrAnew) {
+					t.Fatalf("%s: %v", what, err)
+				}
+				return
+			case <-end:
+				t.Fatalf("%s: nothing", what)
+			}
+		}
+	}
+	startKeeper(t, js, config(1<<20, time.Millisecond))
+	add()
+	saved := server.CopyStore()
+	add()
+	records, ended := follow()
+	add()
+	await("records that are added", records, ended, true)
+	saved.PutBack(streams.EventsStream("v1"), streams.SummariesStream("v1"))
+	await("records that went back", records, ended, false)
+	records, ended = follow()
+	add()
+	await("records after that", records, ended, true)
+	if err := js.DeleteStream(t.Context(), streams.SummariesStream("v1")); err != nil {
+		t.Fatal(err)
+	}
+	await("records that are made again", records, ended, false)
+}
+
 // TestManySessionsInBoundedMemory keeps the records of sessions with one event each, and reads them. Its full size is
 // -sessions 1000000.
 func TestManySessionsInBoundedMemory(t *testing.T) { //nolint:paralleltest // it measures memory

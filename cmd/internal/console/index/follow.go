@@ -143,7 +143,7 @@ func (m *memory) once(ctx context.Context, generation string) error {
 			m.put(t, &r)
 		}
 	}()
-	err = m.watch(ctx, generation, t, view, lost, failed)
+	err = m.watch(ctx, generation, t, lost, failed)
 	cancel()
 	for range failed { // until the follower has ended
 	}
@@ -151,7 +151,7 @@ func (m *memory) once(ctx context.Context, generation string) error {
 }
 
 // watch returns when the records that are followed may not be what became of those that were read: nil, or an error.
-func (m *memory) watch(ctx context.Context, generation string, t *table, view *summaries.View, lost <-chan nats.Status, failed <-chan error) error {
+func (m *memory) watch(ctx context.Context, generation string, t *table, lost <-chan nats.Status, failed <-chan error) error {
 	look := time.NewTicker(m.config.Look)
 	defer look.Stop()
 	for {
@@ -159,24 +159,23 @@ func (m *memory) watch(ctx context.Context, generation string, t *table, view *s
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case err := <-failed:
+			if errors.Is(err, summaries.ErrAnew) {
+				return nil
+			}
 			return err
 		case <-lost:
 			return nil
 		case <-look.C:
 		}
-		next, err := summaries.Open(ctx, m.js, generation, func(error) {})
+		view, err := summaries.Open(ctx, m.js, generation, func(error) {})
 		if err != nil {
 			return err
 		}
-		if same, err := next.Continues(ctx, view); err != nil || !same {
-			return err
-		}
-		status, err := next.Status(ctx)
+		status, err := view.Status(ctx)
 		if err != nil {
 			return err
 		}
 		m.keeping(t, &status)
-		view = next
 		if time.Since(t.complete) > longest || status.Silent && status.Behind > 0 && m.isOld(t) {
 			return nil
 		}
