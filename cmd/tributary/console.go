@@ -104,7 +104,7 @@ type consolePage struct {
 func (p *consolePage) listen(ctx context.Context) (serve func(context.Context) error, err error) {
 	address := p.config.ConsoleListen
 	here := local(address)
-	certificate, err := p.config.consoleCertificate()
+	certificate, err := p.config.consoleCertificate(p.log)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func (p *consolePage) listen(ctx context.Context) (serve func(context.Context) e
 	scheme := "http"
 	if certificate != nil {
 		scheme = "https"
-		listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{*certificate}, NextProtos: []string{"h2", "http/1.1"}, MinVersion: tls.VersionTLS12})
+		listener = tls.NewListener(listener, &tls.Config{GetCertificate: certificate.get, NextProtos: []string{"h2", "http/1.1"}, MinVersion: tls.VersionTLS12})
 	}
 	p.address = scheme + "://" + shownAddress(listener.Addr(), guard.Hosts) + "/" + query
 	fmt.Fprintf(p.stderr, "console at %s\n", p.address)
@@ -141,11 +141,11 @@ func (p *consolePage) listen(ctx context.Context) (serve func(context.Context) e
 }
 
 // guard returns who is let in, and the query of the printed address, which has the token if it is new.
-func (p *consolePage) guard(here bool, certificate *tls.Certificate) (g console.Guard, query string, err error) {
+func (p *consolePage) guard(here bool, certificate *certificate) (g console.Guard, query string, err error) {
 	c := p.config
 	g = console.Guard{Addresses: !here, Header: c.ConsoleUserHeader, TLS: certificate != nil, Hosts: list(c.ConsoleHosts)}
 	if certificate != nil {
-		g.Hosts = append(g.Hosts, certificate.Leaf.DNSNames...)
+		g.Hosts = append(g.Hosts, certificate.current.Leaf.DNSNames...)
 	}
 	for _, text := range list(c.ConsoleProxies) {
 		prefix, err := netip.ParsePrefix(text)
@@ -175,21 +175,6 @@ func (p *consolePage) guard(here bool, certificate *tls.Certificate) (g console.
 		query = "?token=" + g.Token
 	}
 	return g, query, nil
-}
-
-// consoleCertificate returns the certificate of the console, nil if there is none.
-func (c *config) consoleCertificate() (*tls.Certificate, error) {
-	if c.ConsoleCert == "" && c.ConsoleKey == "" {
-		return nil, nil //nolint:nilnil // there is none
-	}
-	if c.ConsoleCert == "" || c.ConsoleKey == "" {
-		return nil, usageError{errors.New("TRIBUTARY_CONSOLE_CERT: set it and TRIBUTARY_CONSOLE_KEY both, or none")}
-	}
-	certificate, err := tls.LoadX509KeyPair(c.ConsoleCert, c.ConsoleKey)
-	if err != nil {
-		return nil, fmt.Errorf("TRIBUTARY_CONSOLE_CERT and TRIBUTARY_CONSOLE_KEY: %w", err)
-	}
-	return &certificate, nil
 }
 
 // list splits a setting that has several values.

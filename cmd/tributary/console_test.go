@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -160,6 +161,58 @@ func TestConsoleForOtherMachinesNeedsTLSAndAToken(t *testing.T) {
 	}
 	u.RawQuery = url.Values{"token": {"a token of a file"}}.Encode()
 	requireToken(t, browser(nil), u)
+}
+
+// TestConsoleServesARenewedCertificate replaces the certificate by one of another authority, first without its key, while the
+// console serves.
+func TestConsoleServesARenewedCertificate(t *testing.T) {
+	t.Parallel()
+	server := pipelinetest.NewServer(t)
+	server.Provision(streams.DefaultTopology())
+	before, renewed := newAuthority(t), newAuthority(t)
+	p := startWith(t, settingsOf("TRIBUTARY_CONSOLE_CERT="+before.path("tls.crt"), "TRIBUTARY_CONSOLE_KEY="+before.path("tls.key")),
+		t.TempDir(), server.URL(), "console", "--listen", "127.0.0.1:0")
+	u := consoleOf(p)
+	u.Host = net.JoinHostPort("127.0.0.1", u.Port())
+	served := func(a authority) bool {
+		t.Helper()
+		trust := x509.NewCertPool()
+		trust.AppendCertsFromPEM([]byte(readText(t, a.path("ca.crt"))))
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, u.String(), http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := browser(trust).Do(r)
+		if err != nil && !errors.As(err, new(x509.UnknownAuthorityError)) {
+			t.Fatal(err)
+		}
+		if err == nil {
+			_ = response.Body.Close()
+		}
+		return err == nil
+	}
+	replace := func(name string) {
+		t.Helper()
+		if err := os.WriteFile(before.path(name), []byte(readText(t, renewed.path(name))), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		later := time.Now().Add(time.Minute) // whatever the clock of the file system counts
+		if err := os.Chtimes(before.path(name), later, later); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !served(before) || served(renewed) {
+		t.Error("another certificate is served at the beginning")
+	}
+	replace("tls.crt")
+	if !served(before) || served(renewed) {
+		t.Error("a certificate without its key is served")
+	}
+	p.awaitLogged("the certificate of the console has changed and cannot be read")
+	replace("tls.key")
+	if served(before) || !served(renewed) {
+		t.Error("the renewed certificate is not served")
+	}
 }
 
 // requireToken asks a console without its token, with another one and with the right one, which is that of its address.

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+)
+
+// certificate is the TLS certificate of the console. It is read again when its files have changed, so a renewed one needs no
+// restart.
+type certificate struct {
+	cert, key string // files
+	log       *slog.Logger
+
+	mu      sync.Mutex
+	current *tls.Certificate
+	read    [2]fileState // of the files of current
+	failed  bool         // the files have changed since, and cannot be read
+}
+
+// fileState is what changes of a file with its content.
+type fileState struct {
+	modified time.Time
+	size     int64
+}
+
+// consoleCertificate reads the certificate of the console, nil if the settings name none.
+func (c *config) consoleCertificate(log *slog.Logger) (*certificate, error) {
+	if c.ConsoleCert == "" && c.ConsoleKey == "" {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	if c.ConsoleCert == "" || c.ConsoleKey == "" {
+		return nil, usageError{errors.New("TRIBUTARY_CONSOLE_CERT: set it and TRIBUTARY_CONSOLE_KEY both, or none")}
+	}
+	is := &certificate{cert: c.ConsoleCert, key: c.ConsoleKey, log: log}
+	return is, is.load()
+}
+
+// load reads the files, if they are not those that were read.
+func (c *certificate) load() error {
+	var now [2]fileState
+	for i, name := range []string{c.cert, c.key} {
+		file, err := os.Stat(name)
+		if err != nil {
+			return fmt.Errorf("TRIBUTARY_CONSOLE_CERT and TRIBUTARY_CONSOLE_KEY: %w", err)
+		}
+		now[i] = fileState{file.ModTime(), file.Size()}
+	}
+	if now == c.read {
+		return nil
+	}
+	loaded, err := tls.LoadX509KeyPair(c.cert, c.key)
+	if err != nil {
+		return fmt.Errorf("TRIBUTARY_CONSOLE_CERT and TRIBUTARY_CONSOLE_KEY: %w", err)
+	}
+	c.current, c.read = &loaded, now
+	return nil
+}
+
+// get implements [tls.Config.GetCertificate]. While the files cannot be read, as between the writing of the two, it returns
+// what they had before.
+func (c *certificate) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	err := c.load()
+	if err != nil && !c.failed { // the first of consecutive failures
+		c.log.WarnContext(hello.Context(), "the certificate of the console has changed and cannot be read: the one before is served", "error", err)
+	}
+	c.failed = err != nil
+	return c.current, nil
+}
