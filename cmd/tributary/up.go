@@ -45,7 +45,8 @@ The data folder keeps everything for the next run. With --replay a new version o
 program builds the events again, beside those of the old version, and continues with the
 new ones. Samples get a temporary folder, which is removed at the end, unless --data
 names one, and a free port if the usual one is in use. Where standard output is no
-terminal, they stop by themselves, as with --once.`,
+terminal, they stop by themselves, as with --once, unless --console names an address for
+the page.`,
 		Example: `  tributary up --samples                   try it
   tributary up                             follow the agents of this machine
   tributary up --once old/session.jsonl    process one log, print its events, stop
@@ -61,8 +62,10 @@ terminal, they stop by themselves, as with --once.`,
 			if again && a.config.Generation != "" {
 				return usageError{errors.New("--replay builds the live generation again: leave out TRIBUTARY_GENERATION")}
 			}
-			if useSamples && !terminal.IsTerminal(a.stdout) {
-				once = true // nobody is there to end it
+			asked := cmd.Flags().Changed("console") && a.config.ConsoleListen != ""
+			if useSamples && !once && !asked && !terminal.IsTerminal(a.stdout) {
+				once = true // nobody is there to end it, or to look at the page
+				fmt.Fprintf(a.stderr, "without a terminal no page is served unless you name its address: tributary up --samples --console %s\n", defaultConsole)
 			}
 			u := &up{app: a, once: once, samples: useSamples, quiet: quiet, all: all, again: again, pricing: pricing}
 			u.anyPort = useSamples && !cmd.Flags().Changed("listen") && a.config.Listen == defaultListen
