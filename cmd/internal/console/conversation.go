@@ -46,7 +46,11 @@ type conversationItem struct {
 }
 
 // eventLink is an event of an item.
-type eventLink struct{ Label, Anchor, Address string }
+type eventLink struct {
+	Label   string
+	Anchor  string // in the page; empty if it has its place on another one
+	Address string
+}
 
 // conversationCall is a call of a tool with its result.
 type conversationCall struct {
@@ -205,7 +209,7 @@ func (p *conversationPage) call(v *conversationItem, c *transcript.Call) {
 	output := v.Address + "/json"
 	if c.ID != "" {
 		for _, e := range p.calls[c.ID] {
-			if !p.shown[e.sequence] {
+			if e.apart || !p.shown[e.sequence] {
 				p.add(v, e)
 			}
 			if e.kind == envelopes.ToolResult {
@@ -225,7 +229,7 @@ func (p *conversationPage) call(v *conversationItem, c *transcript.Call) {
 // add gives an event a place in an item.
 func (p *conversationPage) add(v *conversationItem, e place) {
 	p.shown[e.sequence] = true
-	label := "one more event of it"
+	label, anchor := "one more event of it", anchorOf(e.sequence)
 	switch e.kind {
 	case envelopes.ToolResult:
 		label = "its result"
@@ -233,7 +237,10 @@ func (p *conversationPage) add(v *conversationItem, e place) {
 		label = "its call"
 	default:
 	}
-	v.More = append(v.More, eventLink{label, anchorOf(e.sequence), eventPath(p.session.Source, p.session.Session, e.event)})
+	if e.apart {
+		label, anchor = label+", on another page", ""
+	}
+	v.More = append(v.More, eventLink{label, anchor, eventPath(p.session.Source, p.session.Session, e.event)})
 }
 
 // addOthers gives each event that has no place one in the item before it: that is what it was joined to, or replaces.

@@ -301,6 +301,9 @@ func (r sessionRequest) readPage(ctx context.Context, p *sessionPage, generation
 	if err != nil {
 		return err
 	}
+	if err := w.findCalls(ctx); err != nil {
+		return errors.Join(err, t.Close())
+	}
 	p.From, p.To, p.Unread = from, w.last, w.unread
 	at := func(sequence uint64) string { return p.Path + "?from=" + strconv.FormatUint(sequence, 10) }
 	if n > 0 || from > starts[n] {

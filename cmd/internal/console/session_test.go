@@ -562,6 +562,39 @@ func TestPagesHaveEveryEventOnce(t *testing.T) {
 	}
 }
 
+// TestACallAndItsResultAreOnTwoPages has the call as the last event of a page: both pages say what it was and what came of it.
+func TestACallAndItsResultAreOnTwoPages(t *testing.T) {
+	t.Parallel()
+	n := 0
+	filler := func(most int) (records []core.Record) {
+		for range most {
+			records = append(records, claude("two", "assistant", n, answer(n, map[string]any{"type": "text", "text": "more"})))
+			n++
+		}
+		return records
+	}
+	c, js, top := normalized(t, append([]core.Record{claude("two", "user", 1000, prompt("begin"))}, filler(pageEvents-10)...)...)
+	id := events.SessionID{Source: "claude_code", Session: "two"}
+	publish(t, js, top, filler(pageEvents-1-len(sessionsOf(t, js)[id]))...)
+	publish(t, js, top,
+		claude("two", "assistant", 1001, answer(1001, toolUse("t1", "Bash", map[string]any{"command": "make deploy"}))),
+		claude("two", "user", 1002, result("t1", "deployed to staging", false)))
+	publish(t, js, top, filler(10)...)
+	list := sessionsOf(t, js)[id]
+	if list[pageEvents-1].EventType != envelopes.ToolCall || list[pageEvents].EventType != envelopes.ToolResult {
+		t.Fatalf("event %d is a %s", pageEvents, list[pageEvents-1].EventType)
+	}
+	pages := pagesOf(t, c, id)
+	if len(pages) != 2 {
+		t.Fatalf("%d pages", len(pages))
+	}
+	requireIn(t, "the page of the call", pages[0], "make deploy", "deployed to staging", `data-beside>its result, on another page</a>`)
+	requireIn(t, "the page of the result", pages[1], "deployed to staging", `href="`+eventPath(id.Source, id.Session, list[pageEvents-1].EventID)+`" data-beside>its call, on another page</a>`)
+	if strings.Contains(pages[0], "no result") {
+		t.Error("the page of the call says that there is no result")
+	}
+}
+
 // TestPagesStay: the pages of a session have all its events, none is too long, and those that are full stay when it grows.
 func TestPagesStay(t *testing.T) {
 	t.Parallel()

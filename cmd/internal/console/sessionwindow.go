@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 
 	"tributary/envelopes"
 	"tributary/pipeline/events"
@@ -40,13 +41,14 @@ type place struct {
 	event    string
 	sequence uint64
 	kind     envelopes.EventType
+	apart    bool // it is on another page
 }
 
 func newWindow(r *request, generation string, id events.SessionID, from, end uint64) *window {
 	return &window{request: r, generation: generation, id: id, from: from, end: end, byCall: map[string][]place{}, spans: genai.New(false)}
 }
 
-// events iterates over the events of the page, up to [pageBytes].
+// events iterates over the events of the page, up to [pageBytes], and then over the results of its calls that are behind it.
 func (w *window) events(ctx context.Context) iter.Seq2[*envelopes.AgentEventV1, error] {
 	return func(yield func(*envelopes.AgentEventV1, error) bool) {
 		first, err := events.EventAt(ctx, w.config.JetStream, w.generation, w.id, w.from)
@@ -65,6 +67,7 @@ func (w *window) events(ctx context.Context) iter.Seq2[*envelopes.AgentEventV1, 
 			}
 			if err == nil {
 				if e.Sequence >= w.end || size > pageBytes {
+					w.results(ctx, &e, yield)
 					return
 				}
 				size += len(orZero(e.Text)) + len(e.ToolMetadata) + len(e.Raw)
@@ -94,18 +97,97 @@ func (w *window) note(e *events.Event) {
 	if e.Usage != nil && e.Usage.Prompt > 0 && !e.IsInternal {
 		w.prompts = append(w.prompts, promptSize{e.Sequence, e.Usage.Prompt})
 	}
-	at := place{e.EventID, e.Sequence, e.EventType}
-	w.places = append(w.places, at)
-	if call := orZero(e.ToolCallID); call != "" {
-		w.byCall[call] = append(w.byCall[call], at)
-	}
-	w.calls.note(&e.AgentEventV1)
-	w.spans.Add(&e.AgentEventV1)
+	w.places = append(w.places, w.noteCall(e, false))
 	if w.raw.First == 0 {
 		w.raw = rawRange{Stream: e.Provenance.RawStream, Partition: e.Provenance.Partition, First: e.Provenance.RawSequence}
 	}
 	w.raw.First = min(w.raw.First, e.Provenance.RawSequence)
 	w.raw.Last = max(w.raw.Last, e.Provenance.RawSequence)
+}
+
+// noteCall notes what the next event has of a call.
+func (w *window) noteCall(e *events.Event, apart bool) place {
+	at := place{e.EventID, e.Sequence, e.EventType, apart}
+	if call := orZero(e.ToolCallID); call != "" {
+		w.byCall[call] = append(w.byCall[call], at)
+	}
+	w.calls.note(&e.AgentEventV1)
+	w.spans.Add(&e.AgentEventV1)
+	return at
+}
+
+// without returns the ids of the calls of which the page has an event of a type, and none of another one.
+func (w *window) without(missing, has envelopes.EventType) map[string]bool {
+	ids := map[string]bool{}
+	for id, list := range w.byCall {
+		is := func(t envelopes.EventType) bool {
+			return slices.ContainsFunc(list, func(e place) bool { return e.kind == t })
+		}
+		if is(has) && !is(missing) {
+			ids[id] = true
+		}
+	}
+	return ids
+}
+
+// results yields the results of calls of the page from the event behind it on, as far as another page goes.
+func (w *window) results(ctx context.Context, behind *events.Event, yield func(*envelopes.AgentEventV1, error) bool) {
+	open := w.without(envelopes.ToolResult, envelopes.ToolCall)
+	q := onward(behind)
+	q.Types = []envelopes.EventType{envelopes.ToolResult}
+	if len(open) == 0 {
+		return
+	}
+	size := 0
+	for e, err := range events.Read(ctx, w.config.JetStream, w.generation, q) {
+		if err != nil && e.Position == 0 {
+			yield(nil, err)
+			return
+		}
+		if call := orZero(e.ToolCallID); err == nil && open[call] {
+			delete(open, call)
+			size += len(orZero(e.Text)) + len(e.ToolMetadata) + len(e.Raw)
+			w.noteCall(&e, true)
+			if !yield(&e.AgentEventV1, nil) {
+				return
+			}
+		}
+		if len(open) == 0 || size > pageBytes || e.Sequence >= behind.Sequence+pageEvents {
+			return
+		}
+	}
+	if err := context.Cause(ctx); err != nil {
+		yield(nil, err)
+	}
+}
+
+// findCalls notes the calls before the page, as far as another page goes, of which the page has the results.
+func (w *window) findCalls(ctx context.Context) error {
+	missing := w.without(envelopes.ToolCall, envelopes.ToolResult)
+	if len(missing) == 0 || w.from <= 1 {
+		return nil
+	}
+	first, err := events.EventAt(ctx, w.config.JetStream, w.generation, w.id, w.from-min(w.from-1, pageEvents))
+	if errors.Is(err, events.ErrNoEvent) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	q := onward(&first)
+	q.Types = []envelopes.EventType{envelopes.ToolCall}
+	for e, err := range events.Outlines(ctx, w.config.JetStream, w.generation, q) {
+		if err != nil && e.Position == 0 {
+			return err
+		}
+		if e.Sequence >= w.from {
+			break
+		}
+		if call := orZero(e.ToolCallID); err == nil && missing[call] {
+			w.byCall[call] = append(w.byCall[call], place{e.EventID, e.Sequence, e.EventType, true})
+		}
+	}
+	return context.Cause(ctx)
 }
 
 // context returns the size of the last prompt of an API call of the main conversation between two sequences; 0 for none.
