@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"tributary/cmd/internal/console/calls"
 	"tributary/cmd/internal/drift"
 	"tributary/cmd/internal/figures"
@@ -70,16 +72,19 @@ func (r *request) tools() error {
 		return err
 	}
 	defer leave()
-	if err := p.list.Read(ctx, view); err != nil {
-		return err
-	}
 	did := calls.Query{
 		Source: envelopes.Source(r.filter.Source), Stored: r.filter.storedSince(), Match: r.filter.selects, Time: callsAtFirst, Most: mostOfCalls,
 	}
 	if query.Has("longer") {
 		did.Time = callsLonger
 	}
-	if p.did, err = did.Run(ctx, r.config.JetStream, generation); err != nil {
+	var reading errgroup.Group
+	reading.Go(func() error { return p.list.Read(ctx, view) })
+	reading.Go(func() (err error) {
+		p.did, err = did.Run(ctx, r.config.JetStream, generation)
+		return err
+	})
+	if err := reading.Wait(); err != nil {
 		return err
 	}
 	p.did.In(r.filter.Zone)
