@@ -2,7 +2,8 @@ package summaries
 
 import "errors"
 
-// ErrAnew: the records of sessions that are followed were made again, or went back in time with the broker. Follow them anew.
+// ErrAnew is returned when the followed records of sessions were made again, or went back in time with the broker. Follow
+// them again.
 var ErrAnew = errors.New("the records of sessions were made again")
 
 var (
