@@ -27,7 +27,7 @@ run $page#start 2 '/doctor/d'
 doctor() { eval "$(block $page#start 2 | tail -n 1) $*"; }
 eventually prints "following" doctor
 eventually prints "none: every record is done" doctor
-eventually doctor # there is no problem
+eventually prints "broker " doctor # an edge that started before the worker states that error for an hour
 
 step "metrics of both"
 eventually eval 'curl -fsS http://127.0.0.1:9464/metrics | grep -q "^tributary_records_total"'
