@@ -1,14 +1,6 @@
 package ship
 
 import (
-	"go.opentelemetry.io/otel/propagation"
-
-	"tributary/envelopes"
-	"tributary/pipeline/broker"
-	"tributary/pipeline/streams"
-
-	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
-
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -16,6 +8,14 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+
+	"go.opentelemetry.io/otel/propagation"
+
+	"tributary/envelopes"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
+
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 
 	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel/trace"

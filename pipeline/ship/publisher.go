@@ -1,8 +1,6 @@
 package ship
 
 import (
-	"tributary/pipeline/records"
-
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +11,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"tributary/pipeline/records"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"

@@ -46,7 +46,7 @@ const (
 		"then replay into a new generation (tributary replay start NAME, then tributary replay promote NAME --wait): this one stores nothing more"
 )
 
-// ErrKeysLost: the bucket has lost the name of the live generation.
+// ErrKeysLost says that the bucket has lost the name of the live generation.
 var ErrKeysLost = fmt.Errorf("bucket %s has lost the key %s: restore the bucket, or put the key back: nats kv put %[1]s %[2]s NAME", ControlBucket, currentKey)
 
 // Errors of the commands that build and promote generations.
