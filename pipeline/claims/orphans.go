@@ -167,7 +167,7 @@ func (c *Store) countRecords(ctx context.Context, objects []Object, names map[st
 		return err
 	}
 	for _, stream := range streams {
-		err := c.each(ctx, stream, ">", true, func(m broker.Message) {
+		err := c.each(ctx, stream, "raw.>", true, func(m broker.Message) { // the last message of > is none where that was removed
 			for _, value := range m.Header[envelopes.HeaderClaim] {
 				claim, err := Parse(value)
 				if i, ok := names[claim.Digest]; ok && err == nil {
