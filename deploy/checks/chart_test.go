@@ -1,13 +1,20 @@
 package checks
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/stretchr/testify/require"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
@@ -22,14 +29,25 @@ import (
 
 const allValues = `
 replicas: 3
-image: {repository: registry.example/tributary, digest: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}
+image: {repository: registry.example/tributary, pullPolicy: Always, digest: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}
 imagePullSecrets: [{name: registry}]
 nats: {url: "tls://nats-0.example:4222,tls://nats-1.example:4222", inboxPrefix: _INBOX_stage, secret: {name: stage, creds: true, nkey: true, ca: true, certificate: true}}
 settings: {TRIBUTARY_REPLICAS: "3", TRIBUTARY_LOG_LEVEL: debug, OTEL_TRACES_EXPORTER: otlp}
 settingsFrom: [{secretRef: {name: more}}]
+extraEnv: [{name: TRIBUTARY_REDACT_KEY, valueFrom: {secretKeyRef: {name: redact, key: key}}}]
+extraVolumes: [{name: rules, configMap: {name: rules}}]
+extraVolumeMounts: [{name: rules, mountPath: /etc/rules, readOnly: true}]
+maxSurge: 100%
 drainSeconds: 45
-autoscaling: {enabled: true, metric: {type: External, name: tributary_lag_sum}}
-serviceMonitor: {enabled: true, labels: {release: prometheus}}
+preStopSeconds: 5
+http: {port: 9999}
+resources: {requests: {cpu: 2, memory: 512Mi}, limits: {memory: 2Gi}}
+memoryTarget: 1843MiB
+podDisruptionBudget: {maxUnavailable: 2}
+autoscaling: {enabled: true, minReplicas: 3, maxReplicas: 16, lagPerWorker: 100, metric: {type: External, name: tributary_lag_sum}}
+serviceMonitor: {enabled: true, interval: 15s, labels: {release: prometheus}}
+prometheusRule: {enabled: true, labels: {release: prometheus}}
+dashboard: {enabled: true, labels: {grafana_folder: agents}}
 networkPolicy: {metricsFrom: [{podSelector: {matchLabels: {app: prometheus}}}], egressPorts: [4222, 4317]}
 podAnnotations: {team: agents}
 nodeSelector: {kubernetes.io/os: linux}
@@ -38,12 +56,17 @@ affinity: {nodeAffinity: {}}
 enableServiceLinks: true
 console:
   enabled: true
+  port: 8888
   hosts: [tributary.example, tributary]
   userHeader: X-Forwarded-User
   proxies: [10.1.0.0/16]
   write: true
-  nats: {inboxPrefix: _INBOX_operator, secret: {name: operator, nkey: true, ca: true}}
+  nats: {inboxPrefix: _INBOX_operator, secret: {name: operator, creds: true, nkey: true, ca: true, certificate: true}}
   settings: {TRIBUTARY_LOG_LEVEL: debug}
+  extraEnv: [{name: TRIBUTARY_GENERATION, value: v1}]
+  extraVolumes: [{name: prices, configMap: {name: prices}}]
+  extraVolumeMounts: [{name: prices, mountPath: /etc/prices}]
+  resources: {requests: {cpu: 1, memory: 1Gi}, limits: {memory: 2Gi}}
   from: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ingress}}}]
 `
 
@@ -57,7 +80,7 @@ func TestChart(t *testing.T) {
 		kinds  []string
 	}{
 		"defaults": {"", kinds},
-		"all":      {allValues, append([]string{"HorizontalPodAutoscaler", "ServiceMonitor", "console-Deployment", "console-Service", "console-NetworkPolicy"}, kinds...)},
+		"all":      {allValues, append([]string{"HorizontalPodAutoscaler", "ServiceMonitor", "PrometheusRule", "ConfigMap", "console-Deployment", "console-Service", "console-NetworkPolicy"}, kinds...)},
 		"pods":     {"autoscaling: {enabled: true}", append([]string{"HorizontalPodAutoscaler"}, kinds...)},
 		"least":    {"podDisruptionBudget: {enabled: false}\nnetworkPolicy: {enabled: false}\npreStopSeconds: 0", kinds[:3]},
 	} {
@@ -74,12 +97,113 @@ func TestChart(t *testing.T) {
 	all := render(t, allValues)
 	pod := all["Deployment"].(*apps.Deployment).Spec.Template.Spec
 	require.Nil(t, all["Deployment"].(*apps.Deployment).Spec.Replicas) // the autoscaler decides
-	require.EqualValues(t, 2+45+10, *pod.TerminationGracePeriodSeconds)
+	require.EqualValues(t, 5+45+10, *pod.TerminationGracePeriodSeconds)
 	require.True(t, *pod.EnableServiceLinks)
 	require.Regexp(t, `@sha256:`, pod.Containers[0].Image)
 	require.Equal(t, "prometheus", all["ServiceMonitor"].(*monitoring.ServiceMonitor).Labels["release"])
 	requireConsole(t, all)
+	requireMonitoring(t, all)
 	require.EqualValues(t, "External", all["HorizontalPodAutoscaler"].(*autoscaling.HorizontalPodAutoscaler).Spec.Metrics[0].Type)
+}
+
+// requireMonitoring checks that the alerts of the chart are those of deployment, of the workers of its namespace, and that the
+// dashboard is whole.
+func requireMonitoring(t *testing.T, all map[string]any) {
+	t.Helper()
+	groups, errs := rulefmt.ParseFile(filepath.Join(root, "deploy/prometheus/rules.yaml"), false, model.LegacyValidation)
+	require.Empty(t, errs)
+	made := all["PrometheusRule"].(*monitoring.PrometheusRule)
+	require.Len(t, made.Spec.Groups, len(groups.Groups))
+	worker := regexp.MustCompile(`tributary_(?:[^s]|s[^h])\w*`)
+	for i, g := range made.Spec.Groups {
+		require.Len(t, g.Rules, len(groups.Groups[i].Rules))
+		for j, r := range g.Rules {
+			want := groups.Groups[i].Rules[j]
+			require.Equal(t, want.Alert, r.Alert)
+			require.Equal(t, want.Labels, r.Labels)
+			require.Equal(t, want.Annotations, r.Annotations)
+			require.Equal(t, want.For.String(), string(cmp.Or(pointed(r.For), "0s")))
+			expression, err := parser.ParseExpr(r.Expr.String())
+			require.NoError(t, err, r.Expr.String())
+			parser.Inspect(expression, func(n parser.Node, _ []parser.Node) error {
+				if s, ok := n.(*parser.VectorSelector); ok {
+					require.Equal(t, worker.MatchString(s.Name), strings.Contains(s.String(), `namespace="agents"`), s.String())
+				}
+				return nil
+			})
+			plain := strings.NewReplacer(`{namespace="agents"}`, "", `namespace="agents",`, "").Replace(r.Expr.String())
+			require.Equal(t, want.Expr, plain)
+		}
+	}
+	dashboard := all["ConfigMap"].(*core.ConfigMap)
+	require.Equal(t, "1", dashboard.Labels["grafana_dashboard"])
+	require.JSONEq(t, read(t, "deploy/grafana/tributary.json"), dashboard.Data["tributary.json"])
+}
+
+func pointed[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
+// leaves are the paths of the values of a map, to the depth of the chart.
+func leaves(path []string, v any) (list [][]string) {
+	m, ok := v.(map[string]any)
+	if !ok || len(m) == 0 {
+		return [][]string{path}
+	}
+	for key, inner := range m {
+		list = append(list, leaves(append(slices.Clip(path), key), inner)...)
+	}
+	return list
+}
+
+// at returns the value at a path and the map with its last key.
+func at(m map[string]any, path []string) (in map[string]any, v any) {
+	for _, key := range path[:len(path)-1] {
+		next, ok := m[key].(map[string]any)
+		if !ok {
+			return nil, nil
+		}
+		m = next
+	}
+	return m, m[path[len(path)-1]]
+}
+
+// TestEachValueHasAnEffect sets each documented value: it is in the schema, and what is rendered is not what it is without it.
+func TestEachValueHasAnEffect(t *testing.T) {
+	t.Parallel()
+	var documented map[string]any
+	require.NoError(t, yaml.Unmarshal([]byte(read(t, "deploy/helm/tributary/values.yaml")), &documented))
+	variants := []string{
+		allValues, "replicas: 5", "image: {tag: v9}", "podDisruptionBudget: {enabled: false}", "networkPolicy: {enabled: false}",
+		"console: {enabled: true, hosts: [a], tokenSecret: console, from: [{podSelector: {}}]}\nserviceMonitor: {enabled: true}",
+	}
+	paths := leaves(nil, documented)
+	require.Greater(t, len(paths), 50)
+	for _, path := range paths {
+		if strings.Contains(strings.Join(path, "."), "labels.") {
+			continue // a map of anything
+		}
+		effective := false
+		for _, text := range variants {
+			var values map[string]any
+			require.NoError(t, yaml.Unmarshal([]byte(text), &values))
+			in, v := at(values, path)
+			if v == nil {
+				continue
+			}
+			with, err := renderText(t, text)
+			require.NoError(t, err)
+			delete(in, path[len(path)-1])
+			rest, err := yaml.Marshal(values)
+			require.NoError(t, err)
+			without, err := renderText(t, string(rest))
+			effective = effective || err != nil || !maps.Equal(with, without) // without it, others may be refused
+		}
+		require.True(t, effective, "%v has no effect, or is in no test", path)
+	}
 }
 
 // requireConsole checks that the Service of the console leads to its pods alone, and what lets people in.
@@ -97,7 +221,7 @@ func requireConsole(t *testing.T, all map[string]any) {
 	}
 	require.Equal(t, "X-Forwarded-User", env["TRIBUTARY_CONSOLE_USER_HEADER"])
 	require.Equal(t, "tributary.example,tributary", env["TRIBUTARY_CONSOLE_HOSTS"])
-	require.Equal(t, ":8423", env["TRIBUTARY_CONSOLE_LISTEN"])
+	require.Equal(t, ":8888", env["TRIBUTARY_CONSOLE_LISTEN"])
 	require.Equal(t, "_INBOX_operator", env["NATS_INBOX_PREFIX"])
 	token := render(t, "console: {enabled: true, hosts: [tributary.example], tokenSecret: console}")["console-Deployment"].(*apps.Deployment)
 	require.NotContains(t, token.Spec.Template.Spec.Containers[0].Args, "--write")
@@ -151,6 +275,7 @@ func render(t *testing.T, values string) map[string]any {
 			"Deployment": &apps.Deployment{}, "ServiceAccount": &core.ServiceAccount{}, "Service": &core.Service{},
 			"PodDisruptionBudget": &policy.PodDisruptionBudget{}, "NetworkPolicy": &networking.NetworkPolicy{},
 			"HorizontalPodAutoscaler": &autoscaling.HorizontalPodAutoscaler{}, "ServiceMonitor": &monitoring.ServiceMonitor{},
+			"PrometheusRule": &monitoring.PrometheusRule{}, "ConfigMap": &core.ConfigMap{},
 		}[kind.Kind]
 		require.NotNil(t, object, kind.Kind)
 		require.NoError(t, yaml.UnmarshalStrict([]byte(text), object), "%s\n%s", file, text)

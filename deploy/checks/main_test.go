@@ -60,7 +60,7 @@ func TestSettingsOfEveryFileExist(t *testing.T) {
 	files := []string{"deploy/Dockerfile", "compose.yaml", ".goreleaser.yaml"}
 	for _, folder := range []string{"helm", "systemd", "compose"} {
 		require.NoError(t, filepath.WalkDir(filepath.Join(root, "deploy", folder), func(path string, d os.DirEntry, err error) error {
-			if err == nil && !d.IsDir() && !strings.HasSuffix(path, ".schema.json") {
+			if err == nil && d.Type().IsRegular() && !strings.HasSuffix(path, ".schema.json") {
 				relative, _ := filepath.Rel(root, path)
 				files = append(files, relative)
 			}

@@ -17,6 +17,16 @@ labels:
   helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
+{{- define "tributary.dashboardMetadata" -}}
+name: {{ include "tributary.name" . }}-dashboard
+namespace: {{ .Release.Namespace }}
+labels:
+  {{- include "tributary.selector" . | nindent 2 }}
+  {{- with .Values.dashboard.labels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+
 {{- define "tributary.image" -}}
 {{ .Values.image.repository }}{{ if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
 {{- end }}
