@@ -30,10 +30,10 @@ type receiver struct {
 	more  chan struct{} // closed and replaced when spans arrive
 }
 
-// receivedSpan is a span with the service, the host and the schema that it came with.
+// receivedSpan is a span with the service, the host, the instance and the schema that it came with.
 type receivedSpan struct {
 	*otlp.Span
-	service, host, schema string
+	service, host, instance, schema string
 }
 
 func newReceiver(tb testing.TB) *receiver {
@@ -86,7 +86,7 @@ func (r *receiver) keep(export *collector.ExportTraceServiceRequest) {
 		of := attributesOf(res.GetResource().GetAttributes())
 		for _, scope := range res.GetScopeSpans() {
 			for _, s := range scope.GetSpans() {
-				r.spans = append(r.spans, receivedSpan{s, of["service.name"], of["host.name"], scope.GetSchemaUrl()})
+				r.spans = append(r.spans, receivedSpan{s, of["service.name"], of["host.name"], of["service.instance.id"], scope.GetSchemaUrl()})
 			}
 		}
 	}

@@ -60,7 +60,7 @@ func newTelemetry(ctx context.Context, c *config, host string) (*telemetry, erro
 func telemetryResource(ctx context.Context, c *config, host string) (*resource.Resource, error) {
 	attrs := []attribute.KeyValue{semconv.ServiceName(c.ServiceName), semconv.ServiceVersion(version())}
 	if host != "" {
-		attrs = append(attrs, semconv.HostName(host))
+		attrs = append(attrs, semconv.HostName(host), semconv.ServiceInstanceID(cmp.Or(c.Worker, fmt.Sprintf("%s-%d", host, os.Getpid()))))
 	}
 	res, err := resource.New(ctx,
 		resource.WithTelemetrySDK(),

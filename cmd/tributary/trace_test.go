@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -95,9 +96,19 @@ func TestOneTraceLeadsFromShipToAConsumerThroughAKillAndARedelivery(t *testing.T
 	}
 }
 
-// consumeTwice passes the event to a handler that fails the first time. Its spans go to the
-// receiver.
+// consumeTwice passes the event to a handler that fails the first time.
 func consumeTwice(t *testing.T, server *pipelinetest.Server, r *receiver) {
+	t.Helper()
+	consumeTraced(t, server, r, 2, func(delivery int) error {
+		if delivery == 1 {
+			return errors.New("not this time")
+		}
+		return nil
+	})
+}
+
+// consumeTraced passes events to a handler for a number of deliveries. Its spans go to the receiver.
+func consumeTraced(t *testing.T, server *pipelinetest.Server, r *receiver, want int, handle func(delivery int) error) {
 	t.Helper()
 	exporter, err := otlptracehttp.New(t.Context(), otlptracehttp.WithEndpointURL(r.url+"/v1/traces"))
 	if err != nil {
@@ -110,17 +121,73 @@ func consumeTwice(t *testing.T, server *pipelinetest.Server, r *receiver) {
 	}
 	deliveries := 0
 	err = s.Run(t.Context(), func(context.Context, subscribe.Event) error {
-		if deliveries++; deliveries == 1 {
-			return errors.New("not this time")
+		if deliveries++; deliveries == want {
+			s.Drain()
 		}
-		s.Drain()
-		return nil
+		return handle(deliveries)
 	})
-	if err != nil || deliveries != 2 {
+	if err != nil || deliveries != want {
 		t.Fatalf("%d deliveries: %v", deliveries, err)
 	}
 	if err := provider.Shutdown(context.WithoutCancel(t.Context())); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Each record of a backlog has a trace from ship over the worker to a consumer, although the worker stores many with one batch. The
+// work on it names the batch, and the processes name their hosts and instances.
+func TestEachRecordOfABacklogHasATraceToAConsumer(t *testing.T) {
+	t.Parallel()
+	const records = 20
+	top := streams.Topology{Generation: "v1", Partitions: 1}
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(top)
+	r := newReceiver(t)
+	setup := func(c *exec.Cmd) {
+		c.Env = append(append(c.Env, r.settings()...), "TRIBUTARY_PARTITIONS=1", "TRIBUTARY_WORKER=ada", "TRIBUTARY_IDENTITY=plain")
+	}
+	home, log := t.TempDir(), filepath.Join(t.TempDir(), "0b6a7f58.jsonl")
+	var text strings.Builder
+	for i := range records {
+		text.WriteString(strings.ReplaceAll(hello, `"uuid":"u`, fmt.Sprintf(`"uuid":"u%d-`, i)))
+	}
+	write(t, log, text.String())
+	if p := startWith(t, setup, home, server.URL(), "ship", "--once", "--source", "claude_code", log); p.wait() != 0 {
+		t.Fatal(p.stderr.String())
+	}
+	worker := startWith(t, setup, home, server.URL(), "run")
+	if err := replay.CatchUp(t.Context(), js, top); err != nil {
+		t.Fatal(err)
+	}
+	consumeTraced(t, server, r, records, func(int) error { return nil })
+	worker.signal(syscall.SIGTERM)
+	whole := func(spans []receivedSpan) (n int) {
+		for _, root := range spans {
+			if root.GetName() != "publish raw" {
+				continue
+			}
+			work, used := ofTrace(spans, root.GetTraceId(), "process raw"), ofTrace(spans, root.GetTraceId(), "process events")
+			if len(work) == 1 && len(used) == 1 && string(work[0].GetParentSpanId()) == string(root.GetSpanId()) {
+				n++
+			}
+		}
+		return n
+	}
+	spans := r.await("a trace of each record", func(spans []receivedSpan) bool { return whole(spans) == records })
+	for _, s := range spans {
+		if s.service == "tributary" && (s.host != hostname() || s.instance != "ada") {
+			t.Errorf("span %s is of host %q, instance %q", s.GetName(), s.host, s.instance)
+		}
+		if s.GetName() != "process raw" || len(s.GetParentSpanId()) == 0 {
+			continue
+		}
+		batch := slices.IndexFunc(spans, func(b receivedSpan) bool { return string(b.GetSpanId()) == string(s.GetLinks()[0].GetSpanId()) })
+		if batch < 0 || len(ofTrace(spans, spans[batch].GetTraceId(), "publish events")) != 1 {
+			t.Errorf("the work on a record leads to batch %d", batch)
+		}
+		if attrs := attributesOf(s.GetAttributes()); attrs["tributary.record.sequence"] == "" || attrs["messaging.message.conversation_id"] != "0b6a7f58" {
+			t.Errorf("the work on a record has the attributes %v", attrs)
+		}
 	}
 }
 

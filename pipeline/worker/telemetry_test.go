@@ -39,17 +39,28 @@ func TestTraceLeadsFromRecordToEvents(t *testing.T) {
 	}
 	s.stop(t)
 
-	seen := make(map[string]int) // how often the work links to the trace of each record
+	seen := make(map[string]int) // how often the work on a batch links to the trace of each record
+	own := make(map[string]int)  // spans of the work on a record in its trace
 	published := make(map[string]bool)
 	processed := make(map[trace.SpanID]bool)
 	alone := 0
 	for _, span := range recorder.Ended() {
 		attrs := attribute.NewSet(span.Attributes()...)
-		count, _ := attrs.Value("messaging.batch.message_count")
+		count, isBatch := attrs.Value("messaging.batch.message_count")
 		switch span.Name() {
 		case "process raw":
 			if span.SpanKind() != trace.SpanKindConsumer {
 				t.Errorf("%s is of kind %s", span.Name(), span.SpanKind())
+			}
+			if span.Parent().IsValid() {
+				own[span.SpanContext().TraceID().String()]++
+				published[span.SpanContext().SpanID().String()] = true
+			}
+			if !isBatch {
+				if !span.Parent().IsRemote() || len(span.Links()) != 1 || span.Links()[0].SpanContext.TraceID() == span.SpanContext().TraceID() {
+					t.Errorf("the work on a record of a batch has the parent %v and the links %v", span.Parent(), span.Links())
+				}
+				continue
 			}
 			processed[span.SpanContext().SpanID()] = true
 			for _, l := range span.Links() {
@@ -82,6 +93,9 @@ func TestTraceLeadsFromRecordToEvents(t *testing.T) {
 		if len(parts) == 4 && seen[parts[1]] != 1 {
 			t.Errorf("the work refers %d times to record %d", seen[parts[1]], i+1)
 		}
+		if len(parts) == 4 && own[parts[1]] != 1 {
+			t.Errorf("the trace of record %d has %d spans of the work on it", i+1, own[parts[1]])
+		}
 	}
 	if alone < 5 {
 		t.Errorf("%d batches of one record", alone)
@@ -94,6 +108,8 @@ func TestTraceLeadsFromRecordToEvents(t *testing.T) {
 		}
 		if origin := strings.Split(m.Header.Get("ce-traceparent"), "-"); len(origin) != 4 || seen[origin[1]] != 1 {
 			t.Errorf("event %d has the origin %v", m.Sequence, origin)
+		} else if hop[1] != origin[1] {
+			t.Errorf("event %d leaves the trace of its record", m.Sequence)
 		}
 		n++
 	}

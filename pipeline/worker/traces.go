@@ -2,6 +2,8 @@ package worker
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strconv"
 
 	"github.com/nats-io/nats.go"
@@ -69,7 +71,8 @@ func (t *traces) link(ctx context.Context, r *received) (trace.Link, bool) {
 
 // traceCommit begins two spans: the work on the records of a batch, and its publication, whose context goes into
 // every message. end ends both. The first span begins in the past, because only now the records to link to are known.
-// The work on a single record joins its trace; a replay only links to it.
+// The work on a single record joins its trace; of several, each has a span of its own there, see traceRecords. A
+// replay only links to them.
 func (t *traces) traceCommit(ctx context.Context, b *batch, messages []*nats.Msg) (spanned context.Context, end func(error, string)) {
 	if t.tracer == nil {
 		return ctx, func(error, string) {}
@@ -87,6 +90,9 @@ func (t *traces) traceCommit(ctx context.Context, b *batch, messages []*nats.Msg
 		trace.WithAttributes(broker.TraceSystem, semconv.MessagingOperationTypeProcess, semconv.MessagingOperationName("process"),
 			semconv.MessagingDestinationName(in.raw), events.RawTemplate, semconv.MessagingClientID(t.worker),
 			semconv.MessagingBatchMessageCount(b.size.records), attrGeneration.String(t.generation)))
+	if parent.IsValid() {
+		process.SetAttributes(ofRecord(links[0])...)
+	}
 	if n := b.attempt(); n > 1 {
 		process.SetAttributes(attrAttempt.Int(n))
 	}
@@ -96,20 +102,65 @@ func (t *traces) traceCommit(ctx context.Context, b *batch, messages []*nats.Msg
 			semconv.MessagingDestinationName(streams.EventsStream(in.name)), eventsTemplate, semconv.MessagingClientID(t.worker),
 			semconv.MessagingBatchMessageCount(len(messages)), attrGeneration.String(t.generation)))
 	noteDeadLetters(publish, messages)
+	spans := []trace.Span{publish, process}
 	if publish.SpanContext().IsValid() {
+		own := t.traceRecords(ctx, b, links, process)
 		for _, m := range messages {
+			hop := ctx
+			if s := own[spanOf(broker.RecordContext(ctx, m.Header.Get(envelopes.HeaderTraceparent), ""))]; s != nil {
+				hop = trace.ContextWithSpan(ctx, s)
+			}
 			delete(m.Header, envelopes.HeaderTracestate)
+			broker.InjectTrace(hop, m)
 		}
-		broker.InjectTrace(ctx, messages...)
+		spans = slices.AppendSeq(spans, maps.Values(own))
 	}
 	return ctx, func(err error, outcome string) {
-		if err != nil {
-			broker.FailSpan(publish, "the batch was not stored", outcome)
-			broker.FailSpan(process, "the batch was not stored", outcome)
+		for _, s := range spans {
+			if err != nil {
+				broker.FailSpan(s, "the batch was not stored", outcome)
+			}
+			s.End()
 		}
-		publish.End()
-		process.End()
 	}
+}
+
+// ofRecord are the attributes of a record in a link to its creation, without the sender: a span names the host of its process.
+func ofRecord(l trace.Link) []attribute.KeyValue {
+	return slices.DeleteFunc(slices.Clone(l.Attributes), func(a attribute.KeyValue) bool {
+		return a.Key == semconv.HostNameKey || a.Key == semconv.UserNameKey
+	})
+}
+
+// spanID identifies a span among those of all traces.
+type spanID struct {
+	trace trace.TraceID
+	span  trace.SpanID
+}
+
+func spanOf(c trace.SpanContext) spanID { return spanID{c.TraceID(), c.SpanID()} }
+
+// traceRecords begins the span of the work on each record of a batch of several, in the trace of the record, with a link to
+// that of the batch. It returns them by the creation of the record, which the messages of the record have as their context.
+func (t *traces) traceRecords(ctx context.Context, b *batch, links []trace.Link, process trace.Span) map[spanID]trace.Span {
+	own := make(map[spanID]trace.Span)
+	if b.size.records == 1 || t.replay {
+		return own
+	}
+	for _, l := range links {
+		key := spanOf(l.SpanContext)
+		if own[key] != nil {
+			continue // several records of a producer were created in one span
+		}
+		_, own[key] = t.tracer.Start(trace.ContextWithRemoteSpanContext(ctx, l.SpanContext), "process raw", //nolint:spancheck // the caller ends it
+			trace.WithSpanKind(trace.SpanKindConsumer),
+			trace.WithTimestamp(b.started()),
+			trace.WithLinks(trace.Link{SpanContext: process.SpanContext()}),
+			trace.WithAttributes(append(ofRecord(l), broker.TraceSystem, semconv.MessagingOperationTypeProcess,
+				semconv.MessagingOperationName("process"), semconv.MessagingDestinationName(b.entries[0].outbox.p.cell.raw), events.RawTemplate,
+				semconv.MessagingClientID(t.worker), attrGeneration.String(t.generation))...))
+	}
+	return own
 }
 
 // noteDeadLetters adds an event to a span for each dead letter of a batch.
