@@ -1,4 +1,5 @@
 # Three servers from deploy/nats/cluster.conf: started, restarted one after the other under load, one lost and replaced.
+# long: takes minutes and builds the nats command
 # tools: nats-server nats nk
 . /src/deploy/checks/pages/nats.bash
 page=deploy/nats/cluster.md

@@ -1,4 +1,5 @@
 # Backup and restore with the nats command: with workers that were stopped, and with everything running.
+# long: takes minutes and builds the nats command
 # tools: nats-server nats nk
 . /src/deploy/checks/pages/nats.bash
 page=deploy/recovery.md

@@ -1,4 +1,5 @@
 # A tenant, limits, keys, certificates and rights of a generation change while everything runs.
+# long: takes minutes and builds the nats command
 # tools: nats-server nats nk
 . /src/deploy/checks/pages/nats.bash
 page=deploy/nats/reload.md
