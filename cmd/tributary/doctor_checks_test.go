@@ -130,10 +130,10 @@ listen: "127.0.0.1:-1"
 jetstream { store_dir: "`+dir+`", sync_interval: always }
 system_account: SYS
 accounts {
-  SYS { users: [{ user: sys, password: s }], exports: [{ service: "$SYS.REQ.SERVER.PING.JSZ", response_type: stream }] }
+  SYS { users: [{ user: sys, password: s }], exports: [{ service: "$SYS.REQ.SERVER.PING.STATSZ", response_type: stream }] }
   APP {
     jetstream: enabled
-    imports: [{ service: { account: SYS, subject: "$SYS.REQ.SERVER.PING.JSZ" } }]
+    imports: [{ service: { account: SYS, subject: "$SYS.REQ.SERVER.PING.STATSZ" } }]
     users: [
       { user: all, password: a }
       { user: some, password: b, permissions: { publish: { deny: ["$JS.API.STREAM.INFO.SESSIONS", "$JS.API.STREAM.INFO.KV_TRIBUTARY_EDGES", "$JS.API.DIRECT.GET.KV_TRIBUTARY_EDGES"] } } }
@@ -188,7 +188,7 @@ func TestDoctorReadsFromTheServerWhatAPowerFailureLoses(t *testing.T) {
 		says    string
 	}{
 		"the server of up":        {pipelinetest.NewServer(t, func(c *embedded.Config) { c.SyncInterval = 0 }).URL(), doctor.OK, "synced to the disk before it is acknowledged"},
-		"a server of no accounts": {pipelinetest.StartConfigured(t, file).ClientURL(), doctor.Unknown, "imports $SYS.REQ.SERVER.PING.JSZ of the system account"},
+		"a server of no accounts": {pipelinetest.StartConfigured(t, file).ClientURL(), doctor.Unknown, "imports $SYS.REQ.SERVER.PING.STATSZ of the system account"},
 	} {
 		if err := streams.Provision(t.Context(), pipelinetest.Connect(t, c.url), streams.DefaultTopology()); err != nil {
 			t.Fatal(err)
@@ -196,5 +196,27 @@ func TestDoctorReadsFromTheServerWhatAPowerFailureLoses(t *testing.T) {
 		_, checks := checksOf(t, start(t, t.TempDir(), c.url, "doctor", "-o", "json"))
 		t.Log(name)
 		requireCheck(t, checks, "durability", c.verdict, c.says)
+	}
+}
+
+// TestDoctorIsTrueWithTheRightsOfEachRole has the roles of deploy/nats: the operator learns how the server syncs, and a consumer,
+// who may read neither the progress nor the edges, gets no statement about them.
+func TestDoctorIsTrueWithTheRightsOfEachRole(t *testing.T) {
+	t.Parallel()
+	b := startTenants(t, nil)
+	b.as(t, "ACME_STAGE", "run")
+	js := b.streams(t, "ACME")
+	b.done(t, "ACME_PRODUCER", "ship", "--once", "--source", "claude_code", claudeLog(t, "one"))
+	awaitSubject(t, js, "events.v1.>", 1)
+	awaitDone(t, js)
+	_, checks := checksOf(t, b.as(t, "ACME_OPERATOR", "doctor", "-o", "json"))
+	requireCheck(t, checks, "rights", doctor.OK)
+	requireCheck(t, checks, "durability", doctor.OK, "synced to the disk before it is acknowledged")
+	_, out := ended(b.as(t, "ACME_CONSUMER", "doctor"))
+	contains(t, out, "lag         unknown: see rights", "rights  ", "this user may not read")
+	for _, untrue := range []string{"have stopped", "no event yet", "0 partitions", "none: every record"} {
+		if strings.Contains(out, untrue) {
+			t.Errorf("a consumer reads %q in\n%s", untrue, out)
+		}
 	}
 }

@@ -58,9 +58,9 @@ jetstream: { store_dir: %q, max_file_store: 10GB }
 system_account: SYS
 no_auth_user: worker
 accounts {
-  SYS { users: [{ user: sys, password: s }], exports: [{ service: "$SYS.REQ.SERVER.PING.JSZ", response_type: stream }] }
+  SYS { users: [{ user: sys, password: s }], exports: [{ service: "$SYS.REQ.SERVER.PING.STATSZ", response_type: stream }] }
   A { jetstream: { max_file: %d, max_mem: 64MB }, users: [{ user: worker, password: worker }]
-    imports: [{ service: { account: SYS, subject: "$SYS.REQ.SERVER.PING.JSZ" } }] }
+    imports: [{ service: { account: SYS, subject: "$SYS.REQ.SERVER.PING.STATSZ" } }] }
 }
 `, dir, bytes)
 		if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {

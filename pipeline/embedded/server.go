@@ -31,8 +31,9 @@ type Config struct {
 	SyncInterval time.Duration
 }
 
-// StateSubject is the service of the system account that reports the configuration and use of JetStream.
-const StateSubject = "$SYS.REQ.SERVER.PING.JSZ"
+// StateSubject is the service of the system account that reports the configuration and use of JetStream, and nothing of
+// any account.
+const StateSubject = "$SYS.REQ.SERVER.PING.STATSZ"
 
 // Start runs a NATS server with JetStream in this process and returns when it accepts connections. Connect to its
 // ClientURL, or without a socket with the option nats.InProcessServer. Stop it with Shutdown and WaitForShutdown. Its

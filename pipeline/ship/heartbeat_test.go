@@ -2,9 +2,12 @@ package ship_test
 
 import (
 	"log/slog"
+	"os"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/pipeline/ship"
 	"tributary/pipeline/streams"
@@ -55,6 +58,49 @@ func TestHeartbeatsShowWhatIsNotSent(t *testing.T) {
 	})
 	f.stop()
 	e.awaitEdge("the end is shown", func(s streams.Edge) bool { return s.Ended && s.Behind == 1 })
+}
+
+func TestErrorOfAnEdgeEndsWhenTheBrokerAcceptsRecordsAgain(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	e.write("garden/one.jsonl", lines(prompts("one", 1, 3)...))
+	f := e.follow(beating)
+	e.awaitEdge("all is sent", func(s streams.Edge) bool { return s.Records == 3 && s.Behind == 0 })
+	raw, err := e.js.Stream(t.Context(), streams.RawStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := raw.CachedInfo().Config
+	full.MaxMsgs, full.Discard = int64(raw.CachedInfo().State.Msgs), jetstream.DiscardNew //nolint:gosec // a few
+	if _, err := e.js.UpdateStream(t.Context(), full); err != nil {
+		t.Fatal(err)
+	}
+	e.append("garden/one.jsonl", lines(prompts("one", 4, 6)...))
+	e.awaitEdge("the stall is shown", func(s streams.Edge) bool { return s.Behind == 1 && s.Error != "" })
+	full.MaxMsgs = -1
+	if _, err := e.js.UpdateStream(t.Context(), full); err != nil {
+		t.Fatal(err)
+	}
+	e.awaitEdge("the stall is over", func(s streams.Edge) bool { return s.Records == 6 && s.Behind == 0 && s.Error == "" })
+	f.stop()
+}
+
+func TestErrorOfAnEdgeEndsWhenAFileCanBeReadOrIsGone(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	e.unreadable("garden/one.jsonl")
+	f := e.follow(beating)
+	e.awaitEdge("the error is shown", func(s streams.Edge) bool { return strings.Contains(s.Error, "one.jsonl") })
+	e.write("garden/.new", lines(prompt("one", 1)))
+	e.rename("garden/.new", "garden/one.jsonl")
+	e.awaitEdge("the file is sent", func(s streams.Edge) bool { return s.Records == 1 && s.Error == "" })
+	e.unreadable("garden/two.jsonl")
+	e.awaitEdge("the error is shown", func(s streams.Edge) bool { return strings.Contains(s.Error, "two.jsonl") })
+	if err := os.Remove(e.path("garden/two.jsonl")); err != nil {
+		t.Fatal(err)
+	}
+	e.awaitEdge("the file is forgotten", func(s streams.Edge) bool { return s.Error == "" })
+	f.stop()
 }
 
 // A broker whose streams were made by an earlier version has no bucket of edges.

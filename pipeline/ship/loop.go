@@ -116,11 +116,11 @@ func (w *loop) keepSaving(ctx context.Context) (end func()) {
 				return
 			}
 			err := w.offsetsFile.save(w.offsets)
+			w.tally.trouble(ofOffsets, err)
 			if err == nil {
 				wait = saveEvery
 				continue
 			}
-			w.tally.trouble(err)
 			w.config.Logger.WarnContext(ctx, "offsets cannot be saved: a restart ships everything again", "error", err)
 			wait = min(2*wait, saveAtMost)
 		}

@@ -109,7 +109,7 @@ func (s *Ship) redact(ctx context.Context, r core.Record, path string, line int)
 		return r, nil
 	}
 	if hits[0].Rule == redact.RuleUnsearched {
-		s.tally.trouble(fmt.Errorf("%s:%d: %w: it is sent without its content", path, line, redact.ErrUnsearched))
+		s.tally.trouble(ofRecords, fmt.Errorf("%s:%d: %w: it is sent without its content", path, line, redact.ErrUnsearched))
 		s.config.Logger.ErrorContext(ctx, "record takes too much work to search for secrets and is sent without its content",
 			"path", path, "line", line, "size", len(r.Data))
 	}

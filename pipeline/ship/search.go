@@ -100,6 +100,11 @@ func (w *loop) refuseFolders(ctx context.Context, refusals []Refusal) {
 			w.refuse(ctx, r)
 		}
 	}
+	for path := range w.failed {
+		if !failed[path] {
+			w.tally.trouble(path, nil)
+		}
+	}
 	w.failed = failed
 }
 
@@ -124,7 +129,8 @@ func (w *loop) matchPaths(logs []log) (missing map[string]*file, fresh []log) {
 // the logs that match no known file.
 func (w *loop) matchRenamed(missing map[string]*file, fresh []log) []log {
 	listed := folders{}
-	for _, f := range missing {
+	for path, f := range missing {
+		w.tally.trouble(path, nil)
 		i := slices.IndexFunc(fresh, func(l log) bool { return os.SameFile(f.log.info, l.info) })
 		if i < 0 {
 			w.lost(f, listed)

@@ -77,6 +77,7 @@ func (v *visit) recognize(ctx context.Context, r *os.File) (readable bool, err e
 		f.refused = false
 	}
 	if n.nothingNew() {
+		v.reportReadable()
 		return false, nil
 	}
 	v.startFramer(seen.info)

@@ -34,7 +34,7 @@ type Summary struct {
 	Behind     Behind         // what waits to be sent, at most a second old
 	Shipped    time.Time      // when the broker acknowledged the last record; zero for none
 	Unknown    *Refusal       // last file that is no log of a known agent; nil for none
-	Trouble    error          // last error, which may be over: a stall, another refusal, offsets that cannot be saved
+	Trouble    error          // last error that may not be over: a stall, another refusal, unsaved offsets; nil for none
 	TroubleAt  time.Time      // when Trouble was noticed
 }
 
@@ -71,10 +71,24 @@ type tally struct {
 	sum      Summary
 	sessions map[session]struct{}
 	held     map[*file]Held
+	troubles map[string]trouble // those that may not be over, by path or by one of the constants of trouble
 }
 
+// trouble is an error that the operator sees until it is over.
+type trouble struct {
+	err error
+	at  time.Time
+}
+
+// Origins of a trouble, beside the paths of what cannot be read.
+const (
+	ofRecords = "" // is never over: a refused record stays refused
+	ofBroker  = "broker:"
+	ofOffsets = "offsets:"
+)
+
 func newTally(report func(Summary)) *tally {
-	return &tally{report: report, sum: Summary{Refused: map[Reason]int{}, Redacted: map[string]int{}}, sessions: map[session]struct{}{}, held: map[*file]Held{}}
+	return &tally{report: report, sum: Summary{Refused: map[Reason]int{}, Redacted: map[string]int{}}, sessions: map[session]struct{}{}, held: map[*file]Held{}, troubles: map[string]trouble{}}
 }
 
 // reset forgets the files, for another pass over them.
@@ -128,10 +142,13 @@ func (t *tally) count(stored []outgoing, duplicates int) {
 func (t *tally) refuse(r Refusal) {
 	t.change(func(sum *Summary) {
 		sum.Refused[r.Reason]++
-		if r.Reason == ReasonUnknownSource {
+		switch r.Reason {
+		case ReasonUnknownSource:
 			sum.Unknown = &r
-		} else {
-			sum.Trouble, sum.TroubleAt = &r, time.Now()
+		case ReasonUnreadable:
+			t.note(r.Path, &r)
+		default:
+			t.note(ofRecords, &r)
 		}
 		if len(sum.Refusals) < maxRefusals {
 			sum.Refusals = append(sum.Refusals, r)
@@ -146,17 +163,33 @@ func (t *tally) stall(err error) {
 			sum.Stalls++
 		}
 		sum.Stalled = err
-		if err != nil {
-			sum.Trouble, sum.TroubleAt = err, time.Now()
-		}
+		t.note(ofBroker, err)
 	})
 }
 
-// trouble sets another error. The next change reports it.
-func (t *tally) trouble(err error) {
+// trouble sets the error of an origin; nil says that it is over. The next change reports it.
+func (t *tally) trouble(origin string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.sum.Trouble, t.sum.TroubleAt = err, time.Now()
+	t.note(origin, err)
+}
+
+// note is [tally.trouble] for callers that hold mu.
+func (t *tally) note(origin string, err error) {
+	if _, had := t.troubles[origin]; err == nil && !had {
+		return
+	}
+	delete(t.troubles, origin)
+	if err != nil {
+		t.troubles[origin] = trouble{err, time.Now()}
+	}
+	var last trouble
+	for _, is := range t.troubles {
+		if !is.at.Before(last.at) {
+			last = is
+		}
+	}
+	t.sum.Trouble, t.sum.TroubleAt = last.err, last.at
 }
 
 // behind counts the unsent content of files, which belong to the caller. The next change reports it.

@@ -99,7 +99,7 @@ func (v *visit) follow(ctx context.Context, r *os.File) error {
 		switch {
 		case err == nil:
 		case errors.Is(err, io.EOF):
-			v.f.unreadable = false
+			v.reportReadable()
 			return nil
 		case errors.Is(err, normalizers.ErrWindow) && !v.wide:
 			return v.widen(ctx, r)
@@ -359,6 +359,14 @@ func (v *visit) reportUnreadable(ctx context.Context, err error) {
 	if !v.f.unreadable {
 		v.f.unreadable = true
 		v.refuse(ctx, unreadable(v.log.path, err))
+	}
+}
+
+// reportReadable ends what reportUnreadable began.
+func (v *visit) reportReadable() {
+	if v.f.unreadable {
+		v.f.unreadable = false
+		v.tally.trouble(v.log.path, nil)
 	}
 }
 

@@ -162,7 +162,8 @@ func (d *Diagnosis) checkLag() Check {
 	lag, oldest := d.Lag()
 	c := Check{Name: "lag", Verdict: OK, Text: d.DescribeLag()}
 	if len(d.Partitions) == 0 {
-		return Check{Name: "lag", Verdict: Unknown, Text: "see rights"}
+		c.Verdict = Unknown
+		return c
 	}
 	if oldest != nil && lag > 0 && d.At.Sub(*oldest) > lagLate {
 		c.Verdict, c.Cure = Problem, "start more workers, up to one a partition; if the lag does not shrink, see their log"
@@ -218,7 +219,7 @@ func (d *Diagnosis) checkRetention(raw streams.StreamStatus, eventsMaxAge time.D
 func checkDurability(raw streams.StreamStatus, servers []serverState) Check {
 	known, always, interval := false, false, time.Duration(0)
 	if len(servers) > 0 {
-		sync := servers[0].Data.Config
+		sync := servers[0].Stats.JetStream.Config
 		known, always, interval = sync.Always || sync.Interval > 0, sync.Always, time.Duration(sync.Interval)
 	}
 	const name = "durability"

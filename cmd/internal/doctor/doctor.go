@@ -57,8 +57,9 @@ type Diagnosis struct {
 	Answers       []runner.State         `json:"answers,omitzero"` // of the workers that answered
 	Problems      []string               `json:"problems"`         // each with its cure
 
-	serverName string
-	unseen     []string // what this user may not read, with the cures
+	serverName  string
+	unseen      []string // what this user may not read, with the cures
+	recordsRead bool     // false when this user may not read the records of sessions
 }
 
 // examination inspects the broker for a diagnosis.
@@ -263,6 +264,9 @@ func (x *examination) deadLetters(ctx context.Context) error {
 	return nil
 }
 
+// seeRights stands for a value that this user may not read. The check rights has the cure.
+const seeRights = "unknown: see rights"
+
 // DescribeLag says how many records are not processed, and for how many partitions the number is unknown.
 func (d *Diagnosis) DescribeLag() string {
 	lag, oldest := d.Lag()
@@ -271,6 +275,8 @@ func (d *Diagnosis) DescribeLag() string {
 		stopped += len(p)
 	}
 	switch {
+	case len(d.Partitions) == 0:
+		return seeRights
 	case stopped == len(d.Partitions):
 		return "unknown: all partitions have stopped"
 	case oldest == nil && stopped == 0:

@@ -19,14 +19,18 @@ type serverState struct {
 	Server struct {
 		Name string `json:"name"`
 	} `json:"server"`
-	Data struct {
-		Config struct {
-			MaxStorage int64 `json:"max_storage"`
-			Interval   int64 `json:"sync_interval"` // nanoseconds
-			Always     bool  `json:"sync_always"`
-		} `json:"config"`
-		Storage int64 `json:"storage"`
-	} `json:"data"`
+	Stats struct {
+		JetStream struct {
+			Config struct {
+				MaxStorage int64 `json:"max_storage"`
+				Interval   int64 `json:"sync_interval"` // nanoseconds
+				Always     bool  `json:"sync_always"`
+			} `json:"config"`
+			Stats struct {
+				Storage int64 `json:"storage"`
+			} `json:"stats"`
+		} `json:"jetstream"`
+	} `json:"statsz"`
 }
 
 // Shares of a limit.
@@ -44,8 +48,8 @@ func (x *examination) limits(ctx context.Context, list []streams.StreamStatus, s
 	}
 	whose := "the account and the streams"
 	for _, s := range servers {
-		if s.Data.Config.MaxStorage > 0 {
-			limits = append(limits, streams.Limit{Name: "storage of the server " + terminal.OneLine(s.Server.Name), Used: s.Data.Storage, Max: s.Data.Config.MaxStorage, Bytes: true})
+		if is := s.Stats.JetStream; is.Config.MaxStorage > 0 {
+			limits = append(limits, streams.Limit{Name: "storage of the server " + terminal.OneLine(s.Server.Name), Used: is.Stats.Storage, Max: is.Config.MaxStorage, Bytes: true})
 			whose = "the account, the streams and the servers"
 		}
 	}

@@ -55,6 +55,9 @@ func overviewTable(d *Diagnosis) *terminal.Table {
 	if d.Cells > 1 {
 		spread += fmt.Sprintf(" in %d cells", d.Cells)
 	}
+	if len(d.Partitions) == 0 {
+		spread = "of which this user may not read the progress"
+	}
 	t.Add("generation", d.Generation+", "+spread)
 	for _, worker := range d.Workers {
 		if worker.Silent(d.At) {

@@ -22,6 +22,7 @@ func (x *examination) sessions(ctx context.Context) error {
 	if x.d.Records, err = view.Status(ctx); err != nil {
 		return err
 	}
+	x.d.recordsRead = true
 	all, err := streams.ReadGenerations(ctx, x.js)
 	if err != nil {
 		return err
@@ -50,6 +51,8 @@ func (x *examination) sessions(ctx context.Context) error {
 // DescribeRecords says how many events the records of sessions lack.
 func (d *Diagnosis) DescribeRecords() string {
 	switch r := &d.Records; {
+	case !d.recordsRead:
+		return seeRights
 	case !r.Kept && r.Behind == 0:
 		return "no event yet"
 	case !r.Kept:
