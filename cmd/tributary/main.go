@@ -17,6 +17,7 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+	_ "time/tzdata" // an image of the program alone has no files of time zones
 
 	"github.com/spf13/cobra"
 

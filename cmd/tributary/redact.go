@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -75,12 +74,12 @@ func (c *config) redactKey(create bool) (redact.Key, error) {
 	if err != nil {
 		return nil, err
 	}
-	path := filepath.Join(dir, "redact.key")
+	read := redact.ReadKey
 	if create {
-		return redact.ReadOrCreateKey(path)
+		read = redact.ReadOrCreateKey
 	}
-	key, err := redact.ReadKey(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	key, err := read(filepath.Join(dir, "redact.key"))
+	if err != nil {
 		err = fmt.Errorf("%w: set TRIBUTARY_REDACT_KEY or TRIBUTARY_REDACT_KEY_FILE", err)
 	}
 	return key, err

@@ -1,0 +1,45 @@
+package checks
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestProgramAlone runs the program as the image has it: in a root with nothing else, to which its user cannot write.
+func TestProgramAlone(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("only root can give a process another root")
+	}
+	dir := t.TempDir()
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "tributary"), "./cmd/tributary")
+	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the program: %v\n%s", err, out)
+	}
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "data"), 0o755))
+	for name, c := range map[string]struct {
+		args    []string
+		setting string
+		says    string
+	}{
+		"a time zone":                  {[]string{"stats", "--tz", "Europe/Berlin"}, "", "no broker at nats://127.0.0.1:1"},
+		"an edge without a key":        {[]string{"ship", "--once", "--redact", "/data"}, "", "set TRIBUTARY_REDACT_KEY or TRIBUTARY_REDACT_KEY_FILE"},
+		"a worker without a key":       {[]string{"run"}, "TRIBUTARY_REDACT=redacted", "set TRIBUTARY_REDACT_KEY or TRIBUTARY_REDACT_KEY_FILE"},
+		"pseudonyms without their key": {[]string{"ship", "--once", "/data"}, "TRIBUTARY_IDENTITY=pseudonym", "TRIBUTARY_REDACT_KEY"},
+		"an edge without its data":     {[]string{"ship", "--once", "/data"}, "", "TRIBUTARY_DATA"},
+	} {
+		cmd := exec.CommandContext(t.Context(), "/tributary", c.args...)
+		cmd.Dir, cmd.Env = "/", []string{"HOME=/", "NATS_URL=nats://127.0.0.1:1", "TRIBUTARY_DATA=/data", c.setting}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: dir, Credential: &syscall.Credential{Uid: 65532, Gid: 65532}}
+		out, err := cmd.CombinedOutput()
+		assert.Error(t, err, name)
+		assert.Contains(t, string(out), c.says, name)
+	}
+}
