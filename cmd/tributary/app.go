@@ -4,6 +4,9 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"sync/atomic"
+
+	"github.com/nats-io/nats.go"
 
 	"tributary/cmd/internal/printer"
 	"tributary/cmd/internal/rights"
@@ -37,6 +40,7 @@ type app struct {
 	server      bool          // a flag named the broker
 	denials     rights.Denials
 	health      health
+	broker      atomic.Pointer[nats.Conn] // the last connection; nil before the first
 
 	stdin  io.Reader
 	stdout io.Writer            // data

@@ -56,6 +56,7 @@ func (a *app) connect(ctx context.Context, opts ...nats.Option) (*nats.Conn, err
 	}
 	switch {
 	case err == nil:
+		a.broker.Store(nc)
 		return nc, nil
 	case c.NATSContext != "":
 		return nil, fmt.Errorf("connect with NATS_CONTEXT %q: %w", c.NATSContext, err)

@@ -79,6 +79,10 @@ func instrumentsOf(t *testing.T) []instrument {
 	if err := s.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	m.process = "run ship"
+	if err := observeConnection(m, nc.IsConnected); err != nil {
+		t.Fatal(err)
+	}
 	return m.list
 }
 
@@ -160,7 +164,7 @@ func (m *instruments) Float64ObservableGauge(name string, options ...metric.Floa
 func byName(list []instrument, process string) map[string]instrument {
 	all := make(map[string]instrument)
 	for _, i := range list {
-		if i.process == process {
+		if slices.Contains(strings.Fields(i.process), process) {
 			slices.SortFunc(i.labels, cmp.Compare[string])
 			all[i.name] = i
 		}

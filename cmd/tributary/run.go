@@ -42,7 +42,7 @@ generation alone.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
-			telemetry, err := newTelemetry(ctx, a.config, hostname())
+			telemetry, err := a.startTelemetry(ctx, hostname())
 			if err != nil {
 				return err
 			}

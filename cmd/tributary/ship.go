@@ -166,7 +166,7 @@ func shipToBroker(ctx context.Context, a *app, c ship.Config, timeout time.Durat
 	if a.config.MetricsExporter == exporterPrometheus {
 		a.config.MetricsExporter = "none" // the port belongs to the worker of this host
 	}
-	telemetry, err := newTelemetry(ctx, a.config, hostOf(c.Edge))
+	telemetry, err := a.startTelemetry(ctx, hostOf(c.Edge))
 	if err != nil {
 		return err
 	}

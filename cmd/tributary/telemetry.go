@@ -17,6 +17,7 @@ import (
 	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/exporters/stdout/stdoutmetric"
 	"go.opentelemetry.io/otel/exporters/stdout/stdouttrace"
+	"go.opentelemetry.io/otel/metric"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -54,6 +55,32 @@ func newTelemetry(ctx context.Context, c *config, host string) (*telemetry, erro
 		metrics: sdkmetric.NewMeterProvider(append(metrics, sdkmetric.WithResource(res))...),
 		scraped: scraped,
 	}, nil
+}
+
+// startTelemetry is [newTelemetry] for a process that goes on, which reports whether it is connected to the broker.
+func (a *app) startTelemetry(ctx context.Context, host string) (*telemetry, error) {
+	t, err := newTelemetry(ctx, a.config, host)
+	if err != nil {
+		return nil, err
+	}
+	return t, observeConnection(t.metrics.Meter(scope), func() bool {
+		nc := a.broker.Load()
+		return nc != nil && nc.IsConnected()
+	})
+}
+
+// observeConnection reports whether this process is connected to the broker.
+func observeConnection(meter metric.Meter, connected func() bool) error {
+	_, err := meter.Int64ObservableGauge("tributary.connected", metric.WithDescription("1 while this process is connected to the broker, else 0."),
+		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+			n := int64(0)
+			if connected() {
+				n = 1
+			}
+			o.Observe(n)
+			return nil
+		}))
+	return err
 }
 
 // telemetryResource describes this program to receivers of telemetry.

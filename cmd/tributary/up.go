@@ -148,7 +148,7 @@ func (u *up) prepare(dataGiven bool) (cleanup func() error, err error) {
 
 // run starts telemetry and the server, processes the logs, and stops in reverse order.
 func (u *up) run(ctx context.Context) error {
-	telemetry, err := newTelemetry(ctx, u.config, hostOf(u.ship.Edge))
+	telemetry, err := u.startTelemetry(ctx, hostOf(u.ship.Edge))
 	if err != nil {
 		return err
 	}
@@ -177,6 +177,7 @@ func (u *up) run(ctx context.Context) error {
 		return err
 	}
 	defer nc.Close()
+	u.broker.Store(nc)
 	if u.js, err = jetstream.New(nc); err != nil {
 		return err
 	}

@@ -1,0 +1,82 @@
+package checks
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/promqltest"
+	"github.com/stretchr/testify/require"
+)
+
+// fired are the names of the alerts that fire in half an hour of these series, scraped and evaluated each minute.
+func fired(t *testing.T, series ...string) (names []string) {
+	t.Helper()
+	storage := promqltest.LoadedStorage(t, "load 1m\n  "+strings.Join(series, "\n  ")+"\n")
+	defer storage.Close()
+	engine := promqltest.NewTestEngine(t, false, 0, promqltest.DefaultMaxSamplesPerQuery)
+	groups, errs := rulefmt.ParseFile(filepath.Join(root, "deploy/prometheus/rules.yaml"), false, model.LegacyValidation)
+	require.Empty(t, errs)
+	for _, r := range groups.Groups[0].Rules {
+		longest, since := -time.Minute, -time.Minute
+		for at := time.Duration(0); at <= 30*time.Minute; at += time.Minute {
+			q, err := engine.NewInstantQuery(context.Background(), storage, nil, r.Expr, time.Unix(0, 0).Add(at))
+			require.NoError(t, err, r.Expr)
+			result := q.Exec(context.Background())
+			require.NoError(t, result.Err, r.Expr)
+			if len(result.Value.(promql.Vector)) == 0 {
+				since = at
+			}
+			longest = max(longest, at-since-time.Minute)
+			q.Close()
+		}
+		if longest >= time.Duration(r.For) {
+			names = append(names, strings.TrimPrefix(r.Alert, "Tributary"))
+		}
+	}
+	return names
+}
+
+// TestDeadBrokerIsOneAlert has what a dead broker causes, with and without a process that reaches the broker.
+func TestDeadBrokerIsOneAlert(t *testing.T) {
+	t.Parallel()
+	troubles := []string{
+		`tributary_oldest_seconds{instance="w",generation="v1",partition="0",live="true"} 900x30`,
+		`tributary_commits_total{instance="w",generation="v1",outcome="unknown"} 0+10x30`,
+		`tributary_acquisitions_total{instance="w",generation="v1",cause="recovery"} 0+10x30`,
+		`tributary_heartbeat_failures_total{instance="w",generation="v1",live="true"} 0+10x30`,
+		`tributary_partition_owned{instance="w",generation="v1",partition="0",live="true"} 0x30`,
+		`tributary_ship_oldest_seconds{instance="e"} 900x30`,
+		`tributary_ship_stalled{instance="e"} 1x30`,
+	}
+	const others = `tributary_partition_owned{instance="w",generation="v1",partition="1",live="true"} `
+	away := append([]string{`tributary_connected{instance="w"} 0x30`, `tributary_connected{instance="e"} 0x30`}, troubles...)
+	require.Equal(t, []string{"BrokerAway"}, fired(t, append(away, others+"0x30")...))
+	require.Equal(t, []string{"BrokerAway"}, fired(t, append(away, others+"1x30")...))
+	reached := append([]string{`tributary_connected{instance="w"} 1x30`, `tributary_connected{instance="e"} 0x30`}, troubles...)
+	all := []string{"EventsAreLate", "CommitsFail", "PartitionsChangeHands", "HeartbeatsFail", "ShipBehind", "ShipStalled"}
+	require.ElementsMatch(t, append([]string{"NoWorker"}, all...), fired(t, append(reached, others+"0x30")...))
+	require.ElementsMatch(t, append([]string{"PartitionsWithoutWorker"}, all...), fired(t, append(reached, others+"1x30")...))
+}
+
+// TestTwoReconnectsAlertNobody has what two reconnects of a worker cause: it acquires each of 16 partitions twice, after batches
+// whose outcome it did not learn.
+func TestTwoReconnectsAlertNobody(t *testing.T) {
+	t.Parallel()
+	series := []string{
+		`tributary_connected{instance="w"} 1x10 0 1x2 0 1x15`,
+		`tributary_commits_total{instance="w",generation="v1",outcome="unknown"} 0x10 16x3 32x20`,
+		`tributary_acquisitions_total{instance="w",generation="v1",cause="recovery"} 0x10 16x3 32x20`,
+		`tributary_heartbeat_failures_total{instance="w",generation="v1",live="true"} 0x10 3x3 6x20`,
+	}
+	for n := range 16 {
+		series = append(series, fmt.Sprintf(`tributary_partition_owned{instance="w",generation="v1",partition="%d",live="true"} 1x10 0 1x3 0 1x15`, n))
+	}
+	require.Empty(t, fired(t, series...))
+}
