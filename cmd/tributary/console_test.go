@@ -89,7 +89,7 @@ func TestConsoleOfABroker(t *testing.T) {
 		status       int
 		text         string
 	}{
-		"a foreign host":         {http.MethodGet, "", func(r *http.Request) { r.Host = "evil.example" }, http.StatusMisdirectedRequest, "is not asked at this name"},
+		"a foreign host":         {http.MethodGet, "", func(r *http.Request) { r.Host = "evil.example" }, http.StatusMisdirectedRequest, "does not answer under this name"},
 		"a form of another site": {http.MethodPost, promote, origin("http://evil.example"), http.StatusForbidden, "a page of another site"},
 		"a write":                {http.MethodPost, promote, origin("http://" + u.Host), http.StatusForbidden, "start it with --write"},
 		"a path outside":         {http.MethodGet, "static/0/%2e%2e%5cconsole.go", origin(""), http.StatusNotFound, "there is no such file"},

@@ -89,7 +89,8 @@ func (c *candidate) begin(ctx context.Context, events *jetstream.StreamInfo) (*l
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", streams.EventsStream(c.generation), err)
 	}
-	l, err := c.take(ctx, checkpoint{Stream: events.Created, Revision: sessions.Revision, Owner: c.keeper.owner, Epoch: 1}, 0)
+	first := checkpoint{Stream: events.Created, Revision: sessions.Revision, Owner: c.keeper.owner, Epoch: 1, Begun: time.Now().UTC()}
+	l, err := c.take(ctx, first, 0)
 	if l != nil {
 		l.begun = begun
 	}

@@ -51,6 +51,7 @@ type checkpoint struct {
 	Revision int               `json:"revision"`        // of the folds, see [sessions.Revision]
 	Owner    string            `json:"owner"`           // keeper that stored it; empty after it stopped
 	Epoch    uint64            `json:"epoch"`           // how often the records were taken over
+	Begun    time.Time         `json:"begun,omitzero"`  // when a keeper began to make the records; zero for those of earlier programs
 }
 
 // store is the stream with the records of a generation.

@@ -83,27 +83,37 @@ func (v *View) Status(ctx context.Context) (Status, error) {
 }
 
 // Continues reports whether the records of v are later states of the records of an earlier view. If they were made
-// again, or went back in time with the broker, the earlier ones are void. It is also false if there are no records,
-// or every one has changed since.
+// again, or went back in time with the broker, the earlier ones are void. It is also false if there are no records.
 func (v *View) Continues(ctx context.Context, earlier *View) (bool, error) {
-	return v.continues(ctx, earlier, earlier.sequence, earlier.storedAt)
-}
-
-// continues is [View.Continues] for a reader that has read the records up to a sequence, which was stored at a time.
-func (v *View) continues(ctx context.Context, earlier *View, sequence uint64, stored time.Time) (bool, error) {
 	now, then := &v.checkpoint, &earlier.checkpoint
 	switch {
-	case !v.kept || !earlier.kept, !now.Stream.Equal(then.Stream), now.Epoch < then.Epoch, !now.Position.Reach(then.Position), v.sequence < earlier.sequence:
+	case !v.kept || !earlier.kept, !now.Stream.Equal(then.Stream), !now.Begun.Equal(then.Begun), now.Epoch < then.Epoch,
+		!now.Position.Reach(then.Position), v.sequence < earlier.sequence:
 		return false, nil
 	case v.sequence == earlier.sequence:
 		return v.storedAt.Equal(earlier.storedAt), nil
 	}
-	first, err := broker.NextStored(ctx, v.js, v.stream(), ">", 1)
-	if err != nil {
-		return false, fmt.Errorf("read stream %s: %w", v.stream(), err)
+	// A stream that went back in time and has grown since has later messages at the sequences of the earlier view.
+	last, err := v.lastUpTo(ctx, earlier.sequence)
+	return err == nil && !last.After(earlier.storedAt), err
+}
+
+// lastUpTo returns when the last message was stored that the stream has up to a sequence; zero if it has none there any
+// more, because each was replaced by a later one.
+func (v *View) lastUpTo(ctx context.Context, sequence uint64) (stored time.Time, err error) {
+	found := uint64(0) // the last one that is known
+	for end, step := sequence+1, uint64(1); found+1 < end; {
+		from := max(found+1, end-min(step, end))
+		switch m, err := broker.NextStored(ctx, v.js, v.stream(), ">", from); {
+		case errors.Is(err, jetstream.ErrMsgNotFound), err == nil && m.Sequence > sequence:
+			end, step = from, 2*step
+		case err != nil:
+			return time.Time{}, fmt.Errorf("read stream %s: %w", v.stream(), err)
+		default:
+			found, stored, step = m.Sequence, m.Time, max(1, (end-m.Sequence)/2)
+		}
 	}
-	// A keeper that makes the records again empties the stream first, or creates it again.
-	return first.Sequence <= sequence && !first.Time.After(stored), nil
+	return stored, nil
 }
 
 // Session returns the fold of the events of a session.
@@ -266,7 +276,7 @@ func (v *View) Follow(ctx context.Context, source envelopes.Source, since time.T
 		defer messages.Stop()
 		look := time.NewTicker(followLook)
 		defer look.Stop()
-		latest, read, stored := v, v.sequence, v.storedAt
+		latest := v
 		for {
 			m, meta, err := v.next(ctx, messages, followLook)
 			if ctx.Err() != nil {
@@ -275,21 +285,16 @@ func (v *View) Follow(ctx context.Context, source envelopes.Source, since time.T
 			silent := errors.Is(err, context.DeadlineExceeded)
 			var r Record
 			if err == nil {
-				if r, err = v.decode(m, meta); meta.Sequence.Stream > read {
-					read, stored = meta.Sequence.Stream, meta.Timestamp
-				}
+				r, err = v.decode(m, meta)
 			}
 			if !silent && (!yield(r, err) || err != nil) {
 				return
 			}
 			select {
 			case <-look.C:
-				if latest, err = latest.continued(ctx, read, stored); err != nil {
+				if latest, err = latest.continued(ctx); err != nil {
 					yield(Record{}, err)
 					return
-				}
-				if latest.sequence > read {
-					read, stored = latest.sequence, latest.storedAt
 				}
 			default:
 			}
@@ -297,13 +302,12 @@ func (v *View) Follow(ctx context.Context, source envelopes.Source, since time.T
 	}
 }
 
-// continued returns a later view of the records, of which a reader has read those up to a sequence; the same view while the
-// broker is unavailable.
-func (v *View) continued(ctx context.Context, read uint64, stored time.Time) (*View, error) {
+// continued returns a later view of the records; the same view while the broker is unavailable.
+func (v *View) continued(ctx context.Context) (*View, error) {
 	later, err := Open(ctx, v.js, v.generation, v.unreadable)
 	continues := !v.kept
 	if err == nil && v.kept {
-		continues, err = later.continues(ctx, v, read, stored)
+		continues, err = later.Continues(ctx, v)
 	}
 	switch {
 	case ctx.Err() != nil, broker.Unavailable(err), !v.js.Conn().IsConnected():
