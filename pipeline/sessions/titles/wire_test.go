@@ -145,7 +145,7 @@ func configuredBroker(t *testing.T) (as func(role string, more ...nats.Option) j
 		keys[role], conf = pair, strings.ReplaceAll(conf, "$ACME_"+role, public)
 	}
 	file := filepath.Join(t.TempDir(), "nats.conf")
-	conf = fmt.Sprintf("listen: \"127.0.0.1:-1\"\njetstream { store_dir: %q }\naccounts {\n%s\n}\n", t.TempDir(), conf)
+	conf = fmt.Sprintf("listen: \"127.0.0.1:-1\"\njetstream { store_dir: %q }\naccounts {\nSYS { exports: [ { service: \"$SYS.REQ.SERVER.PING.STATSZ\", response_type: stream } ] }\n%s\n}\nsystem_account: SYS\n", t.TempDir(), conf)
 	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
