@@ -77,7 +77,7 @@ func (v *visit) recognize(ctx context.Context, r *os.File) (readable bool, err e
 		f.refused = false
 	}
 	if n.nothingNew() {
-		v.reportReadable()
+		v.tally.reportReadable(v.f, v.log.path)
 		return false, nil
 	}
 	v.startFramer(seen.info)

@@ -99,7 +99,7 @@ func (v *visit) follow(ctx context.Context, r *os.File) error {
 		switch {
 		case err == nil:
 		case errors.Is(err, io.EOF):
-			v.reportReadable()
+			v.tally.reportReadable(v.f, v.log.path)
 			return nil
 		case errors.Is(err, normalizers.ErrWindow) && !v.wide:
 			return v.widen(ctx, r)
@@ -362,11 +362,11 @@ func (v *visit) reportUnreadable(ctx context.Context, err error) {
 	}
 }
 
-// reportReadable ends what reportUnreadable began.
-func (v *visit) reportReadable() {
-	if v.f.unreadable {
-		v.f.unreadable = false
-		v.tally.trouble(v.log.path, nil)
+// reportReadable ends what reportUnreadable began, with a file that can be read.
+func (t *tally) reportReadable(f *file, path string) {
+	if f.unreadable {
+		f.unreadable = false
+		t.trouble(path, nil)
 	}
 }
 
