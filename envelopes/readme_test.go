@@ -8,9 +8,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+
+	"tributary/envelopes/pagetest"
 )
 
 var update = flag.Bool("update", false, "write the generated lists of event.md")
@@ -77,23 +78,9 @@ func fieldList(t *testing.T, root node) string {
 	}
 	var list strings.Builder
 	for _, line := range lines {
-		list.WriteString(filled(line))
+		list.WriteString(pagetest.Filled(line))
 	}
 	return list.String()
-}
-
-// filled breaks an item of a list into lines of at most 118 characters.
-func filled(item string) string {
-	words := strings.Fields(item)
-	text, width := words[0], utf8.RuneCountInString(words[0])
-	for _, word := range words[1:] {
-		n := utf8.RuneCountInString(word)
-		if width+1+n > 118 {
-			text, width = text+"\n ", 1
-		}
-		text, width = text+" "+word, width+1+n
-	}
-	return text + "\n"
 }
 
 // partList lists the properties of a small object, one line each.
@@ -106,7 +93,7 @@ func partList(t *testing.T, root, object node) string {
 		if slices.Contains(object.Required, name) {
 			kind += ", required"
 		}
-		lines.WriteString(filled(fmt.Sprintf("- `%s` (%s): %s", name, kind, nodes[name].Description)))
+		lines.WriteString(pagetest.Filled(fmt.Sprintf("- `%s` (%s): %s", name, kind, nodes[name].Description)))
 	}
 	return lines.String()
 }
@@ -139,7 +126,7 @@ func typeName(t *testing.T, root, n node) string {
 func enumList(root node) string {
 	var lines strings.Builder
 	for _, name := range []string{"event_type", "role", "channel", "tool_status", "file_op", "origin"} {
-		lines.WriteString(filled(fmt.Sprintf("- %s: `%s`", name, strings.Join(root.Defs[name].Enum, "`, `"))))
+		lines.WriteString(pagetest.Filled(fmt.Sprintf("- %s: `%s`", name, strings.Join(root.Defs[name].Enum, "`, `"))))
 	}
 	return lines.String()
 }
@@ -155,7 +142,7 @@ func roleList() string {
 			}
 		}
 		if types != nil {
-			lines.WriteString(filled(fmt.Sprintf("- `%s`: %s", role, strings.Join(types, ", "))))
+			lines.WriteString(pagetest.Filled(fmt.Sprintf("- `%s`: %s", role, strings.Join(types, ", "))))
 		}
 	}
 	return lines.String()

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 
+	"tributary/envelopes/pagetest"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/sessions/summaries"
 	"tributary/pipeline/sessions/titles"
@@ -37,7 +38,7 @@ func metricsList(t *testing.T) string {
 	}
 	var b strings.Builder
 	for _, g := range groups {
-		b.WriteString(pipelinetest.Filled("- " + g + ": " + strings.Join(names[g], ", ")))
+		b.WriteString(pagetest.Filled("- " + g + ": " + strings.Join(names[g], ", ")))
 	}
 	return b.String()
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 
+	"tributary/envelopes/pagetest"
 	"tributary/normalizers"
 	"tributary/normalizers/core"
-	"tributary/pipeline/pipelinetest"
 )
 
 // The pages with parts that are generated from the code.
@@ -105,7 +105,7 @@ func agentsList() string {
 			read = append(read, "`"+logPattern(v.Logs.Home, f)+"`")
 		}
 		read = append(read, v.Reads)
-		b.WriteString(pipelinetest.Filled(fmt.Sprintf("- **%s** (`%s`): %s", v.Name, v.Source, strings.Join(read, "; "))))
+		b.WriteString(pagetest.Filled(fmt.Sprintf("- **%s** (`%s`): %s", v.Name, v.Source, strings.Join(read, "; "))))
 	}
 	return b.String()
 }
@@ -133,7 +133,7 @@ func settingsList() string {
 	}
 	var b strings.Builder
 	for _, p := range prefixes {
-		b.WriteString(pipelinetest.Filled("- " + strings.Join(names[p], ", ")))
+		b.WriteString(pagetest.Filled("- " + strings.Join(names[p], ", ")))
 	}
 	return b.String()
 }

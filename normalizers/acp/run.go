@@ -116,8 +116,8 @@ func endStream(m *mapper, output []envelopes.ACPMessage) {
 	m.st.Open.flush(m)
 }
 
-// emitOutput emits the messages of a run's output that did not come in its stream. It matches by content hash, not by
-// position, because records of the stream may be missing.
+// emitOutput emits the messages of a run's output that did not come in its stream. It matches them by content hash,
+// because records of the stream may be missing; by position only where the hash of the streamed message is unknown.
 func emitOutput(m *mapper, r *run, output []envelopes.ACPMessage) {
 	contents := make([]core.Fingerprint, len(output))
 	for i := range output {
@@ -132,7 +132,7 @@ func emitOutput(m *mapper, r *run, output []envelopes.ACPMessage) {
 			unmatched = slices.Delete(unmatched, at, at+1)
 			continue
 		case ok && streamed == (core.Fingerprint{}):
-			continue // message i of the stream, as far as is known
+			continue // the streamed message i, whose content is unknown, counts as this message
 		case ok && slices.Contains(contents, streamed):
 			e.run = "" // another message has the ids of message i, so these are ordinal
 		}

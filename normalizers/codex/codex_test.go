@@ -188,9 +188,8 @@ func checkCodexOrigins(p *normalizerstest.Problems, byLine map[uint64]*codextest
 	}
 }
 
-// checkCodexTools: the model and files of each call; the name, latency, files and status
-// of each result. A second telling of a result has the code or the latency that the
-// first lacked.
+// checkCodexTools checks the model and files of each call, and the name, latency, files and status of each result. A
+// repeated result has the exit code or the latency that the first one lacked.
 func checkCodexTools(p *normalizerstest.Problems, records []codextest.Raw, byLine map[uint64]*codextest.Raw, emitted []core.Emitted, counts map[string]int) {
 	results := make(map[uint64][]*codextest.Tool)
 	calls := make(map[uint64][]*codextest.Tool)

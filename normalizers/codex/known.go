@@ -83,7 +83,7 @@ type usageBeside struct {
 	Others jsontext.Value  `json:",embed"`
 }
 
-// infoBeside has those of an info.
+// infoBeside has the members of an info that are known but not read, and the unknown ones.
 type infoBeside struct {
 	Window lenient.Present `json:"model_context_window"`
 	Model  lenient.Present `json:"model"`

@@ -138,11 +138,11 @@ func TestAnyTextKeepsTheLaws(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var text strings.Builder
 		text.WriteString("begin")
-		for range rapid.IntRange(0, 30).Draw(rt, "pieces") {
+		for range rapid.IntRange(0, 30).Draw(rt, "parts") {
 			text.WriteString(rapid.SampledFrom([]string{
 				"\n", "\n", "\n\n", "\r\n", " ", "words", "\x1b[1mbold\x1b[0m", "{", `{"type":"session.start","data":{"sessionId":"x"}}`, "}", "[1]", "\xff",
 				"\n[copilot-session] " + copilottest.Session + "\n", "[copilot-session] x\n", "é", rapid.StringMatching(`[ -~]{0,12}`).Draw(rt, "free"),
-			}).Draw(rt, "piece"))
+			}).Draw(rt, "part"))
 		}
 		records := normalizerstest.Frame(normalizerstest.FileNamed(s.Source, "stdin"), []byte(text.String()))
 		normalizerstest.CheckRapid(rt, s, records, true)

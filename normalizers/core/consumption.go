@@ -141,8 +141,7 @@ func (a *Consumption) parts() [12]*int64 {
 // rare is the index of the first rare part, see [Consumption.parts].
 const rare = 9
 
-// written returns the numbers that append writes. The lowest bit of the first one tells whether the rare parts
-// follow.
+// written returns the numbers that append writes. The lowest bit of the first one is set if the rare parts follow.
 func (a *Consumption) written() (numbers [12]uint64, n int) {
 	n = rare
 	for i, v := range a.parts() {

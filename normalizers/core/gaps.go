@@ -92,8 +92,8 @@ func (f *files) Rewrites() (all []Rewrite) {
 func (f *files) Gaps() []Gap { return f.Missing }
 
 // Passed reports whether the session has passed the place of a record. The record then repeats an earlier one, or the
-// file was rewritten, which only the raw stream can tell: set [Record.Earlier] before the record is passed to [Apply]
-// or [Session.Reject].
+// file was rewritten. Only the raw stream has the earlier record to compare: set [Record.Earlier] before the record is
+// passed to [Apply] or [Session.Reject].
 func (f *files) Passed(r Record) bool {
 	o := r.Origin
 	if o.File == "" || o.End || o.Requeued != 0 {

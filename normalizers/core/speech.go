@@ -16,7 +16,7 @@ const (
 	SpeechInjected                  // put into the conversation by a machine
 	SpeechTerminal                  // a command that the human ran beside the agent, or its output
 	SpeechInterrupted               // the notice that a human stopped the agent
-	SpeechAgent                     // the notice that a human stopped the agent
+	SpeechAgent                     // a message of another agent
 	SpeechSummary                   // the summary with which a compacted conversation continues
 )
 

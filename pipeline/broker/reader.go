@@ -62,7 +62,8 @@ type Reader struct {
 	Close       func()
 }
 
-// removeTimeout bounds the wait for the removal of a consumer. A consumer that is left is dropped by the server a minute later.
+// removeTimeout bounds the wait for the removal of a consumer. If it is not removed, the server drops it after a
+// minute.
 const removeTimeout = time.Second
 
 // OpenReader begins to read a stream at the start given in cfg.
@@ -71,7 +72,7 @@ func OpenReader(ctx context.Context, js jetstream.JetStream, stream string, cfg 
 		return nil, fmt.Errorf("read stream %s: %w", stream, err)
 	}
 	began := time.Now()
-	// It ends later than ctx: a consumer that is being made can only be removed once it is there.
+	// The creation may take longer than ctx, because a consumer can be removed only after it was created.
 	making, cancel := context.WithTimeout(context.WithoutCancel(ctx), RequestTimeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(removeTimeout, cancel) })()
@@ -223,7 +224,7 @@ func (r *Reader) check(ctx context.Context) error {
 		return nil
 	}
 	r.checked = time.Now()
-	first, err := r.held(ctx)
+	first, err := r.firstUnread(ctx)
 	if err != nil {
 		return nil //nolint:nilerr // without a leader nothing is known about the consumer
 	}
@@ -237,8 +238,8 @@ func (r *Reader) check(ctx context.Context) error {
 	return nil
 }
 
-// held returns the sequence of the first unread message that the leader of the stream has; 0 for none.
-func (r *Reader) held(ctx context.Context) (uint64, error) {
+// firstUnread returns the sequence of the first unread message that the leader of the stream has; 0 for none.
+func (r *Reader) firstUnread(ctx context.Context) (uint64, error) {
 	first := uint64(0)
 	for _, filter := range r.filters {
 		m, err := LeaderGet(ctx, r.js, r.stream, GetRequest{Sequence: r.From, NextBySubject: filter})
@@ -261,22 +262,21 @@ func (r *Reader) Exhausted(ctx context.Context, end uint64) error {
 	if r.From > end {
 		return nil
 	}
-	first, err := r.held(ctx)
+	first, err := r.firstUnread(ctx)
 	if err == nil && first != 0 && first <= end {
 		err = fmt.Errorf("%w: from sequence %d on", ErrLate, first)
 	}
 	return err
 }
 
-// request requests more messages once half of those requested have arrived. All open requests ask for the same number, so
-// that a request that ends without a message is recognized.
+// request requests more messages once half of the requested ones have arrived. All open requests have the same number
+// of messages, because [Reader.status] recognizes a request that ended without a message by that number.
 func (r *Reader) request() error {
 	most := r.Ahead
 	if r.Until > 0 {
 		most = int(min(uint64(r.Ahead+r.outstanding), max(r.Until+2, r.From)-r.From)) - r.outstanding
 	}
-	switch {
-	case most <= 0, r.outstanding > r.Ahead, r.outstanding > 0 && most != r.asked:
+	if most <= 0 || r.outstanding > r.Ahead || r.outstanding > 0 && most != r.asked {
 		return nil
 	}
 	r.asked = most

@@ -3,7 +3,6 @@ package broker_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -12,7 +11,7 @@ import (
 	"tributary/pipeline/pipelinetest"
 )
 
-// filled returns a server with a stream of so many messages.
+// filled returns a server whose stream S has a number of messages.
 func filled(t *testing.T, messages int) jetstream.JetStream {
 	t.Helper()
 	js := pipelinetest.NewServer(t).JetStream()
@@ -27,8 +26,8 @@ func filled(t *testing.T, messages int) jetstream.JetStream {
 	return js
 }
 
-// TestAReaderThatIsCutOffLeavesNoConsumer ends the context when the server is asked for a consumer. Sometimes the answer comes
-// before that, and the reader is closed.
+// TestAReaderThatIsCutOffLeavesNoConsumer ends the context when the request for a consumer arrives. If the answer
+// arrives before that, the reader is closed.
 func TestAReaderThatIsCutOffLeavesNoConsumer(t *testing.T) {
 	t.Parallel()
 	js := filled(t, 1)
@@ -56,27 +55,10 @@ func TestAReaderThatIsCutOffLeavesNoConsumer(t *testing.T) {
 	if cut == 0 {
 		t.Log("no reader was cut off")
 	}
-	end := time.After(30 * time.Second) // before the server removes them by itself
-	poll := time.NewTicker(10 * time.Millisecond)
-	defer poll.Stop()
-	for {
-		stream, err := js.Stream(t.Context(), "S")
-		if err != nil {
-			t.Fatal(err)
-		}
-		n := stream.CachedInfo().State.Consumers
-		if n == 0 {
-			return
-		}
-		select {
-		case <-poll.C:
-		case <-end:
-			t.Fatalf("%d consumers are left, of %d readers that were cut off", n, cut)
-		}
-	}
+	pipelinetest.AwaitNoConsumers(t, js, "S")
 }
 
-// TestAReaderAsksForNoMoreThanItWants reads up to a message: at most one behind it is sent.
+// TestAReaderAsksForNoMoreThanItWants reads up to a message: the server sends at most one message behind it.
 func TestAReaderAsksForNoMoreThanItWants(t *testing.T) {
 	t.Parallel()
 	const messages = 2000

@@ -167,7 +167,8 @@ func (c *Store) countRecords(ctx context.Context, objects []Object, names map[st
 		return err
 	}
 	for _, stream := range streams {
-		err := c.each(ctx, stream, "raw.>", true, func(m broker.Message) { // the last message of > is none where that was removed
+		// Not >: for that the server finds no last message once the last message of the stream was removed.
+		err := c.each(ctx, stream, "raw.>", true, func(m broker.Message) {
 			for _, value := range m.Header[envelopes.HeaderClaim] {
 				claim, err := Parse(value)
 				if i, ok := names[claim.Digest]; ok && err == nil {

@@ -119,12 +119,12 @@ func Outlines(ctx context.Context, js jetstream.JetStream, generation string, q 
 	}
 }
 
-// readFunc decodes an event. The result has a Position even on an error. The error is errNoEvent for another message of the
-// stream.
+// readFunc decodes an event. The result has a Position even on an error. The error is errNotEvent for another message
+// of the stream.
 type readFunc func(stream string, m broker.Message) (Event, error)
 
-// errNoEvent: the message is no event, such as a state or a dead letter.
-var errNoEvent = errors.New("no event")
+// errNotEvent: the message is no event, such as a state or a dead letter.
+var errNotEvent = errors.New("the message is not an event")
 
 // eachEvent yields the events, until yield returns false.
 func eachEvent(ctx context.Context, js jetstream.JetStream, generation string, q Query, read readFunc, yield func(Event, error) bool) error {
@@ -434,10 +434,10 @@ func (r *eventsReader) readOn(ctx context.Context, c *broker.Reader, from *uint6
 			*from = m.Sequence + 1
 			e, err := r.read(streams.EventsStream(r.name), m)
 			e.Cell = r.cell
-			if e.DeadLetter == nil && !errors.Is(err, errNoEvent) { // a dead letter or a state may be removed
+			if e.DeadLetter == nil && !errors.Is(err, errNotEvent) { // a dead letter or a state may be removed
 				r.mark = MarkOf(&e)
 			}
-			if !errors.Is(err, errNoEvent) && (err != nil || r.selects(&e)) && !yield(e, err) {
+			if !errors.Is(err, errNotEvent) && (err != nil || r.selects(&e)) && !yield(e, err) {
 				return nil
 			}
 			switch {

@@ -75,7 +75,7 @@ func (h *Handover) Wanted(name string) bool {
 	return len(h.readers[name]) > 0
 }
 
-// Hand passes on the events of a stored batch. steps returns them; ok is false if they were not made because nobody
+// Hand passes on the events of a stored batch. steps returns them; ok is false if they were not made because no reader
 // wanted them then. The readers then read the batch from the broker.
 func (h *Handover) Hand(name string, steps func() (events HandedBatch, ok bool)) {
 	if !h.Wanted(name) {

@@ -15,13 +15,16 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// Live reads the events of whatever generation is live. When another becomes live, it continues with the events of
+// Live reads the events of the live generation. When another generation becomes live, it continues with the events of
 // the raw records that were not done in the previous one, so that each event comes once although both generations
 // have it.
 //
-// An event that the previous generation held back, because its meaning depended on a later record, comes from the
-// next one. It is lost only if both generations worked on its partition at that moment and either have different
-// revisions, or no event of its session was read before, or 65,536 other sessions were read since.
+// The previous generation may hold an event back, because its meaning depends on a later record. The event then comes
+// from the next generation, unless both of the following hold. Then it is lost.
+//   - At the change, the two generations had not done the same records of its partition, or the next one had already
+//     stored the event.
+//   - Its place in the session is unknown: the generations have different revisions, no event of the session was read
+//     before, or 65,536 other sessions were read since.
 //
 // Make one with [NewLive].
 type Live struct {

@@ -23,12 +23,12 @@ type Span struct {
 const (
 	firstPart = 512     // positions
 	maxPart   = 1 << 20 // positions
-	growth    = 4       // of a part over the one before it, at most
+	growth    = 4       // maximum ratio of a part to the part returned before it
 	partBytes = 16 << 20
 )
 
-// Parts cuts a span into parts, last part first. The first one returned is small, so that something is known soon;
-// the following ones grow up to about 16 MB.
+// Parts cuts a span into parts, last part first. The first part is small, so that a reader has results early; the next
+// ones grow up to about 16 MB.
 type Parts struct {
 	left Span
 	size uint64
@@ -94,8 +94,8 @@ type Spans struct {
 }
 
 // OpenSpans returns the spans of a generation. Source, Session, Sessions, Types and Cells of the query select the
-// messages to read. A query without any reads the stream without a filter, because the server needs longer to find the next
-// matching message than to send the few other ones.
+// messages to read. If the query selects all events, the stream is read without a filter: the server needs longer to
+// find the next matching message than to send the few messages that are no events.
 func OpenSpans(ctx context.Context, js jetstream.JetStream, generation string, q Query) (*Spans, error) {
 	q = Query{Source: q.Source, Session: q.Session, Sessions: q.Sessions, Types: q.Types, Cells: q.Cells}
 	readers, err := openEvents(ctx, js, generation, eventsReader{Query: q})
@@ -145,7 +145,7 @@ func (s *Spans) Read(ctx context.Context, part Span) iter.Seq2[*Message, error] 
 func readAddress(stream string, m broker.Message) (Event, error) {
 	e := newEvent(m)
 	if !strings.HasPrefix(m.Subject, "events.") {
-		return e, errNoEvent
+		return e, errNotEvent
 	}
 	address, err := envelopes.ParseEventSubject(m.Subject)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 
+	"tributary/envelopes/pagetest"
 	"tributary/pipeline/export"
-	"tributary/pipeline/pipelinetest"
 )
 
 var update = flag.Bool("update", false, "rewrite the list of columns in README.md")
@@ -56,7 +56,7 @@ const (
 	ofUsage = "Parts of [`usage`](../../envelopes/event.md#tokens-and-usage)."
 	ofError = "`metadata.error`; the message is empty if the error states none."
 	ofVCS   = "[`vcs`](../../envelopes/event.md#where-edge-and-vcs)."
-	ofEdge  = "[`edge`](../../envelopes/event.md#where-edge-and-vcs): who sent the record."
+	ofEdge  = "[`edge`](../../envelopes/event.md#where-edge-and-vcs): sender of the record."
 )
 
 // TestREADMEHasTheColumns compares the list of columns with the schema of the files.
@@ -90,7 +90,7 @@ func TestREADMEHasTheColumns(t *testing.T) {
 		columns[row] = append(columns[row], "`"+f.Name()+"`")
 	}
 	for _, row := range rows {
-		b.WriteString(pipelinetest.Filled(fmt.Sprintf("- %s %s", strings.Join(columns[row], ", "), row)))
+		b.WriteString(pagetest.Filled(fmt.Sprintf("- %s %s", strings.Join(columns[row], ", "), row)))
 	}
 	text, err := os.ReadFile("README.md")
 	if err != nil {

@@ -97,8 +97,8 @@ func (c *content) readAll(ctx context.Context, js jetstream.JetStream, stream st
 		if err != nil {
 			return err
 		}
-		if err := c.read(m.Msg, m.sequence); err != nil {
-			return fmt.Errorf("message %d of %s: %w", m.sequence, stream, err)
+		if err := c.read(m.Msg, m.Sequence); err != nil {
+			return fmt.Errorf("message %d of %s: %w", m.Sequence, stream, err)
 		}
 	}
 	return nil

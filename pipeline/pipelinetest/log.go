@@ -27,8 +27,8 @@ type Log struct {
 	Machines []*Machine
 	Sent     *Sent
 	Flood    func() string // sometimes returns the text of a drawn record; nil for short texts
-	// Passed counts the records that were shipped to a place that the session had passed. It is negative if nobody
-	// can know, because a producer was killed.
+	// Passed counts the records that were shipped to a place that the session had passed. It is negative if the number
+	// is unknown because a producer was killed.
 	Passed int
 	Past   []string // what happened, to find a fault
 

@@ -12,6 +12,7 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/normalizers/core"
+	"tributary/pipeline/broker"
 	"tributary/pipeline/claims"
 	"tributary/pipeline/records"
 	"tributary/pipeline/streams"
@@ -28,17 +29,17 @@ func (x Expectation) fold(ctx context.Context, js jetstream.JetStream, r *Report
 		}
 		r.Records++
 		if m.gone {
-			f.places[m.cell].Forget(m.sequence - 1)
+			f.places[m.cell].Forget(m.Sequence - 1)
 		}
-		record, claim, cause := records.Read(m.Msg, m.sequence, m.stored)
+		record, claim, cause := records.Read(m.Msg, m.Sequence, m.Stored)
 		if claim != (claims.Claim{}) && cause == nil {
 			record.Data, cause = claimStore.Get(ctx, claim)
 		}
-		if m.cell == 0 && slices.Contains(x.Crashed, m.sequence) {
+		if m.cell == 0 && slices.Contains(x.Crashed, m.Sequence) {
 			cause = records.ErrCrashed
 		}
 		if err := f.record(m, record, cause, r); err != nil {
-			return nil, fmt.Errorf("record %d: %w", m.sequence, err)
+			return nil, fmt.Errorf("record %d: %w", m.Sequence, err)
 		}
 	}
 	f.encodeStates()
@@ -85,7 +86,7 @@ func (f *rawFold) record(m rawMessage, record core.Record, cause error, r *Repor
 			}
 		}
 		r.DeadLetters++
-		at := streams.PlaceOf(m.cell, m.sequence)
+		at := streams.PlaceOf(m.cell, m.Sequence)
 		f.deadLetters[at] = append(f.deadLetters[at], deadLetter{reason, m.Data})
 		return nil
 	}
@@ -142,7 +143,7 @@ func partitionOf(subject string) int {
 
 // rawMessage is a message of a raw stream.
 type rawMessage struct {
-	storedMessage
+	broker.Message
 
 	cell int
 	gone bool // all earlier records had left the stream when it was processed
@@ -165,7 +166,7 @@ func (d *Departed) Keep(ctx context.Context, js jetstream.JetStream, x Expectati
 			if err != nil {
 				return err
 			}
-			if last = m.sequence; !d.has(cell, last) {
+			if last = m.Sequence; !d.has(cell, last) {
 				d.messages = append(d.messages, m)
 			}
 		}
@@ -175,7 +176,7 @@ func (d *Departed) Keep(ctx context.Context, js jetstream.JetStream, x Expectati
 }
 
 func (d *Departed) has(cell int, sequence uint64) bool {
-	return slices.ContainsFunc(d.messages, func(m rawMessage) bool { return m.cell == cell && m.sequence == sequence })
+	return slices.ContainsFunc(d.messages, func(m rawMessage) bool { return m.cell == cell && m.Sequence == sequence })
 }
 
 // of returns the records of a cell before a sequence, none for a nil d.
@@ -184,7 +185,7 @@ func (d *Departed) of(cell int, before uint64) (list []rawMessage) {
 		return nil
 	}
 	for _, m := range d.messages {
-		if m.cell == cell && (before == 0 || m.sequence < before) {
+		if m.cell == cell && (before == 0 || m.Sequence < before) {
 			list = append(list, m)
 		}
 	}
@@ -210,9 +211,9 @@ func (x Expectation) rawMessagesOf(ctx context.Context, js jetstream.JetStream, 
 		first, last := true, uint64(0)
 		next := func(m rawMessage) bool {
 			if x.Departed != nil {
-				m.gone = slices.ContainsFunc(x.Departed.last[cell], func(kept uint64) bool { return last <= kept && kept < m.sequence })
+				m.gone = slices.ContainsFunc(x.Departed.last[cell], func(kept uint64) bool { return last <= kept && kept < m.Sequence })
 			}
-			last = m.sequence
+			last = m.Sequence
 			return yield(m, nil)
 		}
 		for m, err := range rawMessages(ctx, js, cell) {
@@ -221,7 +222,7 @@ func (x Expectation) rawMessagesOf(ctx context.Context, js jetstream.JetStream, 
 				return
 			}
 			if first {
-				for _, old := range x.Departed.of(cell, m.sequence) {
+				for _, old := range x.Departed.of(cell, m.Sequence) {
 					if !next(old) {
 						return
 					}
@@ -243,7 +244,7 @@ func rawMessages(ctx context.Context, js jetstream.JetStream, cell int) iter.Seq
 				yield(rawMessage{}, err)
 				return
 			}
-			if !yield(rawMessage{storedMessage: m, cell: cell}, nil) {
+			if !yield(rawMessage{Message: m, cell: cell}, nil) {
 				return
 			}
 		}

@@ -14,40 +14,32 @@ import (
 	"tributary/pipeline/embedded"
 )
 
-// storedMessage is a message of a stream.
-type storedMessage struct {
-	*nats.Msg
-
-	sequence uint64
-	stored   time.Time
-}
-
-// storedMessages iterates over a stream, up to the last message that its leader has. The pending count of a consumer would
-// not do: it lacks a message that has just replaced another, includes messages removed meanwhile, and may come from a late
-// replica.
-func storedMessages(ctx context.Context, js jetstream.JetStream, stream string) iter.Seq2[storedMessage, error] {
-	return func(yield func(storedMessage, error) bool) {
+// storedMessages iterates over a stream, up to the last message that its leader has. The pending count of a consumer
+// does not suffice: it lacks a message that has just replaced another, includes messages removed meanwhile, and may
+// come from a late replica.
+func storedMessages(ctx context.Context, js jetstream.JetStream, stream string) iter.Seq2[broker.Message, error] {
+	return func(yield func(broker.Message, error) bool) {
 		for next := uint64(1); ; {
 			for m, err := range pendingMessages(ctx, js, stream, next) {
 				if !yield(m, err) || err != nil {
 					return
 				}
-				next = m.sequence + 1
+				next = m.Sequence + 1
 			}
 			if _, err := broker.NextStored(ctx, js, stream, ">", next); errors.Is(err, jetstream.ErrMsgNotFound) {
 				return
 			} else if err != nil {
-				yield(storedMessage{}, err)
+				yield(broker.Message{}, err)
 				return
 			}
 		}
 	}
 }
 
-// pendingMessages iterates over what one consumer sends from a sequence on. It requests the messages itself, because the
-// library takes a record with the header Status of a producer for an answer of the server.
-func pendingMessages(ctx context.Context, js jetstream.JetStream, stream string, from uint64) iter.Seq2[storedMessage, error] {
-	return func(yield func(storedMessage, error) bool) {
+// pendingMessages iterates over the messages that one consumer sends from a sequence on. It requests the messages
+// itself, because the library takes a record whose producer set the header Status for a status of the server.
+func pendingMessages(ctx context.Context, js jetstream.JetStream, stream string, from uint64) iter.Seq2[broker.Message, error] {
+	return func(yield func(broker.Message, error) bool) {
 		err := func() error {
 			creating, cancel := context.WithTimeout(ctx, patience) // the library gives up after seconds by itself
 			defer cancel()
@@ -81,17 +73,17 @@ func pendingMessages(ctx context.Context, js jetstream.JetStream, stream string,
 						return err
 					}
 					meta, err := m.Metadata()
-					if err != nil { // an answer of the server, which has no place: it sends no more
+					if err != nil { // a status of the server: it sends no more
 						return ctx.Err()
 					}
-					if !yield(storedMessage{m, meta.Sequence.Stream, meta.Timestamp.UTC()}, nil) || meta.NumPending == 0 {
+					if !yield(broker.Message{Msg: m, Sequence: meta.Sequence.Stream, Stored: meta.Timestamp.UTC(), Pending: meta.NumPending}, nil) || meta.NumPending == 0 {
 						return nil
 					}
 				}
 			}
 		}()
 		if err != nil {
-			yield(storedMessage{}, err)
+			yield(broker.Message{}, err)
 		}
 	}
 }

@@ -10,23 +10,23 @@ import (
 
 // view is a text without some of its parts.
 type view struct {
-	text   []byte
-	pieces []viewPiece
+	text     []byte
+	segments []segment
 }
 
-// viewPiece maps an offset of a view to an offset in the text.
-type viewPiece struct{ at, from int }
+// segment maps an offset of a view to an offset in the text.
+type segment struct{ at, from int }
 
 // add appends text[from:to].
 func (v *view) add(text []byte, from, to int) {
-	v.pieces = append(v.pieces, viewPiece{len(v.text), from})
+	v.segments = append(v.segments, segment{len(v.text), from})
 	v.text = append(v.text, text[from:to]...)
 }
 
-// place returns the offset in the text of a byte of the view, and its piece.
-func (v *view) place(at int) (offset, piece int) {
-	piece = sort.Search(len(v.pieces), func(i int) bool { return v.pieces[i].at > at }) - 1
-	return v.pieces[piece].from + at - v.pieces[piece].at, piece
+// place returns the offset in the text of a byte of the view, and the index of its segment.
+func (v *view) place(at int) (offset, index int) {
+	index = sort.Search(len(v.segments), func(i int) bool { return v.segments[i].at > at }) - 1
+	return v.segments[index].from + at - v.segments[index].at, index
 }
 
 // hidden searches the unit text[start:end] again without invisible characters (zero width, or the zeros of UTF-16),
@@ -97,11 +97,11 @@ func (s *scan) wrapped(found []finding, text []byte, start, end, depth int) []fi
 	for _, f := range merge(joined) {
 		from, first := v.place(f.start)
 		to, last := v.place(f.end - 1)
-		if first+1 == len(v.pieces) {
+		if first+1 == len(v.segments) {
 			continue // in one line
 		}
-		head := v.pieces[first+1].at
-		lineEnd := start + v.pieces[first].from + head - v.pieces[first].at
+		head := v.segments[first+1].at
+		lineEnd := start + v.segments[first].from + head - v.segments[first].at
 		if f.end < head {
 			continue // in one line
 		}
@@ -109,7 +109,7 @@ func (s *scan) wrapped(found []finding, text []byte, start, end, depth int) []fi
 			return found
 		}
 		known := slices.ContainsFunc(found[:inLine], func(g finding) bool { return g.start < lineEnd && g.end >= lineEnd })
-		tail := v.text[max(head, v.pieces[last].at):max(head, f.end)]
+		tail := v.text[max(head, v.segments[last].at):max(head, f.end)]
 		switch {
 		case !isRandom(f.secret), (known || f.generic) && !isRandom(tail):
 		case f.generic && bytes.Contains(bytes.TrimRight(tail, "="), []byte("=")): // an assignment

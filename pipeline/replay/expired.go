@@ -108,11 +108,12 @@ type audit struct {
 	origin  uint64            // a record that is done but not counted has at most this sequence
 	ahead   bool              // done includes records behind low
 	last    uint64            // last record that a partition has done
-	since   time.Time         // what expired unread was stored later
+	since   time.Time         // the records that expired unread were stored after it
 }
 
-// lost returns how many sequences up to low belong to records that were not done, given the number of done but
-// uncounted ones.
+// lost returns how many sequences up to low belong to records that were never done: all sequences except those of the
+// records in done and of uncounted records, which are at least as many as were done and counted by no checkpoint. The
+// result is a lower bound, and exact only if uncounted is exact and done has no records behind low.
 func (a *audit) lost(uncounted uint64) uint64 { return a.low - min(a.low, uncounted+a.done) }
 
 // exact reports whether lost is exact: everything is done, nothing arrived meanwhile, and the stream was not rolled
@@ -121,7 +122,7 @@ func (a *audit) exact() bool {
 	return a.counted == 0 && a.low == a.raw.State.LastSeq && a.end == a.low && a.last <= a.low
 }
 
-// to returns a time at or after which no expired record was stored.
+// to returns a time after which no expired record was stored.
 func (a *audit) to() time.Time {
 	if s := a.raw.State; s.FirstSeq <= s.LastSeq && s.Deleted == 0 {
 		return s.FirstTime
@@ -202,7 +203,8 @@ func auditPartition(ctx context.Context, js jetstream.JetStream, g *streams.Gene
 }
 
 // recordsUpTo returns how many records a partition has done up to a sequence that it has passed: the count of its
-// checkpoint minus the records that still exist behind the sequence. The result is lower if some of those wait.
+// checkpoint minus the records that still exist behind the sequence. If some of those are not done yet, it returns the
+// whole count, which then includes records behind the sequence.
 func recordsUpTo(ctx context.Context, js jetstream.JetStream, g *streams.Generation, partition int, c streams.Checkpoint, sequence uint64) (uint64, error) {
 	there, err := broker.CountFrom(ctx, js, g.Layout.RawStream(partition), max(sequence, c.Counted)+1, g.Part.Filters(partition)...)
 	if err != nil {

@@ -39,8 +39,8 @@ type expiredCell struct {
 	To           time.Time `json:"to,omitzero"`
 
 	// Counted is the sum of [streams.Checkpoint.Counted], above 0 once a worker of a version without it has run.
-	// While Counted is unchanged, Uncounted is an upper bound of the records that no checkpoint counts and that had
-	// not expired when it last changed; Records was Before then.
+	// While Counted is unchanged, Uncounted is an upper bound of the sequences that no checkpoint counts, without
+	// those of the records that expired since Counted last changed; Records was Before then.
 	Counted   uint64 `json:"counted,omitzero"`
 	Uncounted uint64 `json:"uncounted,omitzero"`
 	Before    uint64 `json:"before,omitzero"`
@@ -131,7 +131,7 @@ func (c expiredCell) after(a *audit) expiredCell {
 		c.Records, c.Acknowledged = records, min(records, c.Acknowledged)
 	}
 	c.Least = c.Least && a.ahead
-	if a.counted > 0 { // the waiting records are among the uncounted ones, so the lowest count is the best
+	if a.counted > 0 { // the uncounted ones include the records that are not done yet, so the lowest bound is the tightest
 		c.Uncounted = min(c.Uncounted, a.end-min(a.end, a.all+c.Records-c.Before))
 	}
 	if a.low > c.Low {

@@ -61,7 +61,7 @@ type Runner struct {
 type runningStage struct {
 	*worker.Stage
 	live    bool
-	started time.Time // creation time of the generation, which tells it from a dropped one of the same name
+	started time.Time // creation time of the generation; a dropped one of the same name has another
 	drained bool      // on purpose: its error does not matter
 	done    chan struct{}
 	err     error // set before done is closed
@@ -195,7 +195,8 @@ func (r *Runner) meant(s *runningStage) bool {
 	return s.drained || errors.Is(s.err, streams.ErrRetired) && r.config.Topology.Generation == ""
 }
 
-// reap removes the stages that have ended. It returns why the stage of the live generation could not go on.
+// reap removes the stages that have ended. It returns the error of the live generation's stage, unless the stage was
+// meant to end or the broker is unavailable; the next round then starts it again.
 func (r *Runner) reap() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -30,7 +30,7 @@ type Config struct {
 	DryRun  bool   // sends nothing and stores no offsets; implies Once
 	Offsets string // path of the offsets file, which stores how far each log is shipped; empty to keep offsets in memory
 	Inherit string // path of the offsets file of an earlier version, used when Offsets lacks the stream; may be missing
-	Broker  string // the user's name for the broker, such as its URL; tells a new stream from another broker
+	Broker  string // the user's name for the broker, such as its URL; another stream at the same broker means that its stream was replaced
 	Again   bool   // ships everything again
 
 	Idle   time.Duration // time without a write after which the sessions of a file end; default 5 minutes

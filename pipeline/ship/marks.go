@@ -17,7 +17,7 @@ const (
 // mark is an offset in a log, and a digest of the bytes that were read before it.
 type mark struct {
 	At     int64  `json:"at"`
-	Digest string `json:"sha256"` // first 8 bytes of the digest of up to 1 KiB before Offset, in hex
+	Digest string `json:"sha256"` // first 8 bytes of the digest of up to 1 KiB before At, in hex
 }
 
 func markOf(at int64, before []byte) mark {

@@ -9,17 +9,8 @@ import (
 	"io"
 	"strconv"
 
-	"go.opentelemetry.io/otel/propagation"
-
-	"tributary/envelopes"
-	"tributary/pipeline/broker"
-	"tributary/pipeline/streams"
-
-	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
-
 	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel/trace"
-	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"tributary/normalizers/core"
 	"tributary/pipeline/claims"
@@ -132,6 +123,9 @@ func (s *Ship) redactLine(line []byte) []byte {
 	return line
 }
 
+// defaultPayload is the max_payload of a server with default settings.
+const defaultPayload = 1 << 20
+
 // limit returns how many bytes of headers and data the broker accepts in one message. A dry run without a broker
 // assumes the default.
 func (s *Ship) limit() int64 {
@@ -140,32 +134,3 @@ func (s *Ship) limit() int64 {
 	}
 	return s.publisher.nc.MaxPayload()
 }
-
-// startTrace starts the trace of a record and sets the trace context of the record. Without a tracer the record gets
-// none.
-func (s *Ship) startTrace(ctx context.Context, r *core.Record, id string) trace.Span {
-	if s.config.Tracer == nil {
-		return tracenoop.Span{}
-	}
-	ctx, span := s.config.Tracer.Start(ctx, "publish raw", trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindProducer))
-	origin := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(ctx, origin)
-	r.Origin.Traceparent = origin[envelopes.HeaderTraceparent]
-	r.Origin.Tracestate = origin[envelopes.HeaderTracestate]
-	if span.IsRecording() {
-		span.SetAttributes(
-			broker.TraceSystem,
-			semconv.MessagingOperationTypeSend,
-			semconv.MessagingOperationName("publish"),
-			semconv.MessagingDestinationName(streams.RawStream),
-			semconv.MessagingDestinationTemplate("raw.{source}.{session}"),
-			semconv.MessagingMessageID(id),
-			semconv.MessagingMessageConversationID(r.Session),
-			semconv.MessagingMessageBodySize(len(r.Data)),
-		)
-	}
-	return span
-}
-
-// defaultPayload is the max_payload of a server with default settings.
-const defaultPayload = 1 << 20

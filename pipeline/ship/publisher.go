@@ -12,8 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"tributary/pipeline/records"
-
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
@@ -21,6 +19,7 @@ import (
 
 	"tributary/pipeline/broker"
 	"tributary/pipeline/claims"
+	"tributary/pipeline/records"
 	"tributary/pipeline/streams"
 )
 
@@ -29,6 +28,9 @@ const (
 	firstBackoff = 50 * time.Millisecond
 	lastBackoff  = 2 * time.Second
 )
+
+// batchBytes is the maximum size of a batch in bytes of records; its last record may exceed it.
+const batchBytes = 4 << 20
 
 // batchHeaders are the headers that [broker.PublishBatch] adds to a message, with their longest values.
 var batchHeaders = map[string]string{
@@ -325,6 +327,19 @@ func (p *publisher) untilStored(ctx context.Context, cell int, msgs []parcel, at
 	})
 }
 
+// put stores the object of a message, in a span of the record's trace.
+func (p *publisher) put(ctx context.Context, m parcel) error {
+	ctx, span := m.span.TracerProvider().Tracer("tributary/pipeline/ship").Start(trace.ContextWithSpan(ctx, m.span), "put object",
+		trace.WithSpanKind(trace.SpanKindClient),
+		trace.WithAttributes(semconv.MessagingOperationTypeSend, semconv.MessagingOperationName("put")))
+	claim, err := p.claims.Put(ctx, m.claimed)
+	if err == nil && span.IsRecording() {
+		span.SetAttributes(records.ObjectAttributes(claim)...)
+	}
+	endSpan(span, err)
+	return err
+}
+
 // wireSize returns the size of a message in a batch, as it counts against the limit of the broker.
 func wireSize(m *nats.Msg) int64 {
 	size := m.Size() - len(m.Subject)
@@ -438,20 +453,4 @@ func (p *publisher) reportStall(ctx context.Context, err error) {
 		p.logger.InfoContext(ctx, "broker takes records again")
 	}
 	p.onStall(err)
-}
-
-// batchBytes is the maximum size of a batch in bytes of records; its last record may exceed it.
-const batchBytes = 4 << 20
-
-// put stores the object of a message, in a span of the record's trace.
-func (p *publisher) put(ctx context.Context, m parcel) error {
-	ctx, span := m.span.TracerProvider().Tracer("tributary/pipeline/ship").Start(trace.ContextWithSpan(ctx, m.span), "put object",
-		trace.WithSpanKind(trace.SpanKindClient),
-		trace.WithAttributes(semconv.MessagingOperationTypeSend, semconv.MessagingOperationName("put")))
-	claim, err := p.claims.Put(ctx, m.claimed)
-	if err == nil && span.IsRecording() {
-		span.SetAttributes(records.ObjectAttributes(claim)...)
-	}
-	endSpan(span, err)
-	return err
 }

@@ -3,21 +3,11 @@ package ship
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/pipeline/streams"
 )
-
-// Error says what was lost and what is shipped again.
-func (l Loss) Error() string {
-	if l.New {
-		return "the broker has another raw stream than before: all logs are shipped again"
-	}
-	return fmt.Sprintf("the raw stream has lost records: it had acknowledged message %d, and is unchanged only up to %d; shipped again from there: %d logs",
-		l.Acknowledged, l.Intact, l.Files)
-}
 
 // attach waits for the raw stream and opens the offsets in it. It takes back the offsets of what the stream has lost.
 func (s *Ship) attach(ctx context.Context, file *offsetsFile) error {

@@ -1,6 +1,7 @@
 package ship
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -63,6 +64,24 @@ type Backfill struct {
 	Over        bool  // everything is done; stays true
 }
 
+// Loss describes what a raw stream acknowledged and no longer has. Its records are shipped again if their logs still
+// have them.
+type Loss struct {
+	New          bool   // the whole stream was replaced by another one
+	Acknowledged uint64 // sequence of the last acknowledged message; 0 when New
+	Intact       uint64 // nothing is lost up to this sequence; 0 when New
+	Files        int    // number of logs shipped again, from their last stored records or earlier; 0 for all
+}
+
+// Error says what was lost and what is shipped again.
+func (l Loss) Error() string {
+	if l.New {
+		return "the broker has another raw stream than before: all logs are shipped again"
+	}
+	return fmt.Sprintf("the raw stream has lost records: it had acknowledged message %d, and is unchanged only up to %d; shipped again from there: %d logs",
+		l.Acknowledged, l.Intact, l.Files)
+}
+
 // tally collects the Summary for all workers, and reports each change.
 type tally struct {
 	report func(Summary) // nil for none
@@ -71,7 +90,7 @@ type tally struct {
 	sum      Summary
 	sessions map[session]struct{}
 	held     map[*file]Held
-	troubles map[string]trouble // those that may not be over, by path or by one of the constants of trouble
+	troubles map[string]trouble // troubles that may not be over, by origin: a path, or a constant
 }
 
 // trouble is an error that the operator sees until it is over.
@@ -80,9 +99,9 @@ type trouble struct {
 	at  time.Time
 }
 
-// Origins of a trouble, beside the paths of what cannot be read.
+// Origins of troubles that are no path of an unreadable file.
 const (
-	ofRecords = "" // is never over: a refused record stays refused
+	ofRecords = "" // this trouble is never over, because a refused record stays refused
 	ofBroker  = "broker:"
 	ofOffsets = "offsets:"
 )
@@ -167,7 +186,7 @@ func (t *tally) stall(err error) {
 	})
 }
 
-// trouble sets the error of an origin; nil says that it is over. The next change reports it.
+// trouble sets the error of an origin; nil means that it is over. The next change reports it.
 func (t *tally) trouble(origin string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -311,13 +330,4 @@ func (t *tally) copy() Summary {
 	sum.Losses = slices.Clip(sum.Losses)
 	sum.Held = slices.SortedFunc(maps.Values(t.held), func(a, b Held) int { return strings.Compare(a.Path, b.Path) })
 	return sum
-}
-
-// Loss describes what a raw stream acknowledged and no longer has. Its records are shipped again if their logs still
-// have them.
-type Loss struct {
-	New          bool   // the whole stream was replaced by another one
-	Acknowledged uint64 // sequence of the last acknowledged message; 0 when New
-	Intact       uint64 // nothing is lost up to this sequence; 0 when New
-	Files        int    // number of logs shipped again, from their last stored records or earlier; 0 for all
 }

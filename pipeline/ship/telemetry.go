@@ -5,20 +5,17 @@ import (
 	"errors"
 	"time"
 
-	"tributary/pipeline/redact"
-
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
-	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
-	"go.opentelemetry.io/otel/trace"
+
+	"tributary/pipeline/redact"
 )
 
 // reasons are the values of [Reason].
 var reasons = []Reason{ReasonTooLarge, ReasonUnknownSource, ReasonUnreadable}
 
-// instruments are the metrics of a Ship. They read its [Summary], and cost nothing while nobody reads them.
+// instruments are the metrics of a Ship. They read its [Summary] when they are collected, and cost nothing otherwise.
 type instruments struct {
 	meter metric.Meter
 	errs  []error
@@ -120,13 +117,4 @@ func (m *instruments) oldest() {
 
 func (m *instruments) add(o metric.Observable, err error, read func(metric.Observer, Summary)) {
 	m.errs, m.list, m.reads = append(m.errs, err), append(m.list, o), append(m.reads, read)
-}
-
-// endSpan ends a span with its outcome.
-func endSpan(span trace.Span, err error) {
-	if err != nil {
-		span.SetStatus(codes.Error, err.Error())
-		span.SetAttributes(semconv.ErrorType(err))
-	}
-	span.End()
 }

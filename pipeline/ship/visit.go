@@ -362,7 +362,7 @@ func (v *visit) reportUnreadable(ctx context.Context, err error) {
 	}
 }
 
-// reportReadable ends what reportUnreadable began, with a file that can be read.
+// reportReadable ends the trouble that reportUnreadable has reported, because the file can be read again.
 func (t *tally) reportReadable(f *file, path string) {
 	if f.unreadable {
 		f.unreadable = false

@@ -272,7 +272,7 @@ func (t Topology) live(ctx context.Context, js jetstream.JetStream) (Topology, e
 }
 
 // ReadGeneration reads one generation from the leader of the bucket, because a replica may lack the keys of a new
-// one. Its State does not tell whether it is live.
+// one. Its State is never [StateLive], even if the generation is live.
 func ReadGeneration(ctx context.Context, js jetstream.JetStream, name string) (Generation, error) {
 	record, err := broker.LeaderGet(ctx, js, "KV_"+ControlBucket, broker.GetRequest{LastBySubject: ControlSubject(GenerationPrefix + name)})
 	if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && len(record.Data) == 0 {

@@ -197,8 +197,8 @@ func (t Topology) eventsConfig(cellName string) jetstream.StreamConfig {
 
 // claimsConfig returns the configuration of the stream of [ClaimsBucket]. No limit discards old objects, because
 // records may name them for ever. The stream refuses rollups, by which any producer could remove the objects of all
-// others. It also refuses to delete single messages: [claims.Store.Remove] purges subjects, and an earlier version of
-// it, which knows one description per object, must not remove the bytes of other descriptions.
+// others. It refuses to delete single messages: earlier versions of [claims.Store.Remove] delete them, and would remove
+// bytes of an object that has another description. The present version purges subjects.
 func (t Topology) claimsConfig() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:        ClaimsStream,

@@ -23,7 +23,7 @@ const cutsPatience = 5
 // was rolled back, and it continues.
 func (s *Subscription) finish(ctx context.Context) (live string, cuts []uint64, err error) {
 	quiet := cutsPatience * s.config.Poll
-	for told := time.Now(); ; {
+	for logged := time.Now(); ; {
 		live, err = streams.LiveGeneration(ctx, s.js)
 		if live == s.cursor.Generation || err != nil {
 			return live, nil, err
@@ -46,9 +46,9 @@ func (s *Subscription) finish(ctx context.Context) (live string, cuts []uint64, 
 			default:
 				s.cursor.Cuts = s.passed(cuts)
 			}
-		case time.Since(told) >= quiet:
+		case time.Since(logged) >= quiet:
 			s.logUncut(ctx, live, missing)
-			told, quiet = time.Now(), min(2*quiet, maxBackoff)
+			logged, quiet = time.Now(), min(2*quiet, maxBackoff)
 		}
 		if err := s.pause(ctx, s.config.Poll); err != nil {
 			return "", nil, err

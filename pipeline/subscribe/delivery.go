@@ -57,7 +57,7 @@ func (s *Subscription) pass(ctx context.Context, r *reading, a arrival, most int
 			failed = a.err
 		case a.gap != nil:
 			if failed = flush(); failed == nil {
-				failed = s.tellExpired(ctx, a.event.Cell, a.gap.Position+1, a.event.Position, a.gap.Stored)
+				failed = s.reportRange(ctx, a.event.Cell, a.gap.Position+1, a.event.Position, a.gap.Stored)
 			}
 		case a.err != nil:
 			if failed = flush(); failed == nil {

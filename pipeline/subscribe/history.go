@@ -96,12 +96,12 @@ func (d *delivery) goBack(ctx context.Context) error {
 			continue
 		}
 		since := p.Common.Stored
-		said := WentBack{d.cursor.Generation, c, since}
+		back := WentBack{d.cursor.Generation, c, since}
 		if err := d.callUntilDone(ctx, "WentBack", func() error {
 			if d.config.WentBack == nil {
 				return nil
 			}
-			return d.config.WentBack(ctx, said)
+			return d.config.WentBack(ctx, back)
 		}); err != nil {
 			return err
 		}
@@ -163,25 +163,25 @@ func (d *delivery) reportExpired(ctx context.Context, cell int, last events.Mark
 	if err != nil || first <= from {
 		return err
 	}
-	return d.tellExpired(ctx, cell, from, first, last.Stored)
+	return d.reportRange(ctx, cell, from, first, last.Stored)
 }
 
-// tellExpired reports that the events of a cell from position from to before first, the first existing one, may have
+// reportRange reports that the events of a cell from position from to before first, the first existing one, may have
 // expired.
-func (d *delivery) tellExpired(ctx context.Context, cell int, from, first uint64, since time.Time) error {
-	said := Expired{d.cursor.Generation, cell, first - from, since}
+func (d *delivery) reportRange(ctx context.Context, cell int, from, first uint64, since time.Time) error {
+	expired := Expired{d.cursor.Generation, cell, first - from, since}
 	if err := d.callUntilDone(ctx, "Expired", func() error {
 		if d.config.Expired == nil {
 			return nil
 		}
-		return d.config.Expired(ctx, said)
+		return d.config.Expired(ctx, expired)
 	}); err != nil {
 		return err
 	}
 	d.log.ErrorContext(ctx, "events may have expired before they were passed",
 		slog.String("stream", streams.EventsStream(envelopes.CellName(d.cursor.Generation, cell))),
-		slog.Uint64("most", said.Most), slog.Time("since", said.Since))
-	d.observer.expired(ctx, said.Most)
+		slog.Uint64("most", expired.Most), slog.Time("since", expired.Since))
+	d.observer.expired(ctx, expired.Most)
 	d.cursor.Ends = d.cursor.Ends.With(cell, first-1) // reported once
 	return d.store(ctx)
 }

@@ -214,7 +214,7 @@ func TestSubscriptionSurvivesAStreamThatGoesBack(t *testing.T) {
 		t.Errorf("events (-sent +passed):\n%s", diff)
 	}
 	if len(l.wentBack) == 0 || l.repeated == 0 {
-		t.Errorf("told of %d times that the stream went back, %d events were repeated: the test proves nothing", len(l.wentBack), l.repeated)
+		t.Errorf("WentBack was called %d times, %d events were repeated: the test proves nothing", len(l.wentBack), l.repeated)
 	}
 }
 
@@ -255,11 +255,12 @@ func TestSubscriptionIsBehindWhenTheStreamGoesBack(t *testing.T) {
 		t.Error(err)
 	}
 	if len(l.wentBack) != 1 || l.wentBack[0].Since.IsZero() || l.repeated == 0 {
-		t.Errorf("told %+v, %d events were repeated", l.wentBack, l.repeated)
+		t.Errorf("WentBack was called with %+v, %d events were repeated", l.wentBack, l.repeated)
 	}
 }
 
-// The stream of one cell of four is put back: its events alone come again, while the subscription runs and when it was stopped.
+// TestOneCellGoesBack restores the stream of one cell of four: only its events come again, while the subscription runs
+// and when it was stopped.
 func TestOneCellGoesBack(t *testing.T) {
 	t.Parallel()
 	top := streams.Topology{Generation: "v1", Partitions: 8, Cells: 4}
@@ -304,7 +305,7 @@ func TestOneCellGoesBack(t *testing.T) {
 	l.await(len(records))
 	r.stop()
 	if len(l.wentBack) != 2 || l.wentBack[0].Cell != 2 || l.wentBack[1].Cell != 1 || len(again) != 2 || !again[1] || !again[2] {
-		t.Errorf("told %+v, cells %v came again", l.wentBack, again)
+		t.Errorf("WentBack was called with %+v, cells %v came again", l.wentBack, again)
 	}
 }
 
@@ -336,15 +337,16 @@ func untilIdle(tb testing.TB, js jetstream.JetStream, cfg subscribe.Config) {
 	}
 }
 
-// A subscription gets Expired once when events that it has not had have expired, and not when it has had all of them.
-func TestSubscriptionIsToldWhatExpired(t *testing.T) {
+// TestExpiredIsCalledOnce: a subscription that lacks expired events gets one call of Expired, one that has had all of
+// them gets none.
+func TestExpiredIsCalledOnce(t *testing.T) {
 	t.Parallel()
 	js := pipelinetest.NewServer(t).Provision(topology())
 	store(t, js, prompts("s", "one", "two", "three", "four")...)
-	var told []string
+	var calls []string
 	config := func(name string) subscribe.Config {
 		return subscribe.Config{Name: name, Expired: func(_ context.Context, e subscribe.Expired) error {
-			told = append(told, fmt.Sprintf("%s %s %d %v", name, e.Generation, e.Cell, e.Most >= 3 && e.Most < 20 && !e.Since.IsZero()))
+			calls = append(calls, fmt.Sprintf("%s %s %d %v", name, e.Generation, e.Cell, e.Most >= 3 && e.Most < 20 && !e.Since.IsZero()))
 			return nil
 		}}
 	}
@@ -367,8 +369,8 @@ func TestSubscriptionIsToldWhatExpired(t *testing.T) {
 			}
 		}
 	}
-	if diff := cmp.Diff([]string{"behind v1 0 true"}, told); diff != "" {
-		t.Errorf("told (-want +got):\n%s", diff)
+	if diff := cmp.Diff([]string{"behind v1 0 true"}, calls); diff != "" {
+		t.Errorf("calls of Expired (-want +got):\n%s", diff)
 	}
 }
 
@@ -391,9 +393,9 @@ func addEvents(tb testing.TB, js jetstream.JetStream, from uint64, texts ...stri
 	pipelinetest.PublishMessages(tb.Context(), tb, js, messages...)
 }
 
-// A subscription whose handler is so slow that events expire before they are read is told that they may have: each event
-// that it does not get is among those of which it is told, in the log and the metrics, too.
-func TestSubscriptionThatFallsBehindIsTold(t *testing.T) {
+// TestExpiredCountsEveryLostEvent has a handler so slow that events expire before they are read. The calls of Expired,
+// the log and the metrics count at least the events that the subscription does not get.
+func TestExpiredCountsEveryLostEvent(t *testing.T) {
 	t.Parallel()
 	top := topology()
 	top.EventsMaxAge = 2 * time.Second
@@ -403,12 +405,12 @@ func TestSubscriptionThatFallsBehindIsTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told uint64
+	var reported uint64
 	var log bytes.Buffer
 	metrics := sdkmetric.NewManualReader()
 	s := newSubscription(t, js, subscribe.Config{
 		Expired: func(_ context.Context, e subscribe.Expired) error {
-			told += e.Most
+			reported += e.Most
 			return nil
 		},
 		Logger: slog.New(slog.NewTextHandler(&log, nil)),
@@ -454,14 +456,14 @@ func TestSubscriptionThatFallsBehindIsTold(t *testing.T) {
 	if lost == 0 {
 		t.Fatal("no event has expired before it was read")
 	}
-	if told < lost {
-		t.Errorf("%d events are lost, and it was told of %d", lost, told)
+	if reported < lost {
+		t.Errorf("%d events are lost, %d were reported", lost, reported)
 	}
 	if n := strings.Count(log.String(), `msg="events may have expired before they were passed"`); n == 0 || !strings.Contains(log.String(), "level=ERROR") {
 		t.Errorf("the log has %d errors", n)
 	}
-	if counted := counterValue(t, metrics, "tributary.subscription.expired"); counted != told {
-		t.Errorf("%d are counted, and it was told of %d", counted, told)
+	if counted := counterValue(t, metrics, "tributary.subscription.expired"); counted != reported {
+		t.Errorf("%d are counted, %d were reported", counted, reported)
 	}
 }
 
@@ -484,8 +486,9 @@ func counterValue(tb testing.TB, reader *sdkmetric.ManualReader, name string) (n
 	return n
 }
 
-// A subscription that has had every event, and whose last ones have expired since, is told nothing when others arrive.
-func TestSubscriptionThatIsNotBehindIsToldNothing(t *testing.T) {
+// TestExpiredIsNotCalledWithoutLoss: a subscription has had every event before the last ones expire. When more arrive,
+// Expired is not called.
+func TestExpiredIsNotCalledWithoutLoss(t *testing.T) {
 	t.Parallel()
 	top := topology()
 	top.EventsMaxAge = 3 * time.Second
@@ -494,7 +497,7 @@ func TestSubscriptionThatIsNotBehindIsToldNothing(t *testing.T) {
 	passed := make(chan string, 10)
 	s := newSubscription(t, js, subscribe.Config{
 		Expired: func(_ context.Context, e subscribe.Expired) error {
-			t.Errorf("it was told of %d", e.Most)
+			t.Errorf("%d events were reported", e.Most)
 			return nil
 		},
 	})

@@ -12,9 +12,9 @@ import (
 	"tributary/pipeline/replay"
 )
 
-// TestConsumerWithNATSAlone runs consumeWithNATS: it ends in an event without having
-// acknowledged it, and gets that one when it begins again, before the wait for the acknowledgement is over. It begins again
-// with each generation that becomes live, also where it did not run meanwhile, and where the one before is dropped.
+// TestConsumerWithNATSAlone runs consumeWithNATS. The consumer ends without acknowledging its last event, and gets that
+// event again when it restarts, before the wait for the acknowledgement is over. It begins again with each generation
+// that becomes live, also if the change happened while it did not run, and if the previous generation was dropped.
 func TestConsumerWithNATSAlone(t *testing.T) {
 	t.Parallel()
 	js := pipelinetest.NewServer(t).Provision(topology())

@@ -156,7 +156,7 @@ func (a *archiver) begin() error {
 	p, ctx := a.o.p, a.o.ctx
 	select {
 	case p.stage.sweeping <- struct{}{}:
-		a.release = a.o.hold(p.stage.sweeping.Release)
+		a.release = a.o.occupy(p.stage.sweeping.Release)
 	default:
 		return nil // another partition sweeps
 	}

@@ -8,7 +8,7 @@ import (
 
 // Whatever the sizes, what is kept stays as it is until the blocks are free, and appending to it changes nothing
 // beside it.
-func TestBlocksKeepEveryPiece(t *testing.T) {
+func TestBlocksKeepEveryBuffer(t *testing.T) {
 	t.Parallel()
 	for range 3 { // later rounds use the memory of the first
 		var b blocks
@@ -23,8 +23,8 @@ func TestBlocksKeepEveryPiece(t *testing.T) {
 			}
 			return bytes.Repeat(fmt.Appendf(nil, "%d,", i), n)
 		}
-		const pieces = 200
-		for i := range pieces {
+		const buffers = 200
+		for i := range buffers {
 			guess := len(want(i)) * (i % 3) / 2 // too small, half, and right
 			kept = append(kept, b.keep(append(b.room(guess), want(i)...)))
 		}
@@ -33,7 +33,7 @@ func TestBlocksKeepEveryPiece(t *testing.T) {
 		}
 		for i, k := range kept {
 			if !bytes.Equal(k, want(i)) {
-				t.Fatalf("piece %d of %d bytes has changed", i, len(k))
+				t.Fatalf("buffer %d of %d bytes has changed", i, len(k))
 			}
 		}
 		b.free()
@@ -62,6 +62,6 @@ func TestWaitingBytesAreBoundedOverAllPartitions(t *testing.T) {
 	second.wait(1) // of a normalizer that was left behind
 	first.end()
 	if n := in.waiting.Load(); n != 0 {
-		t.Errorf("%d bytes wait for nobody", n)
+		t.Errorf("%d bytes still wait after both ownerships ended", n)
 	}
 }

@@ -6,12 +6,8 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"tributary/envelopes"
 	"tributary/normalizers/core"
-	"tributary/pipeline/broker"
 	"tributary/pipeline/claims"
-	"tributary/pipeline/records"
-	"tributary/pipeline/redact"
 )
 
 // minBody is the least room that a body counts for, which bounds the number of bodies.
@@ -42,8 +38,8 @@ func newBodies(claims *claims.Store, traces *traces, limit int64) *bodies {
 }
 
 // begin begins to fetch a list of bodies, which is in the order of their records. It closes the done channel of each
-// body that has arrived or failed. The order prevents deadlock: a partition always occupies room for its next record
-// first, so whoever waits for room waits for a partition that can go on.
+// body that has arrived or failed. The order prevents deadlock: each partition occupies room for its next record
+// first, so the partitions that have room can go on.
 //
 // The caller calls end when it needs no more of the bodies; end waits until no fetch is in progress. Before that, the
 // caller may call [bodies.release] for each body.
@@ -94,21 +90,3 @@ func (b *bodies) release(y *body) {
 	b.room.Release(y.room)
 	y.room, y.data = 0, nil
 }
-
-// received is a message of the raw stream and the record that it holds.
-type received struct {
-	core.Record
-
-	raw  broker.Message
-	body *body        // source of Data; nil when that came with the message
-	hits []redact.Hit // what was redacted in Data
-	err  error        // why the record becomes a dead letter; nil when it is to be normalized
-}
-
-func (r *received) key() records.SessionKey {
-	return records.SessionKey{Source: r.Source, ID: r.Session}
-}
-
-// addressed reports whether the session of the record is known. It can be even if the rest of the record cannot be
-// read.
-func (r *received) addressed() bool { return r.Source != envelopes.UnknownSource }

@@ -155,6 +155,32 @@ func (c *chunk) acknowledge(n int) {
 	c.sent += n
 }
 
+// countResult counts the result of a record and notes its changes of gaps.
+func (c *chunk) countResult(r received, s *liveSession, result core.Result) {
+	for _, u := range result.Unknown {
+		c.count(countUnknown, r, int64(u.Count), normalizers.VersionOf(s.state), string(u.Kind), u.Name)
+	}
+	for i := range result.Events {
+		c.tally.addEvent(r.Source, &result.Events[i].Event)
+	}
+	if result.Skip != "" {
+		c.count(countSkipped, r, 1, string(result.Skip))
+	}
+	if result.Gap {
+		c.count(countGaps, r, 1)
+	}
+	if result.Late {
+		c.count(countLate, r, 1)
+	}
+	if result.Rewritten {
+		c.count(countRewritten, r, 1)
+	}
+	if result.Undecided {
+		c.count(countUndecided, r, 1)
+	}
+	c.noteGap(r, s, result)
+}
+
 // gapNote sums up, for the log, how the records of a chunk changed the gaps of a session.
 type gapNote struct {
 	session *liveSession
@@ -238,40 +264,7 @@ func logGaps(log *slog.Logger, notes []gapNote) {
 	}
 }
 
-// normalized is the result of a record.
-type normalized struct {
-	messages []message
-	stored   int          // messages that an earlier commit has stored
-	session  *liveSession // session changed by the record; nil for none
-}
-
-// countResult counts the result of a record and notes its changes of gaps.
-func (c *chunk) countResult(r received, s *liveSession, result core.Result) {
-	for _, u := range result.Unknown {
-		c.count(countUnknown, r, int64(u.Count), normalizers.VersionOf(s.state), string(u.Kind), u.Name)
-	}
-	for i := range result.Events {
-		c.tally.addEvent(r.Source, &result.Events[i].Event)
-	}
-	if result.Skip != "" {
-		c.count(countSkipped, r, 1, string(result.Skip))
-	}
-	if result.Gap {
-		c.count(countGaps, r, 1)
-	}
-	if result.Late {
-		c.count(countLate, r, 1)
-	}
-	if result.Rewritten {
-		c.count(countRewritten, r, 1)
-	}
-	if result.Undecided {
-		c.count(countUndecided, r, 1)
-	}
-	c.noteGap(r, s, result)
-}
-
-// moved is the result of a move, or of a part of it.
+// moved is the result of moving old states to archives (archiver.go), which a chunk stores.
 type moved struct {
 	archives []*nats.Msg
 	size     int            // bytes of the archives

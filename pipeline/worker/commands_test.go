@@ -185,10 +185,11 @@ func arrangement(t *testing.T, js jetstream.JetStream, partitions int) (lines []
 
 var commandsAll = flag.Bool("commands.all", false, "kill the commands of replay at each request, both before it arrives and before its answer does")
 
-// Each command of replay is killed at its requests, before the server has a request or before its answer is there, and run
-// again: that finishes it, and goes no further. By default these are every third request from a random one on, and the two
-// moments take turns; with -commands.all each request has both. Workers and a subscriber run all the time, and records
-// arrive while a command is half done; the subscriber gets the event of each record once.
+// TestCommandsThatAreKilledAreFinished kills each command of replay at a request, either before the request arrives or
+// before its answer does, and runs it again: the second run finishes the command and goes no further. By default it
+// kills at every third request, with a random first one, and alternates between the two moments; with -commands.all it
+// kills at both moments of each request. Workers and a subscriber run all the time, and records arrive while a command
+// is half done; the subscriber gets the event of each record once.
 func TestCommandsThatAreKilledAreFinished(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -206,8 +207,9 @@ func TestCommandsThatAreKilledAreFinished(t *testing.T) {
 	}
 }
 
-// killCommands kills each command at its request number first, and then at every step-th one behind it. The moment before
-// the request arrives and the one before its answer take turns; answered selects the first.
+// killCommands kills each command at its request with number first, and in later rounds at every step-th request after
+// it. The rounds alternate: a command is killed before its request arrives, or before its answer does. answered chooses
+// the moment of the first round.
 func killCommands(t *testing.T, first, step int, answered bool) {
 	t.Helper()
 	top := topology(2)
@@ -280,13 +282,13 @@ func killCommands(t *testing.T, first, step int, answered bool) {
 		return more
 	}
 	round(0, false)
-	clear(want) // which had no rollback before it
+	clear(want) // the first round began without an earlier rollback, unlike all others
 	round(0, false)
 	at, now := first, answered
 	for ; round(at, now); at += step {
 		now = !now
 	}
-	t.Logf("killed at every %d. request from %d to %d, the first answered %v", step, first, at-step, answered)
+	t.Logf("killed at requests %d to %d in steps of %d, the first one answered %v", first, at-step, step, answered)
 	if at < 20 {
 		t.Errorf("the commands have only %d requests", at-1)
 	}

@@ -318,7 +318,7 @@ func (f *feed) detach(s *subscription, cause error) {
 	s.signal()
 }
 
-// change tells the reading that the partitions have changed.
+// change signals the open consumer that the partitions have changed.
 func (f *feed) change() {
 	if !broker.Closed(f.changed) {
 		close(f.changed)

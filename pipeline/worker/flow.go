@@ -36,7 +36,7 @@ func (o *ownership) work() error {
 	if err != nil {
 		return err
 	}
-	defer o.hold(source.close)()
+	defer o.occupy(source.close)()
 	o.p.open.Store(0)
 	if source.idle {
 		o.p.waiting.Store(0)
@@ -194,7 +194,7 @@ func (o *ownership) prefetch(records []received) (end func()) {
 	if len(ahead) == 0 {
 		return func() {}
 	}
-	return o.hold(o.p.stage.bodies.begin(o.ctx, ahead...))
+	return o.occupy(o.p.stage.bodies.begin(o.ctx, ahead...))
 }
 
 // runNext runs a record when the chunk has room for it.
@@ -253,7 +253,7 @@ func (o *ownership) fetch(sequence uint64, b *body) (release func(), err error) 
 	if b.done == nil {
 		end = bodies.begin(o.ctx, b)
 	}
-	release = o.hold(func() {
+	release = o.occupy(func() {
 		bodies.release(b)
 		end()
 	})
@@ -275,7 +275,7 @@ func (o *ownership) apply(r received) error {
 		if err := pacer.acquire(o.ctx); err != nil {
 			return err
 		}
-		defer o.hold(pacer.release)()
+		defer o.occupy(pacer.release)()
 	}
 	b := o.outbox
 	if err := b.between.Acquire(o.ctx); err != nil {
@@ -308,7 +308,7 @@ func (o *ownership) applyLarge(r received) error {
 	if err := large.Acquire(o.ctx); err != nil {
 		return err
 	}
-	defer o.hold(large.Release)()
+	defer o.occupy(large.Release)()
 	if err := o.apply(r); err != nil {
 		return err
 	}

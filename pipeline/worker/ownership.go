@@ -23,7 +23,7 @@ type ownership struct {
 	cancel context.CancelCauseFunc
 	outbox *outbox
 	calls  calls
-	held
+	resources
 
 	// These belong to the working goroutine.
 	turn       time.Time  // when it last yielded to other goroutines
@@ -73,30 +73,30 @@ func (o *ownership) end() int {
 	return o.outbox.end()
 }
 
-// held is what a goroutine occupies and has to release, even if it is left behind.
-type held struct {
+// resources are the locks and rooms that a goroutine occupies. They are released even if the goroutine is left behind.
+type resources struct {
 	mu       sync.Mutex
 	releases []func()
 }
 
-// hold notes how to release what the goroutine occupies, in case it is left behind. The caller calls released instead
-// of release, in reverse order of the calls of hold.
-func (h *held) hold(release func()) (released func()) {
+// occupy adds a resource with its release function. The caller calls released instead of release, in reverse order of
+// the calls of occupy.
+func (r *resources) occupy(release func()) (released func()) {
 	once := sync.OnceFunc(release)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.releases = append(h.releases, once)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.releases = append(r.releases, once)
 	return func() {
 		once()
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.releases = h.releases[:len(h.releases)-1]
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.releases = r.releases[:len(r.releases)-1]
 	}
 }
 
-// all returns the release functions of everything occupied, in the order of the calls of hold.
-func (h *held) all() []func() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.Clone(h.releases)
+// all returns the release functions of all resources, in the order of the calls of occupy.
+func (r *resources) all() []func() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.releases)
 }

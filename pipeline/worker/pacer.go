@@ -9,7 +9,7 @@ import (
 
 // How the replays of a worker share its time with the live stage.
 const (
-	paceSlice = 2 * time.Millisecond   // of normalizing, between two rests
+	paceSlice = 2 * time.Millisecond   // time that a replay normalizes between two rests
 	paceRest  = 5                      // while the live stage is active, a replay rests this many times as long as it works
 	paceLimit = 500 * time.Millisecond // longest rest
 	paceIdle  = 500 * time.Millisecond // a live stage without records for so long is not active

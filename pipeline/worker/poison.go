@@ -21,9 +21,9 @@ import (
 // records and no others.
 //
 // A process that ends leaves nothing but the count of attempts in the checkpoint ([streams.Checkpoint.Tries]): each
-// acquisition of the partition adds one, each commit resets it. The count alone cannot tell a poison record from its
-// neighbors, which end with the same process, or from a broker in trouble. So the worker first narrows the suspicion
-// to one record, and then tries that record alone.
+// acquisition of the partition adds one, each commit resets it. The count alone does not prove a poison record: it also
+// grows for the records beside one, which end with the same process, and while the broker is in trouble. So the worker
+// first narrows the suspicion to one record, and then tries that record alone.
 const (
 	maxAlone = 6 // beyond it the next record becomes a dead letter
 
@@ -32,8 +32,8 @@ const (
 )
 
 // suspicion is what the attempts without progress mean for the next records of an ownership.
-type suspicion struct { // the next record may be poison: try it alone
-	next    bool // the next record is poison: make it a dead letter without another try
+type suspicion struct {
+	next    bool // the next record may be poison: it is tried alone
 	proven  bool // the next record is poison: it becomes a dead letter without another try
 	careful int  // number of records after it that are still committed one at a time
 }
@@ -87,7 +87,7 @@ func (o *ownership) tryAlone(r received, prepare func() error) error {
 	if err := trial.Acquire(o.ctx); err != nil {
 		return err
 	}
-	defer o.hold(trial.Release)()
+	defer o.occupy(trial.Release)()
 	if err := prepare(); err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func (o *ownership) abandon(ctx context.Context) error {
 	}
 	p.normalizing.End()
 	o.cancel(err)
-	for _, release := range slices.Backward(o.held.all()) {
+	for _, release := range slices.Backward(o.resources.all()) {
 		release()
 	}
 	return err

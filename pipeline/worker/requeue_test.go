@@ -168,51 +168,51 @@ func TestRequeuedRecordYieldsItsEventsOnce(t *testing.T) {
 // their message ids.
 func afterTheWindow(tb testing.TB, js jetstream.JetStream, ids ...string) {
 	tb.Helper()
-	(&forgotten{js: js}).publish(tb, ids...)
+	(&repeater{js: js}).publish(tb, ids...)
 }
 
-// forgotten publishes requeued records as [afterTheWindow] does. It reads each record of the raw stream once.
-type forgotten struct {
+// repeater publishes requeued records as [afterTheWindow] does. It reads each record of the raw stream once.
+type repeater struct {
 	js   jetstream.JetStream
-	last uint64 // that was read
+	last uint64 // sequence of the last record read
 	byID map[string]*jetstream.RawStreamMsg
 }
 
-func (f *forgotten) publish(tb testing.TB, ids ...string) {
+func (r *repeater) publish(tb testing.TB, ids ...string) {
 	tb.Helper()
-	f.read(tb)
+	r.read(tb)
 	for _, id := range ids {
-		m := f.byID[id]
+		m := r.byID[id]
 		if m == nil {
 			tb.Fatalf("the raw stream has no record %s", id)
 		}
 		tokens := strings.Split(m.Subject, ".")
 		again := &nats.Msg{Subject: "raw." + tokens[2] + "." + tokens[3], Header: maps.Clone(m.Header), Data: m.Data}
 		maps.DeleteFunc(again.Header, func(name string, _ []string) bool { return strings.HasPrefix(name, "Nats-") })
-		if _, err := f.js.PublishMsg(tb.Context(), again); err != nil {
+		if _, err := r.js.PublishMsg(tb.Context(), again); err != nil {
 			tb.Fatal(err)
 		}
 	}
 }
 
-// read reads the records that have arrived since.
-func (f *forgotten) read(tb testing.TB) {
+// read reads the records that arrived since the last call.
+func (r *repeater) read(tb testing.TB) {
 	tb.Helper()
-	raw, err := f.js.Stream(tb.Context(), streams.RawStream)
+	raw, err := r.js.Stream(tb.Context(), streams.RawStream)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if f.byID == nil {
-		f.byID = make(map[string]*jetstream.RawStreamMsg)
+	if r.byID == nil {
+		r.byID = make(map[string]*jetstream.RawStreamMsg)
 	}
-	for f.last < raw.CachedInfo().State.LastSeq {
-		m, err := raw.GetMsg(tb.Context(), f.last+1, jetstream.WithGetMsgSubject(">"))
+	for r.last < raw.CachedInfo().State.LastSeq {
+		m, err := raw.GetMsg(tb.Context(), r.last+1, jetstream.WithGetMsgSubject(">"))
 		if err != nil {
 			tb.Fatal(err)
 		}
-		f.last = m.Sequence
-		if id := m.Header.Get(nats.MsgIdHdr); id != "" && f.byID[id] == nil {
-			f.byID[id] = m
+		r.last = m.Sequence
+		if id := m.Header.Get(nats.MsgIdHdr); id != "" && r.byID[id] == nil {
+			r.byID[id] = m
 		}
 	}
 }
@@ -390,7 +390,7 @@ func TestRequeueOfAnythingStoresNoEventTwice(t *testing.T) {
 		}
 		return normalizers.Normalize(s, r)
 	}}
-	random, copies := rand.New(rand.NewPCG(60, 0)), forgotten{js: js}
+	random, copies := rand.New(rand.NewPCG(60, 0)), repeater{js: js}
 	for round := range 5 {
 		for range 2 {
 			var calls atomic.Int64

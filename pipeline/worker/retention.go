@@ -94,7 +94,7 @@ func (r *retention) countExpired(ctx context.Context, all bool) error {
 	return nil
 }
 
-// expiredText tells operators about records that expired unread.
+// expiredText is the log message for records that expired unread.
 const expiredText = "records left the raw stream before they were read: " + streams.CureExpired
 
 // look makes the stage look for records that expired unread.

@@ -48,8 +48,8 @@ type soak struct {
 	length time.Duration
 	faults int
 
-	mu     sync.Mutex // in the tally
-	struck chan fault // the first fault that no recovery was measured from
+	mu     sync.Mutex // guards the tally
+	struck chan fault // oldest fault whose recovery is not measured yet
 }
 
 // fault is a fault that has ended.

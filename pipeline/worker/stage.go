@@ -9,8 +9,8 @@
 // README.md beside this file explains the room: the life of a record, the commit protocol,
 // and which failures are survived.
 //
-// The invariant: events, dead letters, session states and the [streams.Checkpoint] of a piece of
-// work are stored in one atomic batch, or not at all, and only by the worker that knows the
+// The invariant: events, dead letters, changed session states and the [streams.Checkpoint] behind them
+// are stored in one atomic batch, or not at all, and only by the worker that knows the
 // checkpoint before it. Everything in memory is a cache of what is stored, and is dropped
 // when anything is in doubt.
 //

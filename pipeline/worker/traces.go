@@ -24,10 +24,8 @@ const (
 	attrAttempt    = attribute.Key("tributary.attempt") // attempt number on a partition; absent for the first
 )
 
-// Destinations of spans, of low cardinality as the semantic conventions require.
-var (
-	eventsTemplate = semconv.MessagingDestinationTemplate("events.{generation}.{source}.{session}.{type}")
-)
+// eventsTemplate is the destination of spans, of low cardinality as the semantic conventions require.
+var eventsTemplate = semconv.MessagingDestinationTemplate("events.{generation}.{source}.{session}.{type}")
 
 // traces makes the spans of a stage by the semantic conventions of messaging. Without a tracer it makes none, and
 // events carry the trace context of their record unchanged.
@@ -71,8 +69,8 @@ func (t *traces) link(ctx context.Context, r *received) (trace.Link, bool) {
 
 // traceCommit begins two spans: the work on the records of a batch, and its publication, whose context goes into
 // every message. end ends both. The first span begins in the past, because only now the records to link to are known.
-// The work on a single record joins its trace; of several, each has a span of its own there, see traceRecords. A
-// replay only links to them.
+// If the batch has one record, the first span joins the trace of the record. If it has several, each record gets
+// another span in its own trace, see traceRecords. A replay only links to the records.
 func (t *traces) traceCommit(ctx context.Context, b *batch, messages []*nats.Msg) (spanned context.Context, end func(error, string)) {
 	if t.tracer == nil {
 		return ctx, func(error, string) {}
@@ -125,7 +123,8 @@ func (t *traces) traceCommit(ctx context.Context, b *batch, messages []*nats.Msg
 	}
 }
 
-// ofRecord are the attributes of a record in a link to its creation, without the sender: a span names the host of its process.
+// ofRecord returns the attributes of a link to the creation of a record, without the sender: host.name of a span is the
+// host of this process.
 func ofRecord(l trace.Link) []attribute.KeyValue {
 	return slices.DeleteFunc(slices.Clone(l.Attributes), func(a attribute.KeyValue) bool {
 		return a.Key == semconv.HostNameKey || a.Key == semconv.UserNameKey
@@ -140,8 +139,9 @@ type spanID struct {
 
 func spanOf(c trace.SpanContext) spanID { return spanID{c.TraceID(), c.SpanID()} }
 
-// traceRecords begins the span of the work on each record of a batch of several, in the trace of the record, with a link to
-// that of the batch. It returns them by the creation of the record, which the messages of the record have as their context.
+// traceRecords begins a span for each record of a batch with several records, in the trace of the record, with a link
+// to the span of the batch. It returns the spans by the span in which the record was created, which is the context of
+// the record's messages.
 func (t *traces) traceRecords(ctx context.Context, b *batch, links []trace.Link, process trace.Span) map[spanID]trace.Span {
 	own := make(map[spanID]trace.Span)
 	if b.size.records == 1 || t.replay {

@@ -531,7 +531,7 @@ func (s *claudeScript) deltas() {
 		{"type": "message_delta", "delta": map[string]any{"stop_reason": "tool_use"}},
 		{"type": "message_stop"},
 	}
-	for _, e := range events[:rapid.IntRange(1, len(events)).Draw(s.T, "pieces")] {
+	for _, e := range events[:rapid.IntRange(1, len(events)).Draw(s.T, "deltas")] {
 		if s.Chance(95) {
 			part(e)
 		}

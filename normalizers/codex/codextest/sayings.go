@@ -98,7 +98,7 @@ type Saying struct {
 	all       bool     // a key of the whole saying is taken
 	parts     []string // of a message; joined they are Text
 	joints    []string // by key: how it joins the parts, empty if it does not
-	before    bool     // by an earlier saying
+	before    bool     // a duplicate before it has one of its keys
 	dropped   bool     // for a duplicate: its response_item is emitted instead
 	place     [2]int   // the record before whose events it stands, and its own record
 }

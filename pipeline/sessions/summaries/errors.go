@@ -2,8 +2,8 @@ package summaries
 
 import "errors"
 
-// ErrAnew is returned when the followed records of sessions were made again, or went back in time with the broker. Follow
-// them again.
+// ErrAnew ends [View.Follow]: the records were made again, or went back in time with the broker. The caller opens
+// another view and follows that.
 var ErrAnew = errors.New("the records of sessions were made again")
 
 var (

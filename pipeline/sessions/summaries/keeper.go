@@ -82,7 +82,7 @@ type Keeper struct {
 
 // keeping is the work on one generation.
 type keeping struct {
-	started time.Time // start of the generation, which tells it from a dropped one of the same name
+	started time.Time // creation time of the generation; a dropped one of the same name has another
 	cancel  context.CancelFunc
 	done    chan struct{}
 }

@@ -164,26 +164,24 @@ func (s *store) fits(ctx context.Context, c *checkpoint, events *jetstream.Strea
 		return stored.Equal(c.Stored), nil
 	}
 	// The message has expired, or the stream has grown to its old length after it went back in time.
-	stored, err = s.lastStored(ctx, c.Cell, position)
+	cell := envelopes.CellName(s.generation, c.Cell)
+	stored, err = s.lastStored(ctx, streams.EventsStream(cell), envelopes.EventFilter(cell, "", "", ""), position)
 	return !stored.After(c.Stored), err
 }
 
-// lastStored returns when the broker stored the last event of a cell up to a position; zero if there is none.
-func (s *store) lastStored(ctx context.Context, cell int, position uint64) (stored time.Time, err error) {
-	name := envelopes.CellName(s.generation, cell)
-	first, last := uint64(1), position // the event is between these
-	for from := first; first <= last; from = first + (last-first+1)/2 {
-		m, err := broker.NextStored(ctx, s.js, streams.EventsStream(name), envelopes.EventFilter(name, "", "", ""), from)
-		switch {
-		case err != nil && !errors.Is(err, jetstream.ErrMsgNotFound):
-			return stored, fmt.Errorf("read stream %s: %w", streams.EventsStream(name), err)
-		case err == nil && m.Sequence <= last:
-			first, stored = m.Sequence, m.Time
-			if first == last {
-				return stored, nil
-			}
+// lastStored returns when the broker stored the last message of a stream up to a sequence that matches a filter; zero
+// if there is none.
+func (s *store) lastStored(ctx context.Context, stream, filter string, sequence uint64) (stored time.Time, err error) {
+	found := uint64(0) // sequence of the last known match
+	for end, step := sequence+1, uint64(1); found+1 < end; {
+		from := max(found+1, end-min(step, end))
+		switch m, err := broker.NextStored(ctx, s.js, stream, filter, from); {
+		case errors.Is(err, jetstream.ErrMsgNotFound), err == nil && m.Sequence > sequence:
+			end, step = from, 2*step
+		case err != nil:
+			return time.Time{}, fmt.Errorf("read stream %s: %w", stream, err)
 		default:
-			last = from - 1
+			found, stored, step = m.Sequence, m.Time, max(1, (end-m.Sequence)/2)
 		}
 	}
 	return stored, nil

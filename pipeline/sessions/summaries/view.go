@@ -94,26 +94,8 @@ func (v *View) Continues(ctx context.Context, earlier *View) (bool, error) {
 		return v.storedAt.Equal(earlier.storedAt), nil
 	}
 	// A stream that went back in time and has grown since has later messages at the sequences of the earlier view.
-	last, err := v.lastUpTo(ctx, earlier.sequence)
+	last, err := v.lastStored(ctx, v.stream(), ">", earlier.sequence)
 	return err == nil && !last.After(earlier.storedAt), err
-}
-
-// lastUpTo returns when the last message was stored that the stream has up to a sequence; zero if it has none there any
-// more, because each was replaced by a later one.
-func (v *View) lastUpTo(ctx context.Context, sequence uint64) (stored time.Time, err error) {
-	found := uint64(0) // the last one that is known
-	for end, step := sequence+1, uint64(1); found+1 < end; {
-		from := max(found+1, end-min(step, end))
-		switch m, err := broker.NextStored(ctx, v.js, v.stream(), ">", from); {
-		case errors.Is(err, jetstream.ErrMsgNotFound), err == nil && m.Sequence > sequence:
-			end, step = from, 2*step
-		case err != nil:
-			return time.Time{}, fmt.Errorf("read stream %s: %w", v.stream(), err)
-		default:
-			found, stored, step = m.Sequence, m.Time, max(1, (end-m.Sequence)/2)
-		}
-	}
-	return stored, nil
 }
 
 // Session returns the fold of the events of a session.
@@ -188,20 +170,20 @@ func (v *View) Each(ctx context.Context, source envelopes.Source, visit func(*Re
 	return nil
 }
 
-// Newest passes the records that were stored last to visit, in their order: at least so many. It passes none if there are not
-// so many, or if reading all of them takes as long.
-func (v *View) Newest(ctx context.Context, most int, visit func(*Record) error) error {
+// Newest passes the records that were stored last to visit, oldest first: at least n of them. It passes none if there
+// are fewer than n, or if reading all records takes about as long.
+func (v *View) Newest(ctx context.Context, n int, visit func(*Record) error) error {
 	if !v.kept {
 		return nil
 	}
 	filter := v.recordFilter("", "")
-	for window := 4 * uint64(most); window < v.sequence; window *= 8 {
+	for window := 4 * uint64(n); window < v.sequence; window *= 8 {
 		from := v.sequence - window + 1
-		n, err := broker.CountFrom(ctx, v.js, v.stream(), from, filter)
+		found, err := broker.CountFrom(ctx, v.js, v.stream(), from, filter)
 		if err != nil {
 			return err
 		}
-		if n < uint64(most) {
+		if found < uint64(n) {
 			continue
 		}
 		return v.visitFrom(ctx, from, filter, visit)
@@ -264,8 +246,9 @@ func (v *View) records(ctx context.Context, source envelopes.Source) iter.Seq2[R
 	}
 }
 
-// Follow iterates over the records of a source, empty for all, stored from a time on, zero for now, until ctx ends. It ends
-// with [ErrAnew] if the records were made again or went back in time: the stream is shorter then and would send nothing.
+// Follow iterates over the records of a source, empty for all, stored from a time on, zero for now, until ctx ends. It
+// ends with [ErrAnew] if the records were made again or went back in time. A consumer alone would not notice: it waits
+// for messages behind its position, which the shorter stream lacks.
 func (v *View) Follow(ctx context.Context, source envelopes.Source, since time.Time) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		messages, err := v.readFrom(ctx, source, since)

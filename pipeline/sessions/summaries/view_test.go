@@ -180,7 +180,8 @@ func TestViewContinues(t *testing.T) {
 	require(third, false)
 }
 
-// TestNewestRecordsAreThoseThatChangedLast compares them with all records, of which the first ones did not change.
+// TestNewestRecordsAreThoseThatChangedLast compares the newest records with all records. The early records do not
+// change later, so none of them is among the newest.
 func TestNewestRecordsAreThoseThatChangedLast(t *testing.T) {
 	t.Parallel()
 	top := streams.Topology{Generation: "v1", Partitions: 2}
@@ -216,8 +217,8 @@ func TestNewestRecordsAreThoseThatChangedLast(t *testing.T) {
 	}
 }
 
-// TestFollowEndsWithItsRecords follows records that go back in time with the broker, and records that are made again: each ends,
-// and following anew has what comes.
+// TestFollowEndsWithItsRecords follows records that go back in time with the broker, and records that are made again.
+// Both times Follow ends, and following another view yields the later records.
 func TestFollowEndsWithItsRecords(t *testing.T) {
 	t.Parallel()
 	top := streams.Topology{Generation: "v1", Partitions: 2}

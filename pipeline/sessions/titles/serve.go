@@ -67,8 +67,8 @@ func (s *Service) Drain() { s.draining.Do(func() { close(s.drain) }) }
 
 func (s *Service) serve(ctx context.Context) error {
 	s.telemetry.zero(ctx)
-	// A connection of its own can be drained: its end means that every request sent by the server is in requests. A
-	// micro service alone cannot tell that.
+	// A connection of its own can be drained: its end means that every request sent by the server is in requests. The
+	// end of a micro service alone does not mean that.
 	options := s.js.Conn().Opts
 	options.Name += " (requests)"
 	options.DisconnectedErrCB, options.ReconnectedCB = nil, nil // reported for the other connection

@@ -15,9 +15,9 @@ import (
 type Type string
 
 // Types in addition to those of events.
-const ( // a tool_call with its tool_result
-	Tool     Type = "tool"     // an error reported by the vendor
-	Error    Type = "error"    // an error that the vendor reports
+const (
+	Tool     Type = "tool"     // a tool_call with its tool_result
+	Error    Type = "error"    // an error reported by the vendor
 	Subagent Type = "subagent" // heading of the work of a subagent
 )
 

@@ -210,24 +210,7 @@ func TestASearchEndsWithItsRequest(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("the search has ended with %v", err)
 	}
-	end := time.After(30 * time.Second) // before the server removes them by itself
-	poll := time.NewTicker(10 * time.Millisecond)
-	defer poll.Stop()
-	for {
-		stream, err := js.Stream(t.Context(), streams.EventsStream("v1"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		n := stream.CachedInfo().State.Consumers
-		if n == 0 {
-			return
-		}
-		select {
-		case <-poll.C:
-		case <-end:
-			t.Fatalf("%d consumers are left", n)
-		}
-	}
+	pipelinetest.AwaitNoConsumers(t, js, streams.EventsStream("v1"))
 }
 
 // TestEventsThatCannotBeReadAreCounted stores what is no event beside one whose text is cut.

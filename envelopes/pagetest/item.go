@@ -1,11 +1,12 @@
-package pipelinetest
+// Package pagetest formats the generated parts of pages, for the tests that compare them with the code.
+package pagetest
 
 import (
 	"strings"
 	"unicode/utf8"
 )
 
-// Filled breaks an item of a list of a page into lines of at most 118 characters.
+// Filled breaks an item of a list into lines of at most 118 characters.
 func Filled(item string) string {
 	words := strings.Fields(item)
 	text, width := words[0], utf8.RuneCountInString(words[0])

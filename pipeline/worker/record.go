@@ -1,0 +1,34 @@
+package worker
+
+import (
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/records"
+	"tributary/pipeline/redact"
+)
+
+// received is a message of the raw stream and the record in it.
+type received struct {
+	core.Record
+
+	raw  broker.Message
+	body *body        // source of Data; nil when that came with the message
+	hits []redact.Hit // the replaced parts of Data
+	err  error        // reason why the record becomes a dead letter; nil if it is normalized
+}
+
+func (r *received) key() records.SessionKey {
+	return records.SessionKey{Source: r.Source, ID: r.Session}
+}
+
+// addressed reports whether the session of the record is known. It may be known although the rest of the record cannot
+// be read.
+func (r *received) addressed() bool { return r.Source != envelopes.UnknownSource }
+
+// normalized is the result of a record.
+type normalized struct {
+	messages []message
+	stored   int          // messages that an earlier commit has stored
+	session  *liveSession // session changed by the record; nil for none
+}
