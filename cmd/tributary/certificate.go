@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// certificate is the TLS certificate of the console. It is read again when its files have changed, so a renewed one needs no
-// restart.
+// certificate is the TLS certificate of the console. It is read again when its files have changed, so that a renewal needs
+// no restart.
 type certificate struct {
 	cert, key string // files
 	log       *slog.Logger
 
 	mu      sync.Mutex
 	current *tls.Certificate
-	read    [2]fileState // of the files of current
-	failed  bool         // the files have changed since, and cannot be read
+	read    [2]fileState // of the files when current was read
+	failed  bool         // the last reading failed
 }
 
-// fileState is what changes of a file with its content.
+// fileState detects a change of a file without reading it.
 type fileState struct {
 	modified time.Time
 	size     int64
@@ -40,7 +40,7 @@ func (c *config) consoleCertificate(log *slog.Logger) (*certificate, error) {
 	return is, is.load()
 }
 
-// load reads the files, if they are not those that were read.
+// load reads the files if they have changed.
 func (c *certificate) load() error {
 	var now [2]fileState
 	for i, name := range []string{c.cert, c.key} {
@@ -61,8 +61,8 @@ func (c *certificate) load() error {
 	return nil
 }
 
-// get implements [tls.Config.GetCertificate]. While the files cannot be read, as between the writing of the two, it returns
-// what they had before.
+// get implements [tls.Config.GetCertificate]. While the files cannot be read, for example if only one of them is replaced,
+// it returns the previous certificate.
 func (c *certificate) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

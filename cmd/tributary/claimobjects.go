@@ -29,7 +29,7 @@ func withClaims(ctx context.Context, a *app, output string, work func(context.Co
 	return err
 }
 
-// printObjects writes objects to standard output, as --output says.
+// printObjects writes objects to standard output, in the form of --output.
 func printObjects(a *app, objects []claims.Object, output string) error {
 	if output != "json" {
 		return printObjectTable(a, objects)

@@ -186,7 +186,7 @@ func loadConfig() (*config, settingsError) {
 			continue
 		}
 		if strings.HasPrefix(name, "TRIBUTARY_") {
-			c.unknown = append(c.unknown, unknownSetting{name, nearest(name, known)})
+			c.unknown = append(c.unknown, unknownSetting{name, nearest(name, known, (len(name)-len("TRIBUTARY_"))/3)})
 		} else if like := misspelled(name, known); like != "" {
 			c.unknown = append(c.unknown, unknownSetting{name, like})
 		}
@@ -213,21 +213,16 @@ func misspelled(name string, known []string) string {
 	if prefix != "NATS" && prefix != "OTEL" && prefix != "AWS" {
 		return ""
 	}
-	best, limit := "", min(2, (len(name)-len(prefix))/3)
-	for _, k := range known {
-		if d := levenshtein.ComputeDistance(name, k); strings.HasPrefix(k, prefix+"_") && d <= limit {
-			best, limit = k, d-1
-		}
-	}
-	return best
+	same := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return !strings.HasPrefix(k, prefix+"_") })
+	return nearest(name, same, min(2, (len(name)-len(prefix))/3))
 }
 
 // unknownSetting is a variable that has the prefix of this program but is no setting.
 type unknownSetting struct{ name, nearest string }
 
-// nearest returns the most similar setting, empty if none is similar.
-func nearest(name string, known []string) string {
-	best, limit := "", (len(name)-len("TRIBUTARY_"))/3
+// nearest returns the most similar setting, which differs by at most limit letters; empty if there is none.
+func nearest(name string, known []string, limit int) string {
+	best := ""
 	for _, k := range known {
 		if d := levenshtein.ComputeDistance(name, k); d <= limit {
 			best, limit = k, d-1

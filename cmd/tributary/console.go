@@ -140,7 +140,7 @@ func (p *consolePage) listen(ctx context.Context) (serve func(context.Context) e
 	return func(ctx context.Context) error { return page.Serve(ctx, listener) }, nil
 }
 
-// guard returns who is let in, and the query of the printed address, which has the token if it is new.
+// guard returns the rules of admission, and the query of the printed address, which has the token if it is new.
 func (p *consolePage) guard(here bool, certificate *certificate) (g console.Guard, query string, err error) {
 	c := p.config
 	g = console.Guard{Addresses: !here, Header: c.ConsoleUserHeader, TLS: certificate != nil, Hosts: list(c.ConsoleHosts)}

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -12,10 +14,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/streams"
@@ -272,6 +279,117 @@ func TestUpServesTheConsole(t *testing.T) {
 			t.Errorf("exit code %d\n%s", code, &p.stderr)
 		}
 	}
+}
+
+// TestConsoleOfUpCostsNothingBeforeARequest compares the connections, subscriptions and consumers of an up with those of one that
+// serves no console, before and after a page is opened.
+func TestConsoleOfUpCostsNothingBeforeARequest(t *testing.T) {
+	t.Parallel()
+	begin := func(console string) (*process, *nats.Conn) {
+		t.Helper()
+		p := start(t, t.TempDir(), "", "up", "--listen", "127.0.0.1:0", "--console", console)
+		p.awaitLogged("caught up, following")
+		nc, err := nats.Connect(regexp.MustCompile(`nats://\S+[0-9]`).FindString(p.logged("broker at ")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		return p, nc
+	}
+	with, nc := begin("127.0.0.1:0")
+	_, without := begin("")
+	await := func(what string, is func(now, base string) bool) {
+		t.Helper()
+		poll := time.NewTicker(20 * time.Millisecond)
+		defer poll.Stop()
+		for end := time.After(patience); ; {
+			now, base := brokerUse(t, nc), brokerUse(t, without)
+			if is(now, base) {
+				return
+			}
+			select {
+			case <-poll.C:
+			case <-end:
+				t.Fatalf("%s, up has at its broker\n%s\nand without a console\n%s", what, now, base)
+			}
+		}
+	}
+	await("before the first request", func(now, base string) bool { return now == base })
+	u := consoleOf(with)
+	for _, path := range []string{"", "sessions"} {
+		if response, _ := page(t, browser(nil), http.MethodGet, u.String()+path); response.StatusCode != http.StatusOK {
+			t.Errorf("status %d", response.StatusCode)
+		}
+	}
+	await("after a request", func(now, base string) bool {
+		return strings.Count(now, "consumer of") > strings.Count(base, "consumer of") && strings.Count(now, "subscription") > strings.Count(base, "subscription")
+	})
+}
+
+// randomName matches a name that differs in each process.
+var randomName = regexp.MustCompile(`_INBOX\..*|[0-9A-Za-z]{22}`)
+
+// brokerUse lists the connections, subscriptions and consumers of a broker, except those of nc. Random names are left out.
+func brokerUse(t *testing.T, nc *nats.Conn) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var use []string
+	list := js.ListStreams(ctx)
+	for stream := range list.Info() {
+		s, err := js.Stream(ctx, stream.Config.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		consumers := s.ListConsumers(ctx)
+		for c := range consumers.Info() {
+			use = append(use, fmt.Sprintf("consumer of %s: %s %v", stream.Config.Name, c.Config.Description, c.Config.FilterSubjects))
+		}
+		if err := consumers.Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := list.Err(); err != nil {
+		t.Fatal(err)
+	}
+	m, err := nc.RequestWithContext(ctx, "$SYS.REQ.ACCOUNT.PING.CONNZ", []byte(`{"subscriptions":true}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answer struct {
+		Data struct {
+			Connections []struct {
+				ID            uint64   `json:"cid"`
+				Name          string   `json:"name"`
+				Subscriptions []string `json:"subscriptions_list"`
+			} `json:"connections"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(m.Data, &answer); err != nil {
+		t.Fatal(err)
+	}
+	own, err := nc.GetClientID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range answer.Data.Connections {
+		if c.ID == own {
+			continue
+		}
+		use = append(use, "connection "+c.Name)
+		for _, subject := range c.Subscriptions {
+			use = append(use, "subscription "+randomName.ReplaceAllString(subject, "*"))
+		}
+	}
+	if len(use) == 0 {
+		t.Fatal("the broker lists no connection of up")
+	}
+	slices.Sort(use)
+	return strings.Join(use, "\n")
 }
 
 // TestConsoleShowsWhatTheRightsOfItsUserAllow asks as the roles of deploy/nats: one that reads sees the sessions, one that may

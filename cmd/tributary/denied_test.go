@@ -22,12 +22,7 @@ import (
 // permission violation, and the streams stay as they are.
 func TestEachRoleIsDeniedTheRest(t *testing.T) {
 	t.Parallel()
-	b := startTenants(t, nil)
-	b.as(t, "ACME_STAGE", "run")
-	js := b.streams(t, "ACME")
-	b.done(t, "ACME_PRODUCER", "ship", "--once", "--source", "claude_code", claudeLog(t, "one"))
-	awaitSubject(t, js, "events.v1.>", 1)
-	awaitDone(t, js)
+	b, js := startWithSession(t)
 	before := contents(t, js)
 	write := []string{
 		"events.v1.claude_code.one.message", "states.v1.0.claude_code.one", "checkpoints.v1.0", "archives.v1.0.7", "deadletters.v1.0.claude_code.one",
@@ -103,12 +98,7 @@ func contents(t *testing.T, js jetstream.JetStream) map[string]uint64 {
 // to permitted requests: in another account, they are never stored.
 func TestAnswersCannotReachTheStreams(t *testing.T) {
 	t.Parallel()
-	b := startTenants(t, nil)
-	b.as(t, "ACME_STAGE", "run")
-	js := b.streams(t, "ACME")
-	b.done(t, "ACME_PRODUCER", "ship", "--once", "--source", "claude_code", claudeLog(t, "one"))
-	awaitSubject(t, js, "events.v1.>", 1)
-	awaitDone(t, js)
+	b, js := startWithSession(t)
 	before := contents(t, js)
 	producer, deniedProducer := b.connect(t, "ACME_PRODUCER")
 	consumer, deniedConsumer := b.connect(t, "ACME_CONSUMER")

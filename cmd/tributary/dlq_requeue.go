@@ -24,7 +24,7 @@ func dlqRequeueCommand(a *app) *cobra.Command {
 their events to their sessions. A record that still cannot be read becomes a new
 dead letter, which names the one before it.
 
-One line per dead letter says its record, its generation and what became of it:
+One line per dead letter names its record, its generation and the outcome:
 requeued, waiting (it was requeued minutes ago), settled (it was read later, or became a
 new dead letter), or why it cannot be requeued: forgotten, no_session, gone, too_large.
 
@@ -101,7 +101,7 @@ func (r *requeueReport) add(l events.DeadLetter, outcome events.Requeued) {
 	}
 }
 
-// close prints the counts; verb says what was done.
+// close prints the counts; verb names what was done.
 func (r *requeueReport) close(verb string) error {
 	refused := 0
 	for outcome, n := range r.counts {

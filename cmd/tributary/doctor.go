@@ -30,8 +30,8 @@ clocks, retention, durability and limits. Anything you may not read is listed, b
 not counted as a problem. The command changes nothing. The exit code is 1 if there is a
 problem.
 
-Records that left the raw stream before they were read are a problem until
-doctor acknowledge says that you know of them.
+Records that left the raw stream before they were read are a problem until you
+acknowledge them with doctor acknowledge.
 
 A gap is a part of a log whose records are not in the raw stream. If the log does
 not exist any more, --gaps-since leaves older gaps out of the problems.`,

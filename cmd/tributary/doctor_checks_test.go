@@ -203,12 +203,7 @@ func TestDoctorReadsFromTheServerWhatAPowerFailureLoses(t *testing.T) {
 // who may read neither the progress nor the edges, gets no statement about them.
 func TestDoctorIsTrueWithTheRightsOfEachRole(t *testing.T) {
 	t.Parallel()
-	b := startTenants(t, nil)
-	b.as(t, "ACME_STAGE", "run")
-	js := b.streams(t, "ACME")
-	b.done(t, "ACME_PRODUCER", "ship", "--once", "--source", "claude_code", claudeLog(t, "one"))
-	awaitSubject(t, js, "events.v1.>", 1)
-	awaitDone(t, js)
+	b, _ := startWithSession(t)
 	_, checks := checksOf(t, b.as(t, "ACME_OPERATOR", "doctor", "-o", "json"))
 	requireCheck(t, checks, "rights", doctor.OK)
 	requireCheck(t, checks, "durability", doctor.OK, "synced to the disk before it is acknowledged")

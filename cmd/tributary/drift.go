@@ -10,20 +10,20 @@ import (
 	"tributary/cmd/internal/terminal"
 )
 
-// sayDrift prints a line for each agent whose log has items of unknown types, or whose version is newer than the last
+// printDrift prints a line for each agent whose log has items of unknown types, or whose version is newer than the last
 // checked one. In a list each line names its file.
-func (f fileReports) sayDrift(w io.Writer, list bool) {
+func (f fileReports) printDrift(w io.Writer, list bool) {
 	for _, p := range f {
 		name := ""
 		if list {
 			name = p.File + ": "
 		}
-		p.sayDrift(w, name)
+		p.printDrift(w, name)
 	}
 }
 
-// sayDrift prints the lines of one report, each after name.
-func (p *report) sayDrift(w io.Writer, name string) {
+// printDrift prints the lines of one report, each after name.
+func (p *report) printDrift(w io.Writer, name string) {
 	for _, source := range slices.Sorted(maps.Keys(p.Drift)) {
 		d := p.Drift[source]
 		var said []string

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -62,8 +61,7 @@ need the rights s3:ListBucket, s3:GetObject, s3:PutObject and s3:DeleteObject.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.out, "out", "", "`place` of the files: a folder, which is made if it does not exist, or a URL")
-	flags.StringVar(&f.format, "format", string(export.Parquet), "format of the files: "+joined(export.Formats))
-	completeFlag(cmd, "format", texts(export.Formats))
+	enumFlag(cmd, &f.format, "format", export.Parquet, "format of the files", export.Formats)
 	flags.BoolVar(&f.raw, "raw", false, "add the raw records")
 	flags.BoolVar(&f.compact, "compact", false, "replace small files by larger ones")
 	flags.BoolVar(&f.follow, "follow", false, "continue with new events")
@@ -78,19 +76,21 @@ func exportEvents(ctx context.Context, a *app, f *exportFlags) error {
 	switch {
 	case f.out == "":
 		return usageError{errors.New("--out is missing: name the folder of the files")}
-	case !slices.Contains(export.Formats, export.Format(f.format)):
-		return usageError{fmt.Errorf("--format %q: write one of %s", f.format, joined(export.Formats))}
 	case f.every <= 0:
 		return usageError{fmt.Errorf("--every %v: write a duration such as 1m", f.every)}
 	case f.spanBytes <= 0:
 		return usageError{fmt.Errorf("--span-bytes %d: write a number from 1 on", f.spanBytes)}
+	}
+	format, err := parseEnum("format", f.format, export.Formats)
+	if err != nil {
+		return err
 	}
 	out, err := parsePlace("--out", f.out)
 	if err != nil {
 		return usageError{err}
 	}
 	cfg := export.Config{
-		Dir: out.dir, Format: export.Format(f.format), Raw: f.raw, Compact: f.compact, Prices: prices.Builtin().CSV(),
+		Dir: out.dir, Format: format, Raw: f.raw, Compact: f.compact, Prices: prices.Builtin().CSV(),
 		SpanBytes: f.spanBytes, Follow: f.follow, Every: f.every, Drain: a.config.DrainTimeout, Logger: a.log,
 	}
 	if out.bucket != "" {

@@ -29,19 +29,31 @@ func checkOutput(output string, values ...string) error {
 	return nil
 }
 
-// sourceFlag adds --source to a command.
-func sourceFlag(cmd *cobra.Command, source *string, usage string) {
-	cmd.Flags().StringVar(source, "source", "", usage+": "+joined(envelopes.Sources))
-	completeFlag(cmd, "source", texts(envelopes.Sources))
+// enumFlag adds a flag that takes one of values to a command.
+func enumFlag[T ~string](cmd *cobra.Command, value *string, name string, fallback T, usage string, values []T) {
+	cmd.Flags().StringVar(value, name, string(fallback), usage+": "+joined(values))
+	completeFlag(cmd, name, texts(values))
 }
 
-// parseSource parses the value of --source.
-func parseSource(name string) (envelopes.Source, error) {
-	source := envelopes.Source(name)
-	if name != "" && !slices.Contains(envelopes.Sources, source) {
-		return "", usageError{fmt.Errorf("--source %q: write one of %s", name, joined(envelopes.Sources))}
+// parseEnum parses the value of a flag that takes one of values.
+func parseEnum[T ~string](flag, value string, values []T) (T, error) {
+	if !slices.Contains(values, T(value)) {
+		return "", usageError{fmt.Errorf("--%s %q: write one of %s", flag, value, joined(values))}
 	}
-	return source, nil
+	return T(value), nil
+}
+
+// sourceFlag adds --source to a command.
+func sourceFlag(cmd *cobra.Command, source *string, usage string) {
+	enumFlag(cmd, source, "source", "", usage, envelopes.Sources)
+}
+
+// parseSource parses the value of --source, which may be empty.
+func parseSource(name string) (envelopes.Source, error) {
+	if name == "" {
+		return "", nil
+	}
+	return parseEnum("source", name, envelopes.Sources)
 }
 
 // parseTypes parses the values of --type and --exclude-type. The result is empty for all types.

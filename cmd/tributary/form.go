@@ -1,25 +1,32 @@
 package main
 
 import (
-	"fmt"
-	"slices"
-
 	"github.com/spf13/cobra"
 
 	"tributary/cmd/internal/printer"
+	"tributary/envelopes/schema"
 )
 
 // formFlag adds --as to a command.
 func formFlag(cmd *cobra.Command, name *string) {
-	cmd.Flags().StringVar(name, "as", string(printer.AsEvents), "form of the output: "+joined(printer.Forms))
-	completeFlag(cmd, "as", texts(printer.Forms))
+	enumFlag(cmd, name, "as", printer.AsEvents, "form of the output", printer.Forms)
 }
 
 // parseForm parses the value of --as.
-func parseForm(name string) (printer.Form, error) {
-	f := printer.Form(name)
-	if !slices.Contains(printer.Forms, f) {
-		return "", usageError{fmt.Errorf("--as %q: write one of %s", name, joined(printer.Forms))}
+func parseForm(name string) (printer.Form, error) { return parseEnum("as", name, printer.Forms) }
+
+// schemaFormFlag adds --form to a command.
+func schemaFormFlag(cmd *cobra.Command, name *string) {
+	enumFlag(cmd, name, "form", schema.Events, "form of the documents", schema.Forms)
+}
+
+// parseSchemaForm parses the value of --form.
+func parseSchemaForm(name string) (schema.Form, error) { return parseEnum("form", name, schema.Forms) }
+
+// schemaView returns the schema of a form for producers or for consumers.
+func schemaView(form schema.Form, consumer bool) []byte {
+	if consumer {
+		return form.Consumer()
 	}
-	return f, nil
+	return form.Producer()
 }

@@ -48,7 +48,7 @@ the check of an image that has no other program. The broker is not asked.`,
 	return cmd
 }
 
-// askProbe prints the answer of a probe of this host. A process that is not well, or does not answer, is an error.
+// askProbe prints the answer of a probe of this host. It fails if the process is not well or does not answer.
 func (a *app) askProbe(ctx context.Context, probe string) error {
 	address := a.config.httpAddress()
 	if address == "" {
@@ -65,7 +65,7 @@ func (a *app) askProbe(ctx context.Context, probe string) error {
 	return nil
 }
 
-// askConsole requires an answer of the console, which may be that it lets in nobody without its token.
+// askConsole fails if the console does not answer. That it asks for a token is an answer, too.
 func (a *app) askConsole(ctx context.Context) error {
 	address, scheme := a.config.ConsoleListen, "http"
 	if a.config.ConsoleCert != "" {
@@ -82,7 +82,7 @@ func (a *app) askConsole(ctx context.Context) error {
 	return nil
 }
 
-// ask requests a page of this host. The certificate is not verified, for its names are those that browsers use.
+// ask requests a page of this host. It does not verify the certificate, whose names are for browsers.
 func ask(ctx context.Context, url string) (status int, text string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
@@ -103,7 +103,8 @@ func ask(ctx context.Context, url string) (status int, text string, err error) {
 	return response.StatusCode, strings.TrimSpace(string(body)), err
 }
 
-// reachable is an address of this host at which a process answers that listens at one, which may name no host or all.
+// reachable returns the address for requests to a process that listens at an address, which may name no host or all
+// addresses of this host.
 func reachable(listen string) string {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"iter"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -51,8 +50,8 @@ func (f *letterFilter) query(args []string, now time.Time) (events.DeadLettersQu
 	q := events.DeadLettersQuery{
 		Source: envelopes.Source(f.source), Session: f.session, Reason: f.reason, Partitions: f.partitions,
 	}
-	if !slices.Contains(letterStatuses, f.status) {
-		return q, usageError{fmt.Errorf("--status %q: write one of %s", f.status, strings.Join(letterStatuses, ", "))}
+	if _, err := parseEnum("status", f.status, letterStatuses); err != nil {
+		return q, err
 	}
 	if f.status != allLetters {
 		q.Standing = core.Standing(f.status)

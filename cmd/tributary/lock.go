@@ -11,8 +11,7 @@ import (
 )
 
 // lock locks a folder for this process, and creates a missing folder. The system releases the lock when the process
-// ends. The error names the process that has the lock, and cure, which says what to do instead of ending that
-// process.
+// ends. The error names the process that has the lock, and cure, an alternative to ending that process.
 func lock(dir, cure string) (unlock func(), err error) {
 	failed := func(err error) error { return fmt.Errorf("data folder: %s: %w", cure, err) }
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -128,7 +128,7 @@ func normalizeFiles(ctx context.Context, a *app, paths []string, f *normalizeFla
 		}
 	}
 	if !f.quiet {
-		reports.sayDrift(a.stderr, len(paths) > 1)
+		reports.printDrift(a.stderr, len(paths) > 1)
 	}
 	verdict := reports.verdict(a.stderr, len(paths) > 1)
 	if failed.count > 0 {

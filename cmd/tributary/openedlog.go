@@ -33,7 +33,7 @@ type openedLog struct {
 	stored bool // in a file, where no read waits for a writer
 }
 
-// openLog opens a log and sets the name and modification time in file.
+// openLog opens a log and sets the name, the folder and the modification time in file.
 func openLog(a *app, path string, file *normalizers.File) (*openedLog, error) {
 	if path == stdio {
 		file.Name, file.Path, file.Modified = "stdin", "stdin", time.Unix(0, 0).UTC()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -42,8 +41,8 @@ compare.`,
 				return err
 			}
 			for _, name := range q.Ignore {
-				if !slices.Contains(replay.DiffFields(), name) {
-					return usageError{fmt.Errorf("--ignore %q: write one of %s", name, strings.Join(replay.DiffFields(), ", "))}
+				if _, err := parseEnum("ignore", name, replay.DiffFields()); err != nil {
+					return err
 				}
 			}
 			if q.Limit < 0 {

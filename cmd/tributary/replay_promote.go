@@ -57,7 +57,8 @@ other commands refuse to change the live generation.`,
 	return cmd
 }
 
-// rightsOfReaders says what consumers of a broker with users need for a generation: no command can read the rights of others.
+// rightsOfReaders describes the rights that consumers need for a generation, because no command can read the rights of
+// other users.
 func rightsOfReaders(generation string) string {
 	return fmt.Sprintf("consumers follow to %s with rights for %s and %s at the broker, and wait without: deploy/nats/reload.md, Another generation, adds them",
 		generation, streams.EventsStream(generation), streams.SummariesStream(generation))

@@ -114,7 +114,7 @@ func readReplayStatus(ctx context.Context, a *app, js jetstream.JetStream, name 
 	return s, err
 }
 
-// progress says how much is done.
+// progress describes how much is done.
 func (s *replayStatus) progress() string {
 	text := fmt.Sprintf("%s of %s done", terminal.Thousands(int64(s.Done)), terminal.Plural(int(s.Total), "record"))
 	switch {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -100,15 +99,15 @@ is 0 if NEW is compatible, 1 if something breaks.`,
 			if err != nil {
 				return err
 			}
-			if !slices.Contains(schema.Directions, schema.Direction(direction)) {
-				return usageError{fmt.Errorf("--compatibility %q: write one of %s", direction, joined(schema.Directions))}
+			compatibility, err := parseEnum("compatibility", direction, schema.Directions)
+			if err != nil {
+				return err
 			}
-			return diffSchemas(a, form, args[0], args[1], schema.Direction(direction), output == "json")
+			return diffSchemas(a, form, args[0], args[1], compatibility, output == "json")
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&direction, "compatibility", string(schema.Backward), "who has to read what: "+joined(schema.Directions))
-	completeFlag(cmd, "compatibility", texts(schema.Directions))
+	enumFlag(cmd, &direction, "compatibility", schema.Backward, "who has to read what", schema.Directions)
 	schemaFormFlag(cmd, &name)
 	flags.StringVarP(&output, "output", "o", "pretty", "pretty or json")
 	return cmd

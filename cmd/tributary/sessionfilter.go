@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -28,16 +27,17 @@ func (f *sessionFilter) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.project, "project", "", "only sessions of this project: its path, or the end of it")
 	flags.StringVar(&f.model, "model", "", "only sessions that used this model: its name, or a part of it")
-	flags.StringVar(&f.state, "state", "", "only sessions in this state or phase: "+strings.Join(sessions.StateNames(), ", "))
-	completeFlag(cmd, "state", sessions.StateNames())
+	enumFlag(cmd, &f.state, "state", "", "only sessions in this state or phase", sessions.StateNames())
 }
 
 // parse checks the flags.
 func (f *sessionFilter) parse(now time.Time) error {
-	if f.state != "" && !slices.Contains(sessions.StateNames(), f.state) {
-		return usageError{fmt.Errorf("--state %q: write one of %s", f.state, strings.Join(sessions.StateNames(), ", "))}
-	}
 	var err error
+	if f.state != "" {
+		if _, err = parseEnum("state", f.state, sessions.StateNames()); err != nil {
+			return err
+		}
+	}
 	if f.from, err = parseTime("since", f.since, now); err != nil {
 		return err
 	}

@@ -128,7 +128,7 @@ func commonBytes(a, b string) int {
 // stateText names what a session does, and the tool.
 func stateText(a *sessions.Activity) string { return terminal.OrDash(a.Text()) }
 
-// stateSentence says what a session does, and since when.
+// stateSentence describes what a session does, and since when.
 func stateSentence(a *sessions.Activity, now time.Time) string {
 	text := stateText(a) + ": " + a.Phase.Meaning()
 	if a.Since.IsZero() {
@@ -283,7 +283,7 @@ func labelText(labels map[string]string) string {
 	return strings.Join(list, ",")
 }
 
-// titleSources says for people who made a title.
+// titleSources describes the sources of titles for people.
 var titleSources = map[sessions.TitleSource]string{
 	sessions.TitleOfVendor: "the vendor",
 	sessions.TitleOfAgent:  "the agent, in a summary",

@@ -83,7 +83,7 @@ func openSummaries(ctx context.Context, a *app, js jetstream.JetStream) (*summar
 	return v, u, err
 }
 
-// manyEvents is how far behind the records of sessions may be before a command says so.
+// manyEvents is how many events the records of sessions may be behind before a command prints a note.
 const manyEvents = 20_000
 
 // noteBehind prints that the command takes long if the records of sessions are far behind the events.

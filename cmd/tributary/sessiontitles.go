@@ -21,7 +21,7 @@ func sessionsTitleCommand(a *app) *cobra.Command {
 		Short: "Give a session a title",
 		Long: `Give a session a title, which the lists show in place of the vendor's. The beginning of
 its id is enough if no other session has the same. A worker (tributary run) stores the
-title and tells programs that follow titles.`,
+title and publishes the change.`,
 		Example: `  tributary sessions title 0b6a7f58 "Fix the parser"`,
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -48,7 +48,7 @@ tributary sessions ls. -o json prints one record per line. Ctrl-C ends it.`,
 	return cmd
 }
 
-// maxWatched is for how many sessions a watch awaits their becoming idle: those that changed last.
+// maxWatched limits the sessions in memory: those that changed last. A watch prints when they become idle.
 const maxWatched = 512
 
 // sessionWatch prints sessions when they change.

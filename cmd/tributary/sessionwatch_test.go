@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -15,8 +16,8 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// TestWatchPrintsWholeSessionsWhenTheyChange stores a session, begins to watch, and lets the session go on:
-// its record has the earlier events too.
+// TestWatchPrintsWholeSessionsWhenTheyChange stores a session, begins to watch, and lets the session go on: its record has the
+// earlier events too. The watch continues after the records were made again.
 func TestWatchPrintsWholeSessionsWhenTheyChange(t *testing.T) {
 	t.Parallel()
 	server := pipelinetest.NewServer(t)
@@ -45,18 +46,35 @@ func TestWatchPrintsWholeSessionsWhenTheyChange(t *testing.T) {
 	watch := start(t, home, server.URL(), "sessions", "watch", "-o", "json", "--every", "10ms")
 	awaitReader(t, js)
 	ship(first+next, 2)
-	select {
-	case line, open := <-watch.lines:
-		var got sessionView
-		if err := json.Unmarshal([]byte(line), &got); err != nil || !open {
-			t.Fatalf("%q: %v\n%s", line, err, &watch.stderr)
+	requirePrinted := func(events, tokens int64) {
+		t.Helper()
+		select {
+		case line, open := <-watch.lines:
+			var got sessionView
+			if err := json.Unmarshal([]byte(line), &got); err != nil || !open {
+				t.Fatalf("%q: %v\n%s", line, err, &watch.stderr)
+			}
+			if got.Session != "one" || got.Events != events || got.Prompts != 1 || got.Usage.Total != tokens || got.Title != "Fix the tests" {
+				t.Errorf("record %+v", got)
+			}
+		case <-time.After(patience):
+			t.Fatalf("no record\n%s", &watch.stderr)
 		}
-		if got.Session != "one" || got.Events != 2 || got.Prompts != 1 || got.Usage.Total != 3 || got.Title != "Fix the tests" {
-			t.Errorf("record %+v", got)
-		}
-	case <-time.After(patience):
-		t.Fatalf("no record\n%s", &watch.stderr)
 	}
+	requirePrinted(2, 3)
+
+	if code := worker.signal(syscall.SIGTERM); code != 0 {
+		t.Errorf("run: exit code %d\n%s", code, &worker.stderr)
+	}
+	if err := js.DeleteStream(t.Context(), streams.SummariesStream("v1")); err != nil {
+		t.Fatal(err)
+	}
+	worker = start(t, home, server.URL(), "run")
+	watch.awaitLogged("the records of sessions were made again: stream SUMMARIES_v1: watching those that change from now on")
+	awaitRecords(t, js, "v1")
+	awaitReader(t, js)
+	ship(first+next+strings.NewReplacer(`"u2"`, `"u3"`, `"m"`, `"n"`).Replace(next), 3)
+	requirePrinted(3, 6)
 	if code := watch.signal(syscall.SIGTERM); code != 0 {
 		t.Errorf("watch: exit code %d\n%s", code, &watch.stderr)
 	}

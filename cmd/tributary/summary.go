@@ -72,17 +72,14 @@ func (s *summary) views(now time.Time, set map[titles.Key]titles.Session) []sess
 	return list
 }
 
-// rowsAtMost is how many sessions a summary of many has.
+// rowsAtMost limits the rows of a summary, if up did not print all events.
 const rowsAtMost = 20
 
-// write prints the last sessions as a table of at most that many rows, 0 for all, and the total of all sessions, with
-// costs if pricing is not nil. set has the titles and pins that users set.
+// write prints the sessions as a table, only the last ones if there are more than rows, 0 for all, and the total of all
+// sessions, with costs if pricing is not nil. set has the titles and pins that users set.
 func (s *summary) write(p *printer.Pretty, set map[titles.Key]titles.Session, pricing *figures.Pricing, now time.Time, rows int) error {
 	list := s.views(now, set)
-	shown := list
-	if rows > 0 && len(list) > rows {
-		shown = list[len(list)-rows:]
-	}
+	shown := lastRows(list, rows)
 	t := sessionTable(shown, pricing, now, p.Width())
 	t.Style = func(line string) string { return p.Style(terminal.Bold, line) }
 	total := totalOf(list)
@@ -120,6 +117,18 @@ func (s *summary) write(p *printer.Pretty, set map[titles.Key]titles.Session, pr
 	}
 	_, err := p.Write(b.Bytes())
 	return err
+}
+
+// lastRows returns at most rows sessions of a list, 0 for all: the pinned ones, and the last others.
+func lastRows(list []sessionView, rows int) []sessionView {
+	if rows == 0 || len(list) <= rows {
+		return list
+	}
+	pinned := 0
+	for pinned < rows && list[pinned].Pinned {
+		pinned++
+	}
+	return slices.Concat(list[:pinned], list[len(list)-rows+pinned:])
 }
 
 // totalOf sums up sessions.

@@ -57,7 +57,7 @@ func newTelemetry(ctx context.Context, c *config, host string) (*telemetry, erro
 	}, nil
 }
 
-// startTelemetry is [newTelemetry] for a process that goes on, which reports whether it is connected to the broker.
+// startTelemetry is [newTelemetry] for a service. Its metrics report whether the process is connected to the broker.
 func (a *app) startTelemetry(ctx context.Context, host string) (*telemetry, error) {
 	t, err := newTelemetry(ctx, a.config, host)
 	if err != nil {

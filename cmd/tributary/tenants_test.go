@@ -160,6 +160,18 @@ func (b *tenants) streams(t *testing.T, tenant string) jetstream.JetStream {
 	return js
 }
 
+// startWithSession is [startTenants] with a worker of ACME, and a session that the worker has processed.
+func startWithSession(t *testing.T) (*tenants, jetstream.JetStream) {
+	t.Helper()
+	b := startTenants(t, nil)
+	b.as(t, "ACME_STAGE", "run")
+	js := b.streams(t, "ACME")
+	b.done(t, "ACME_PRODUCER", "ship", "--once", "--source", "claude_code", claudeLog(t, "one"))
+	awaitSubject(t, js, "events.v1.>", 1)
+	awaitDone(t, js)
+	return b, js
+}
+
 // awaitSubject waits until messages are stored in the events stream.
 func awaitSubject(t *testing.T, js jetstream.JetStream, subject string, count uint64) {
 	t.Helper()

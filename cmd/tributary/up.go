@@ -411,7 +411,7 @@ func (u *up) announce(ctx context.Context, s *ship.Ship) (stop func()) {
 		}
 		switch err := u.catchUp(ctx); {
 		case err == nil:
-			u.viewer.following()
+			u.viewer.printAll()
 			fmt.Fprintf(u.stderr, "caught up, following: %v\n", u.viewer.viewed())
 		case ctx.Err() == nil:
 			u.log.WarnContext(ctx, "cannot find out whether the logs are processed", "error", err)
@@ -440,7 +440,7 @@ func (u *up) printRoots() {
 // serve sums up the samples, then keeps the server and the stage running until ctx ends, for logs that the user
 // ships.
 func (u *up) serve(ctx context.Context, fail context.CancelCauseFunc) error {
-	u.viewer.following()
+	u.viewer.printAll()
 	if err := u.viewer.sumUp(ctx); err != nil {
 		return err
 	}
@@ -455,7 +455,7 @@ func (u *up) serve(ctx context.Context, fail context.CancelCauseFunc) error {
 	return nil
 }
 
-// nextCommands returns the commands that show what was too much to print.
+// nextCommands returns the commands that show more than up has printed.
 func (u *up) nextCommands() string {
 	data := ""
 	if u.config.Data != "" {

@@ -3,9 +3,11 @@ package main
 import (
 	"fmt"
 	"net"
+	"net/http"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -24,6 +26,20 @@ func TestSamplesTakeAFreePort(t *testing.T) {
 	code, out = ended(start(t, t.TempDir(), "", "up", "--once"))
 	if code != exitFailure || !strings.Contains(out, "pass --listen 127.0.0.1:0 for any free port") {
 		t.Errorf("without samples: exit code %d\n%s", code, out)
+	}
+}
+
+// TestSamplesKeepANamedConsoleWithoutATerminal has a standard output that is no terminal: samples end by themselves then, unless
+// the address of the console is named.
+func TestSamplesKeepANamedConsoleWithoutATerminal(t *testing.T) {
+	t.Parallel()
+	p := start(t, t.TempDir(), "", "up", "--samples", "--listen", "", "--console", "127.0.0.1:0")
+	p.awaitLogged("the server runs until Ctrl-C")
+	if response, text := page(t, browser(nil), http.MethodGet, consoleOf(p).String()+"sessions"); response.StatusCode != http.StatusOK {
+		t.Errorf("status %d: %s", response.StatusCode, text)
+	}
+	if code := p.signal(syscall.SIGTERM); code != 0 || strings.Contains(p.stderr.String(), "no page is served") {
+		t.Errorf("exit code %d\n%s", code, &p.stderr)
 	}
 }
 

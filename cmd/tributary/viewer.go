@@ -27,7 +27,6 @@ type viewer struct {
 	live    *events.Live
 	printer *printer.Pretty
 	quiet   bool // sum events and dead letters up without printing them
-	all     bool // print everything, however much it is
 
 	mu       sync.Mutex
 	summary  *summary
@@ -35,19 +34,19 @@ type viewer struct {
 	events   int
 	letters  int
 	reported int  // events and letters of the last summary
-	follows  bool // what was there is printed
-	cut      bool // some of what was there is not printed
+	all      bool // print everything, not only the first ones
+	cut      bool // some events or dead letters were not printed
 }
 
-// printedAtMost is how many events and dead letters of the logs that were there are printed: more scroll by unread.
+// printedAtMost limits the printed events and dead letters of existing logs, because nobody reads more.
 const printedAtMost = 500
 
-// prints counts an event or a dead letter, and reports whether it is printed.
+// prints counts an event or a dead letter, and reports whether to print it.
 func (v *viewer) prints(count func()) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	count()
-	if v.quiet || v.all || v.follows || v.events+v.letters <= printedAtMost {
+	if v.quiet || v.all || v.events+v.letters <= printedAtMost {
 		return !v.quiet
 	}
 	if !v.cut {
@@ -57,14 +56,14 @@ func (v *viewer) prints(count func()) bool {
 	return false
 }
 
-// following makes the viewer print everything that is stored from now on.
-func (v *viewer) following() {
+// printAll makes the viewer print everything that is stored from now on.
+func (v *viewer) printAll() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.follows = true
+	v.all = true
 }
 
-// wasCut reports whether events were left out.
+// wasCut reports whether events or dead letters were not printed.
 func (v *viewer) wasCut() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()

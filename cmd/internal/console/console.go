@@ -82,7 +82,7 @@ type route struct {
 	kind    kind
 }
 
-// kind says which rules apply to a route.
+// kind selects the rules for a route.
 type kind int
 
 const (

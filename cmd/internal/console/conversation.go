@@ -15,40 +15,40 @@ import (
 	"tributary/pipeline/sessions/transcript"
 )
 
-// How much of a text a page shows, in bytes. The address of the event has all of it.
+// Limits of the texts on a page, in bytes. The page of an event has the whole text.
 const (
 	shownMessage  = 24 << 10
 	shownOutput   = 12 << 10
 	shownSubject  = 4 << 10
-	shownLeast    = 400     // of a text on a page that is full
+	shownLeast    = 400     // of a text once the page has reached shownTogether
 	shownTogether = 2 << 20 // of all texts of a page
-	shownLines    = 400     // of a diff
+	shownLines    = 400     // lines of a diff
 )
 
-// conversationItem is a part of the conversation as the page shows it.
+// conversationItem is an item of the conversation for the template.
 type conversationItem struct {
 	Anchor   string // in the page
-	Kind     string // that of the template: message, thought, call, subagent, error, noise, other
+	Kind     string // message, thought, call, subagent, error, noise or other
 	Label    string
-	Class    string // failed, edit
+	Class    string // failed, edit, prompt or empty
 	At       time.Time
 	Address  string // of its event
 	Notes    []string
-	Body     template.HTML // of a text in Markdown
-	Text     *shownText    // of another text
+	Body     template.HTML // a text in Markdown
+	Text     *shownText    // any other text
 	Call     *conversationCall
 	Section  *sectionFacts // of a subagent
-	More     []eventLink   // the other events of which it is made
+	More     []eventLink   // its further events
 	Children []*conversationItem
 
 	depth    int
 	sequence uint64 // of its event; 0 for none
 }
 
-// eventLink is an event of an item.
+// eventLink is a link to a further event of an item.
 type eventLink struct {
 	Label   string
-	Anchor  string // in the page; empty if it has its place on another one
+	Anchor  string // in the page; empty if the event is on another page
 	Address string
 }
 
@@ -69,32 +69,33 @@ type conversationCall struct {
 // diffLine is a line of a diff with its class: add, del, hunk, file or empty.
 type diffLine struct{ Class, Text string }
 
-// shownText is a text of which the middle may be left out.
+// shownText is a text whose middle may be left out.
 type shownText struct {
 	Head string
 	Left int // bytes that are left out
 	Tail string
-	All  string // address of all of it
+	All  string // address of the whole text
 }
 
-// conversationPage makes items of a part of a conversation.
+// conversationPage converts a part of a transcript to items.
 type conversationPage struct {
 	session events.SessionID
 	zone    *time.Location
 	left    int                // bytes of text that the page may still show
-	calls   map[string][]place // the events of calls, by the ids of the calls
-	shown   map[uint64]bool    // sequences of the events that have a place
+	calls   map[string][]place // events of calls, by the ids of the calls
+	shown   map[uint64]bool    // sequences of the events that an item shows or links to
 	all     []*conversationItem
-	goesOn  bool // the session has events behind the page
+	goesOn  bool // the session has events after the page
 }
 
-// anchorOf is the anchor of the event of a sequence in the page.
+// anchorOf returns the anchor of an event in the page, by its sequence.
 func anchorOf(sequence uint64) string { return "e" + strconv.FormatUint(sequence, 10) }
 
-// items returns the items of a turn, those of a subagent below its heading, and noise together.
+// items returns the items of a turn. The items of a subagent are children of its heading, and adjacent noise is one
+// item.
 func (p *conversationPage) items(t *transcript.Transcript, turn int) ([]*conversationItem, error) {
 	root := &conversationItem{}
-	above := []*conversationItem{root} // the headings of subagents that the next item may be below
+	above := []*conversationItem{root} // the headings that may have the next item as a child, the outermost first
 	for i, err := range t.Items(turn) {
 		if err != nil {
 			return nil, err
@@ -121,7 +122,7 @@ func (p *conversationPage) items(t *transcript.Transcript, turn int) ([]*convers
 	return root.Children, nil
 }
 
-// item returns the item of a part of a transcript.
+// item converts an item of a transcript.
 func (p *conversationPage) item(i *transcript.Item) *conversationItem {
 	v := &conversationItem{Label: strings.ReplaceAll(string(i.Type), "_", " "), depth: i.Depth}
 	if i.Section != nil {
@@ -166,7 +167,7 @@ func (p *conversationPage) item(i *transcript.Item) *conversationItem {
 	return v
 }
 
-// notesOf says what a reader of an item must know about it.
+// notesOf returns notes on the origin of an item and on missing text.
 func notesOf(i *transcript.Item) []string {
 	var notes []string
 	switch i.Origin {
@@ -184,7 +185,7 @@ func notesOf(i *transcript.Item) []string {
 	return notes
 }
 
-// call completes an item that is a call.
+// call adds a call to its item.
 func (p *conversationPage) call(v *conversationItem, c *transcript.Call) {
 	call := &conversationCall{Tool: c.Tool, Status: c.Status, Facts: conversation.CallFacts(c)}
 	if result := func(e place) bool { return e.kind == envelopes.ToolResult }; p.goesOn && !slices.ContainsFunc(p.calls[c.ID], result) {
@@ -209,7 +210,7 @@ func (p *conversationPage) call(v *conversationItem, c *transcript.Call) {
 	output := v.Address + "/json"
 	if c.ID != "" {
 		for _, e := range p.calls[c.ID] {
-			if e.apart || !p.shown[e.sequence] {
+			if e.otherPage || !p.shown[e.sequence] {
 				p.add(v, e)
 			}
 			if e.kind == envelopes.ToolResult {
@@ -226,7 +227,7 @@ func (p *conversationPage) call(v *conversationItem, c *transcript.Call) {
 	}
 }
 
-// add gives an event a place in an item.
+// add adds a link to a further event to an item.
 func (p *conversationPage) add(v *conversationItem, e place) {
 	p.shown[e.sequence] = true
 	label, anchor := "one more event of it", anchorOf(e.sequence)
@@ -237,13 +238,14 @@ func (p *conversationPage) add(v *conversationItem, e place) {
 		label = "its call"
 	default:
 	}
-	if e.apart {
+	if e.otherPage {
 		label, anchor = label+", on another page", ""
 	}
 	v.More = append(v.More, eventLink{label, anchor, eventPath(p.session.Source, p.session.Session, e.event)})
 }
 
-// addOthers gives each event that has no place one in the item before it: that is what it was joined to, or replaces.
+// addOthers adds a link to each event that no item shows, to the item before it: the event was joined to that item, or
+// replaces its content.
 func (p *conversationPage) addOthers(events []place) {
 	slices.SortFunc(p.all, func(a, b *conversationItem) int { return cmp.Compare(a.sequence, b.sequence) })
 	for _, e := range events {
@@ -255,7 +257,7 @@ func (p *conversationPage) addOthers(events []place) {
 	}
 }
 
-// prose returns a text as HTML, or as it is where it is cut: the rest of cut Markdown could be anything.
+// prose returns Markdown as HTML, or as plain text if it has to be cut, because cut Markdown can have another meaning.
 func (p *conversationPage) prose(text, all string) (template.HTML, *shownText) {
 	if len(text) > p.room(shownMessage) {
 		return "", p.text(text, shownMessage, all)
@@ -264,10 +266,10 @@ func (p *conversationPage) prose(text, all string) (template.HTML, *shownText) {
 	return markdownOf(text), nil
 }
 
-// room returns how many bytes of a text the page may show.
+// room returns how many bytes of a text the page may still show.
 func (p *conversationPage) room(most int) int { return max(min(most, p.left), shownLeast) }
 
-// text returns what the page shows of a text: a short one as it is, else its beginning and its end.
+// text returns a short text whole, else its beginning and its end. all is the address of the whole text.
 func (p *conversationPage) text(text string, most int, all string) *shownText {
 	if strings.TrimSpace(text) == "" {
 		return nil
@@ -283,7 +285,7 @@ func (p *conversationPage) text(text string, most int, all string) *shownText {
 	return s
 }
 
-// boundary returns the last place up to n that is no place within a character.
+// boundary returns the last index up to n that is not within a character.
 func boundary(text string, n int) int {
 	for n > 0 && n < len(text) && text[n]&0xc0 == 0x80 {
 		n--
@@ -321,7 +323,7 @@ func (p *conversationPage) diff(diff string) (lines []diffLine, cut bool) {
 	return lines, cut
 }
 
-// sectionFacts is what a turn or a subagent took.
+// sectionFacts has the figures of a turn or a subagent.
 type sectionFacts struct {
 	Begin    time.Time
 	Duration time.Duration
@@ -330,8 +332,8 @@ type sectionFacts struct {
 	Errors   int
 	Tokens   envelopes.Usage
 	Total    int64
-	Cost     string // empty if it is not known
-	Context  int64  // size of the last prompt; 0 if it is not known
+	Cost     string // empty if unknown
+	Context  int64  // size of the last prompt; 0 if unknown
 	Copied   bool
 }
 
@@ -343,7 +345,7 @@ func factsOf(s *transcript.Section) *sectionFacts {
 	}
 }
 
-// String says it in one line.
+// String lists the figures on one line.
 func (f *sectionFacts) String() string {
 	var parts []string
 	add := func(n int64, one, more string) {

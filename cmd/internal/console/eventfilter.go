@@ -3,6 +3,7 @@ package console
 import (
 	"time"
 
+	"tributary/cmd/internal/console/index"
 	"tributary/cmd/internal/figures"
 	"tributary/envelopes"
 	"tributary/pipeline/events"
@@ -40,6 +41,14 @@ func (f *filter) storedSince() (stored time.Time) {
 		stored = f.From.Add(-events.ClockError)
 	}
 	return stored
+}
+
+// sessions returns the filter for the index of sessions.
+func (f *filter) sessions() index.Filter {
+	return index.Filter{
+		From: f.From, To: f.To, Source: envelopes.Source(f.Source), Project: f.Project, Model: f.Model,
+		Repository: f.Repo, Branch: f.Branch, Host: f.Host, User: f.User,
+	}
 }
 
 // query returns the query of figures for the filter.

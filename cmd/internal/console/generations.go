@@ -163,7 +163,7 @@ func (r pipelineRequest) showGeneration() error {
 type step struct {
 	title, button string
 	danger        bool
-	says          func(all *streams.Generations, g *generationRow) []string
+	consequences  func(all *streams.Generations, g *generationRow) []string
 	do            func(ctx context.Context, r *request, name string) error
 	done          string // see [changes]
 }
@@ -172,7 +172,7 @@ type step struct {
 var steps = map[string]step{
 	streams.CommandPromote: {
 		title: "Promote", button: "Make %s live", done: "promoted",
-		says: func(all *streams.Generations, g *generationRow) []string {
+		consequences: func(all *streams.Generations, g *generationRow) []string {
 			list := []string{
 				g.Name + " becomes the live generation: workers, the commands and every consumer that follows the live one read it from then on.",
 				all.Live + " is retired: it keeps its events, and no worker works on it. A rollback makes it live again.",
@@ -192,7 +192,7 @@ var steps = map[string]step{
 	},
 	streams.CommandRollback: {
 		title: "Roll back", button: "Make %s live again", done: "back",
-		says: func(all *streams.Generations, g *generationRow) []string {
+		consequences: func(all *streams.Generations, g *generationRow) []string {
 			from := all.Live
 			if all.Cutover.Involves(g.Name) {
 				from = all.Cutover.From
@@ -210,7 +210,7 @@ var steps = map[string]step{
 	},
 	"drop": {
 		title: "Drop", button: "Remove %s for good", danger: true, done: "dropped",
-		says: func(_ *streams.Generations, g *generationRow) []string {
+		consequences: func(_ *streams.Generations, g *generationRow) []string {
 			return []string{
 				fmt.Sprintf("%s and %s of %s are removed for good, with its states, its settings and its records of sessions.", plural(g.Events, "event"), plural(g.DeadLetters, "dead letter"), g.Name),
 				"Consumers and subscriptions that read " + g.Name + " have nothing more to read.",
@@ -254,7 +254,7 @@ func (r pipelineRequest) askStep() error {
 	if g == nil {
 		return notFound("there is no generation "+name, "choose one of the list of the pipeline")
 	}
-	what := s.says(list.all, g)
+	what := s.consequences(list.all, g)
 	return r.confirm(s.title+" "+name, confirmation{
 		What: letterRequest(r).readOnly(what), Action: r.URL.Path, Fields: map[string]string{"live": list.Live, "state": string(g.Generation.State)},
 		Button: fmt.Sprintf(s.button, name), Danger: s.danger, Back: "/pipeline/generations/" + name, BackTo: "generation " + name,

@@ -18,21 +18,21 @@ import (
 	"tributary/cmd/internal/terminal"
 )
 
-// Guard says whom to let in. The zero value lets in everybody on this machine, for a console that listens on
-// loopback.
+// Guard has the rules by which requests are admitted. The zero value admits everybody on this machine, for a console
+// that listens on loopback.
 type Guard struct {
 	// Hosts are names, without a port, at which browsers ask for the console. Localhost and loopback addresses are
 	// always allowed; every other name is refused, because a page of another site could point its name here.
 	Hosts []string
 	// Addresses allows browsers to name any IP address, for a console that does not listen on loopback.
 	Addresses bool
-	// Token lets in everybody who knows it; empty for nobody.
+	// Token is the secret that admits a request; empty for none.
 	Token string
-	// Header is the header in which a proxy names its user, who is then let in; empty for none. It counts only in
-	// requests from Proxies, nil for loopback.
+	// Header is the header in which a proxy names its user, which admits the request; empty for none. It counts only
+	// in requests from Proxies, nil for loopback.
 	Header  string
 	Proxies []netip.Prefix
-	// TLS says that browsers reach the console only by HTTPS.
+	// TLS is set if browsers reach the console only by HTTPS.
 	TLS bool
 }
 

@@ -324,7 +324,7 @@ func (r letterRequest) showLetter() error {
 	return r.page("letter", "Dead letter "+strconv.FormatUint(view.Sequence, 10), view)
 }
 
-// refusalOf says why a dead letter cannot be requeued, as far as known; empty if it can.
+// refusalOf returns why a dead letter cannot be requeued, as far as known; empty if it can.
 func refusalOf(l *events.DeadLetter) string {
 	switch is := l.Requeueable(); is {
 	case events.RequeuedNow:

@@ -82,7 +82,7 @@ func (r *request) live(run func(ctx context.Context, s *stream) error) error {
 	return nil
 }
 
-// send sends an event with a value as JSON. id says where another stream continues; empty for nowhere. It fails if
+// send sends an event with a value as JSON. Another stream continues after id; empty for none. It fails if
 // the browser has gone away or does not read.
 func (s *stream) send(name, id string, value any) error {
 	data, err := json.Marshal(value)

@@ -19,16 +19,16 @@ import (
 	"tributary/cmd/internal/terminal"
 )
 
-// markdownOf returns the HTML of a text in Markdown of a log. HTML in the Markdown is text, an image is its name and address
-// as text, and a link leads to another site or nowhere: nothing is loaded, and nothing leads into the console.
+// markdownOf returns the HTML of Markdown from a log. HTML in the Markdown becomes text, an image becomes its name and
+// address as text, and a link leads to another site or nowhere: nothing is loaded, and no link leads into the console.
 func markdownOf(source string) template.HTML {
 	source = terminal.Printable(source)
 	var b bytes.Buffer
 	if err := newMarkdown().Convert([]byte(source), &b); err != nil { // a buffer takes everything
 		return template.HTML("<pre>" + template.HTMLEscapeString(source) + "</pre>") //nolint:gosec // escaped
 	}
-	// A reference such as &#x202e; is a character now.
-	return template.HTML(terminal.Printable(b.String())) //nolint:gosec // of the elements below and of those of goldmark, which are harmless
+	// The conversion has replaced references such as &#x202e; by their characters.
+	return template.HTML(terminal.Printable(b.String())) //nolint:gosec // goldmark and harmless write no script and load nothing
 }
 
 // newMarkdown makes the parser and the renderer once, when the first session is opened.
@@ -45,12 +45,12 @@ var newMarkdown = sync.OnceValue(func() goldmark.Markdown {
 	)
 })
 
-// without returns a list of parsers without one.
+// without removes a parser from a list.
 func without(list []util.PrioritizedValue, parser any) []util.PrioritizedValue {
 	return slices.DeleteFunc(list, func(v util.PrioritizedValue) bool { return v.Value == parser })
 }
 
-// lowerHeadings puts the headings of a text below those of the page.
+// lowerHeadings lowers the levels of headings below those of the page.
 type lowerHeadings struct{}
 
 // Transform implements [parser.ASTTransformer].
@@ -64,7 +64,8 @@ func (lowerHeadings) Transform(doc *ast.Document, _ text.Reader, _ parser.Contex
 	})
 }
 
-// harmless writes what loads something, leads somewhere, or has attributes of its own in goldmark.
+// harmless replaces the renderers of goldmark for images, links and code, which load something, lead somewhere or
+// write attributes from the text.
 type harmless struct{}
 
 // RegisterFuncs implements [renderer.NodeRenderer].
@@ -86,7 +87,7 @@ func renderImage(w util.BufWriter, _ []byte, n ast.Node, entering bool) (ast.Wal
 	return ast.WalkContinue, err
 }
 
-// renderLink writes a link to another site, and only the text of any other.
+// renderLink writes a link that [linkTo] allows, and only the text of any other.
 func renderLink(w util.BufWriter, _ []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
 	begin, end := linkTo(util.URLEscape(n.(*ast.Link).Destination, true))
 	if entering {
@@ -97,7 +98,7 @@ func renderLink(w util.BufWriter, _ []byte, n ast.Node, entering bool) (ast.Walk
 	return ast.WalkContinue, err
 }
 
-// renderAutoLink writes an address that is a link by itself.
+// renderAutoLink writes an address without link syntax, as a link if [linkTo] allows it.
 func renderAutoLink(w util.BufWriter, source []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
 	if !entering {
 		return ast.WalkContinue, nil
@@ -112,7 +113,7 @@ func renderAutoLink(w util.BufWriter, source []byte, node ast.Node, entering boo
 	return ast.WalkContinue, err
 }
 
-// linkTo returns the tags of a link to another site or to a mail address, nothing for every other address.
+// linkTo returns the tags of a link to another site or to a mail address, empty for other addresses.
 func linkTo(address []byte) (begin, end string) {
 	u, err := url.Parse(string(address))
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https" || u.Host == "") && u.Scheme != "mailto" {

@@ -512,7 +512,7 @@ func unpricedTexts(list []figures.Unpriced) []string {
 // Prices names the table of prices.
 func (d *overview) Prices() string { return d.request.config.Pricing.Source() }
 
-// Copies says how many API calls count once; empty for none.
+// Copies describes the API calls that several sessions have and that count once; empty for none.
 func (d *overview) Copies() string {
 	c := &d.total.Copies
 	if c.Calls == 0 {

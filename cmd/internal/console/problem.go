@@ -16,7 +16,7 @@ import (
 	"tributary/cmd/internal/terminal"
 )
 
-// problem tells the person who made a request why it has no answer. It has no text of a log.
+// problem is the error of a request for the person who made it. Its text and its cure contain no text of a log.
 type problem struct {
 	Status     int
 	Text, Cure string

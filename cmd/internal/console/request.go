@@ -117,7 +117,7 @@ func (r *request) seeOther(address string) error {
 	return nil
 }
 
-// confirmation asks a person before a change. The page says what happens, and works without a script.
+// confirmation asks a person before a change. The page describes what happens, and works without a script.
 type confirmation struct {
 	What   []string // what happens, a sentence each
 	Action string   // the address of the form
@@ -219,7 +219,7 @@ func eventPath(source envelopes.Source, session, event string) string {
 	return sessionPath(source, session) + "/events/" + pathID(event)
 }
 
-// local returns an address of this console, whatever the given one says: a browser stays here.
+// local turns any address into one of this console, so that a browser stays here.
 func local(address string) string {
 	if i := strings.IndexFunc(address, func(r rune) bool { return r < 0x20 || r == 0x7f || r == '\\' }); i >= 0 {
 		address = address[:i]

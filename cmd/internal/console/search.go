@@ -15,31 +15,29 @@ import (
 
 	"tributary/cmd/internal/console/index"
 	"tributary/cmd/internal/console/search"
-	"tributary/cmd/internal/metadata"
 	"tributary/envelopes"
 	"tributary/pipeline/events"
 	"tributary/pipeline/sessions/summaries"
-	set "tributary/pipeline/sessions/titles"
 	"tributary/pipeline/streams"
 )
 
-// Bounds of a search. A page that has a script goes on with a live stream.
+// Limits of a search. A page with a script continues a search in a live stream.
 const (
 	searchHits   = 50
-	searchLong   = 20 * time.Second       // for a page that was asked to search on
-	searchStream = time.Minute            // for a live stream
-	searchWait   = 5 * time.Second        // for other searches
+	searchLong   = 20 * time.Second       // of a page that continues a search
+	searchStream = time.Minute            // of a live stream
+	searchWait   = 5 * time.Second        // for a slot
 	searchReport = 200 * time.Millisecond // between two reports of a live stream
 )
 
-// searchPage is what the view of searches shows.
+// searchPage is the data of the view of searches.
 type searchPage struct {
 	Text  string
 	Tool  string
 	Types []typeChoice
 
 	Asked  bool
-	Titles *titleHits // nil where titles are not searched
+	Titles *titleHits // nil if titles are not searched
 	Hits   []*searchHit
 	Covers *searchCovers
 	Notice string
@@ -50,31 +48,31 @@ func (p *searchPage) AnyType() bool {
 	return slices.ContainsFunc(p.Types, func(t typeChoice) bool { return t.Chosen })
 }
 
-// typeChoice is a type of events that can be chosen.
+// typeChoice is a type of events to choose.
 type typeChoice struct {
 	Name    envelopes.EventType
 	Chosen  bool
-	Default bool // it is searched when no type is chosen
+	Default bool // searched if no type is chosen
 }
 
-// searchHit is a hit with the title of its session.
+// searchHit is a hit and the title of its session.
 type searchHit struct {
 	*search.Hit
 	Title string // of its session; empty if it has none
-	Key   string // names the event among all hits
+	Key   string // unique among all hits
 }
 
 // Failed reports whether the hit is of a call that failed.
 func (h *searchHit) Failed() bool { return h.Status == envelopes.StatusError }
 
-// searchCovers is what was searched, and what was not.
+// searchCovers is the coverage of a search for the page.
 type searchCovers struct {
 	*search.Coverage
 	Running    bool
 	Found      int
 	Generation string
-	More       string // the address of a page that goes on; empty if nothing is left
-	Live       string // the address of the stream that goes on
+	More       string // the address of the page that continues; empty if nothing is left
+	Live       string // the address of the stream that continues
 	Since      time.Time
 	Left       []searchLeft
 }
@@ -85,17 +83,17 @@ type searchLeft struct {
 	Before uint64
 }
 
-// searching is a search that a request asks for.
+// searching is the search of a request.
 type searching struct {
 	*request
 	search     search.Search
 	text       string
 	generation string
-	stale      bool // it was to go on in another generation
+	stale      bool // the place to continue is of another generation
 	titles     titles
 }
 
-// newSearching reads the search of the query: q, type, tool and before.
+// newSearching parses q, type and tool of the query.
 func (r *request) newSearching() (*searching, error) {
 	query := r.URL.Query()
 	s := &searching{request: r, text: query.Get("q")}
@@ -123,7 +121,7 @@ func (r *request) newSearching() (*searching, error) {
 	return s, nil
 }
 
-// begin reads the terms and where the search goes on. before is the place, empty for the newest event.
+// begin parses the terms and the place where the search continues; an empty place is the end of the stream.
 func (s *searching) begin(ctx context.Context, before string) (err error) {
 	if s.search.Terms, err = search.Parse(s.text); err != nil {
 		return invalid(err.Error(), "")
@@ -144,7 +142,7 @@ func (s *searching) begin(ctx context.Context, before string) (err error) {
 	return nil
 }
 
-// run searches, once there is a place for another search.
+// run waits for a slot and searches.
 func (s *searching) run(ctx context.Context, found func(*search.Hit) error, progress func(*search.Coverage) error) (*search.Coverage, error) {
 	leave, err := s.enterSearch(ctx)
 	if err != nil {
@@ -154,7 +152,7 @@ func (s *searching) run(ctx context.Context, found func(*search.Hit) error, prog
 	return s.search.Run(ctx, s.config.JetStream, s.generation, found, progress)
 }
 
-// enterSearch waits a moment for one of the places of those who read all events, and returns what leaves it.
+// enterSearch waits for one of the slots for requests that read all events. leave frees the slot.
 func (c *Console) enterSearch(ctx context.Context) (leave func(), err error) {
 	waiting, cancel := context.WithTimeoutCause(ctx, searchWait, &problem{
 		Status: http.StatusServiceUnavailable, Text: "as many searches run as may", Cure: "try again in a moment", Retry: 5 * time.Second,
@@ -209,23 +207,24 @@ func (r *request) search() error {
 	return r.page("search", "Search", p)
 }
 
-// titleHits are sessions whose titles match, whoever has set them.
+// titleHits are the sessions with matching titles, from events or set by users.
 type titleHits struct {
 	Sessions []titleHit
 	More     int
 	Filling  bool   // not all titles are known yet
-	Left     int    // older sessions that are beyond the index, about: their titles are not searched
-	Problem  string // why none can be searched
+	Left     int    // about how many older sessions are not in the index, so that their titles are not searched
+	Problem  string // why titles of events cannot be read
+	Untitled string // why titles that users set cannot be read
 }
 
-// titleHit is a session whose title matches.
+// titleHit is a session with a matching title.
 type titleHit struct {
 	events.SessionID
 	Title string
 	Last  time.Time
 }
 
-// titlesShown is how many of the titles that match are shown.
+// titlesShown limits the shown sessions with matching titles.
 const titlesShown = 5
 
 // titled returns the sessions whose titles match, the latest first.
@@ -233,18 +232,18 @@ func (s *searching) titled(ctx context.Context) *titleHits {
 	waiting, cancel := context.WithTimeout(ctx, firstPaint)
 	defer cancel()
 	s.index.Await(waiting)
-	f := &s.filter
-	q := index.Query{Limit: titlesShown, Filter: index.Filter{
-		From: f.From, To: f.To, Source: envelopes.Source(f.Source), Project: f.Project, Repository: f.Repo, Branch: f.Branch, Host: f.Host, User: f.User,
-		Model: f.Model, Titled: s.search.Terms.In,
-	}}
+	q := index.Query{Limit: titlesShown, Filter: s.filter.sessions()}
+	q.Titled = s.search.Terms.In
 	list, err := s.index.List(q, s.now)
 	if err != nil {
 		return &titleHits{Problem: err.Error()}
 	}
 	hits := &titleHits{Filling: list.Filling, Left: list.Left, More: list.Matches - len(list.Sessions)}
 	if list.Problem != nil {
-		hits.Problem = list.Problem.Error()
+		hits.Problem = s.problemOf(ctx, list.Problem).Error()
+	}
+	if list.Untitled != nil {
+		hits.Untitled = s.problemOf(ctx, list.Untitled).Error()
 	}
 	for i := range list.Sessions {
 		found := &list.Sessions[i]
@@ -253,7 +252,7 @@ func (s *searching) titled(ctx context.Context) *titleHits {
 	return hits
 }
 
-// hit returns a hit as it is shown.
+// hit returns a hit for the page.
 func (s *searching) hit(h *search.Hit) *searchHit {
 	if h.Time.IsZero() {
 		h.Time = h.Stored
@@ -263,7 +262,7 @@ func (s *searching) hit(h *search.Hit) *searchHit {
 	return &searchHit{h, title, strconv.Itoa(h.Cell) + "-" + strconv.FormatUint(h.Position, 10)}
 }
 
-// covers returns what a search has searched as it is shown.
+// covers returns the coverage of a search for the page.
 func (s *searching) covers(c *search.Coverage, found int, running bool) *searchCovers {
 	v := &searchCovers{Coverage: new(*c), Running: running, Found: found, Generation: s.generation, Since: s.search.Stored}
 	if !c.Oldest.IsZero() {
@@ -286,7 +285,7 @@ func (s *searching) covers(c *search.Coverage, found int, running bool) *searchC
 	return v
 }
 
-// placeOf writes where a search goes on: the generation and the positions.
+// placeOf writes the place where a search continues: the generation and the positions.
 func placeOf(generation string, next streams.Positions) string {
 	parts := make([]string, len(next))
 	for cell := range next {
@@ -311,7 +310,7 @@ func parsePlace(text string) (next streams.Positions, generation string, ok bool
 	return next, generation, true
 }
 
-// searchHits answers with a live stream of the hits of a search, and of what is searched meanwhile.
+// searchHits answers with a live stream of the hits and the coverage of a search.
 func (r *request) searchHits() error {
 	s, err := r.newSearching()
 	if err != nil {
@@ -329,7 +328,8 @@ func (r *request) searchHits() error {
 	})
 }
 
-// stream sends the hits. The browser goes on behind the last report when the stream was cut, and knows the hits that it has.
+// stream sends hits and reports. A browser continues an interrupted stream after the last report, and ignores the hits
+// that it has.
 func (s *searching) stream(ctx context.Context, out *stream) error {
 	found, reported := 0, time.Now()
 	s.search.Time = searchStream
@@ -366,7 +366,7 @@ func (s *searching) stream(ctx context.Context, out *stream) error {
 	if err := report("end", coverage, false); err != nil {
 		return nil //nolint:nilerr // the browser has gone away
 	}
-	<-ctx.Done() // the browser ends the stream, which it would open again
+	<-ctx.Done() // the browser ends the stream; it would open one again that ends by itself
 	return nil
 }
 
@@ -374,14 +374,14 @@ func (s *searching) stream(ctx context.Context, out *stream) error {
 type titles struct {
 	view   *summaries.View // nil if it cannot be opened
 	known  map[events.SessionID]string
-	silent atomic.Bool // nobody answers who knows the titles that were set
+	silent atomic.Bool // the service of titles does not answer
 }
 
 // titlesAtOnce is how many titles are read at the same time.
 const titlesAtOnce = 4
 
-// load reads the titles of hits that are not known. A session without one, and one of which none can be read, is shown by
-// its id.
+// load reads the titles of the sessions of hits, if they are not known. The page shows the id of a session whose title is
+// missing or cannot be read.
 func (t *titles) load(ctx context.Context, r *request, generation string, hits []*search.Hit) {
 	if t.known == nil {
 		t.known = map[events.SessionID]string{}
@@ -418,15 +418,13 @@ func (t *titles) load(ctx context.Context, r *request, generation string, hits [
 	_ = reading.Wait() // never fails
 }
 
-// set returns the title of a session that was set, empty for none.
+// set returns the title that users set for a session, empty for none.
 func (t *titles) set(ctx context.Context, r *request, id events.SessionID) string {
 	if t.silent.Load() {
 		return ""
 	}
-	ctx, cancel := context.WithTimeout(ctx, titleWait)
-	defer cancel()
-	var stored set.Session
-	if err := metadata.Ask(ctx, r.config.JetStream.Conn(), "get", metadata.Request{Source: id.Source, SessionID: id.Session}, &stored); err != nil {
+	stored, err := r.storedTitle(ctx, id)
+	if err != nil {
 		t.silent.Store(true)
 	}
 	return stored.Title

@@ -21,8 +21,8 @@ import (
 // sessionRequest is a request of the pages of a session.
 type sessionRequest struct{ *request }
 
-// A page of a session has whole turns, up to pageEvents events, or a part of a longer one. Which events are on a page
-// depends on the prompts before them alone, so that the address of a page stays while the session grows.
+// A page of a session has whole turns, up to pageEvents events, or a part of a longer turn. The events of a page depend
+// only on the prompts before them, so that the address of a page stays valid while the session grows.
 const (
 	pageEvents = 300
 	pageBytes  = 16 << 20 // of events that are read for a page
@@ -35,24 +35,24 @@ type sessionPage struct {
 	Problems []*conversationItem // calls that failed, and errors, on the page
 	Changes  []*conversationItem // edits on the page
 	Timeline []timelineRow
-	First    string // addresses of pages; empty where there is none
+	First    string // addresses of pages; empty if there is none
 	Previous string
 	Next     string
 	Latest   string
 	From, To uint64 // sequences of the events on the page
-	Live     string // address of what is new; empty on all pages but the last
+	Live     string // address of the stream of new events; only on the last page
 	Unread   int    // events that cannot be read
 	Raw      rawRange
 }
 
-// rawRange is where the records of a page are.
+// rawRange is the range of the raw records of a page.
 type rawRange struct {
 	Stream      string
 	Partition   int
 	First, Last uint64 // sequences in the stream
 }
 
-// sessionHeading is what a session is, on each of its pages.
+// sessionHeading is the heading of each page of a session.
 type sessionHeading struct {
 	sessions.Summary
 
@@ -62,8 +62,8 @@ type sessionHeading struct {
 	Now  time.Time
 
 	Pinned   bool
-	Untitled string // why title and pin that were set are not known; empty if they are
-	Write    bool   // whether they can be set here
+	Untitled string // why the title and the pin that users set are unknown; empty if they are known
+	Write    bool   // whether title and pin can be set here
 
 	id events.SessionID
 }
@@ -74,40 +74,29 @@ func (h *sessionHeading) ID() string { return h.id.Session }
 // Active returns how long the session was active.
 func (h *sessionHeading) Active() time.Duration { return time.Duration(h.ActiveMS) * time.Millisecond }
 
-// StateText says what the session does, and StateClass how a badge shows that.
+// StateText returns what the session does.
 func (h *sessionHeading) StateText() string { return terminal.OneLine(h.Text()) }
 
-// StateClass is the class of the badge of the state.
-func (h *sessionHeading) StateClass() string {
-	switch h.State {
-	case sessions.Failed:
-		return "bad"
-	case sessions.Waiting:
-		return "warn"
-	case sessions.Working:
-		return "good"
-	default:
-		return ""
-	}
-}
+// Badge returns the class of the state.
+func (h *sessionHeading) Badge() string { return stateBadges[h.Phase] }
 
-// turnPart is a turn, or the part of one that is on the page.
+// turnPart is the part of a turn that is on the page, often all of it.
 type turnPart struct {
 	Number    int
 	Facts     *sectionFacts
-	Continued bool // it began on the page before
-	Goes      bool // it goes on on the next page
+	Continued bool // it began on an earlier page
+	Goes      bool // it continues on the next page
 	Trace     string
 	Items     []*conversationItem
 }
 
-// turnStart is the place at which a turn of the main conversation begins.
+// turnStart is the first event of a turn of the main conversation.
 type turnStart struct {
 	sequence uint64
 	event    string
 }
 
-// turnStarts reads where the turns of a session begin. It reads the prompts alone.
+// turnStarts returns the first events of the turns of a session. It reads only prompts.
 func turnStarts(ctx context.Context, r *request, generation string, id events.SessionID) ([]turnStart, error) {
 	var main, sub []turnStart
 	agent := ""
@@ -125,13 +114,13 @@ func turnStarts(ctx context.Context, r *request, generation string, id events.Se
 			sub = append(sub, turnStart{e.Sequence, e.EventID})
 		}
 	}
-	if len(main) == 0 { // the session is that of a subagent
+	if len(main) == 0 { // the session belongs to a subagent
 		main = sub
 	}
 	return main, context.Cause(ctx)
 }
 
-// pageStarts returns the sequences at which the pages begin of a session that ends with a sequence.
+// pageStarts returns the first sequence of each page of a session that ends with the sequence last.
 func pageStarts(turns []turnStart, last uint64) []uint64 {
 	starts := []uint64{1}
 	page, begin := uint64(1), uint64(1) // of the page and of the turn
@@ -153,7 +142,7 @@ func pageStarts(turns []turnStart, last uint64) []uint64 {
 	return starts
 }
 
-// opened returns the session of the address, with its heading, and the generation that has it.
+// opened returns the session that the address names, its generation and its heading.
 func (r sessionRequest) opened(ctx context.Context) (generation string, id events.SessionID, heading *sessionHeading, err error) {
 	if id, err = r.sessionID(); err != nil {
 		return "", id, nil, err
@@ -176,7 +165,7 @@ func (r sessionRequest) session() error {
 	if err != nil {
 		return err
 	}
-	turns = turns[:turnsBefore(turns, heading.Sequence+1)] // the heading was read before: later events are on the page when it is loaded again
+	turns = turns[:turnsBefore(turns, heading.Sequence+1)] // events that came after the heading was read are left out
 	starts := pageStarts(turns, heading.Sequence)
 	query := r.URL.Query()
 	if query.Has("at") {
@@ -200,7 +189,7 @@ func (r sessionRequest) session() error {
 	if err := r.readPage(ctx, p, generation, turns, starts, from); err != nil {
 		return err
 	}
-	if query.Get("part") == "live" { // what follows a session
+	if query.Get("part") == "live" { // for the script that follows the session
 		parts := map[string]string{}
 		for _, block := range []string{"heading", "turns"} {
 			if parts[block], err = r.fragment("session", block, p); err != nil {
@@ -212,7 +201,7 @@ func (r sessionRequest) session() error {
 	return r.page("session", heading.Name, p)
 }
 
-// heading reads what a session is. The problem of a session without events is that there is none.
+// heading reads the heading of a session. A session without events is not found.
 func (r sessionRequest) heading(ctx context.Context, generation string, id events.SessionID) (*sessionHeading, error) {
 	view, err := summaries.Open(ctx, r.config.JetStream, generation, func(error) {}) // the page that has the event counts it
 	if err != nil {
@@ -238,19 +227,25 @@ func (r sessionRequest) heading(ctx context.Context, generation string, id event
 	return h, nil
 }
 
-// titleWait bounds the wait for the worker that knows titles and pins: the page does without.
+// titleWait bounds the wait for a title and a pin; pages are shown without them.
 const titleWait = time.Second
 
-// setTitle takes over the title and the pin that were set.
-func (h *sessionHeading) setTitle(ctx context.Context, r *request) {
+// storedTitle asks for the title and the pin that users set for a session.
+func (r *request) storedTitle(ctx context.Context, id events.SessionID) (stored set.Session, err error) {
 	ctx, cancel := context.WithTimeout(ctx, titleWait)
 	defer cancel()
-	var stored set.Session
-	err := metadata.Ask(ctx, r.config.JetStream.Conn(), "get", metadata.Request{Source: h.id.Source, SessionID: h.id.Session}, &stored)
+	err = metadata.Ask(ctx, r.config.JetStream.Conn(), "get", metadata.Request{Source: id.Source, SessionID: id.Session}, &stored)
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		err = errors.New("no worker has answered within " + titleWait.String() + ": load the page again")
+	}
+	return stored, err
+}
+
+// setTitle sets the title and the pin that users set.
+func (h *sessionHeading) setTitle(ctx context.Context, r *request) {
+	stored, err := r.storedTitle(ctx, h.id)
 	if err != nil {
-		if h.Untitled = err.Error(); errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			h.Untitled = "no worker has answered within " + titleWait.String() + ": load the page again"
-		}
+		h.Untitled = err.Error()
 		return
 	}
 	h.Pinned = stored.Pinned
@@ -259,7 +254,7 @@ func (h *sessionHeading) setTitle(ctx context.Context, r *request) {
 	}
 }
 
-// costOf returns what tokens cost, empty if none of them has a price.
+// costOf returns the cost of tokens, empty if none of them has a price.
 func (r sessionRequest) costOf(models map[string]*sessions.Billed) string {
 	c := r.config.Pricing.Cost(models)
 	if !c.Priced || len(models) == 0 {
@@ -268,7 +263,7 @@ func (r sessionRequest) costOf(models map[string]*sessions.Billed) string {
 	return c.Text()
 }
 
-// sequenceOf reads a sequence in the query.
+// sequenceOf parses a sequence of the query.
 func sequenceOf(name, value string) (uint64, error) {
 	n, err := strconv.ParseUint(value, 10, 64)
 	if err != nil || n == 0 {
@@ -277,7 +272,7 @@ func sequenceOf(name, value string) (uint64, error) {
 	return n, nil
 }
 
-// pageAt returns the number of the page with a sequence.
+// pageAt returns the index of the page with a sequence.
 func pageAt(starts []uint64, sequence uint64) int {
 	n, found := slices.BinarySearch(starts, sequence)
 	if !found {
@@ -322,7 +317,7 @@ func (r sessionRequest) readPage(ctx context.Context, p *sessionPage, generation
 	return errors.Join(err, t.Close())
 }
 
-// fillPage makes the turns of the page.
+// fillPage adds the turns to the page.
 func (r sessionRequest) fillPage(p *sessionPage, w *window, t *transcript.Transcript, turns []turnStart) error {
 	before := turnsBefore(turns, p.From)
 	traces := w.traces(turns)
@@ -360,7 +355,7 @@ func turnsBefore(turns []turnStart, sequence uint64) int {
 	return n
 }
 
-// note collects what one can jump to.
+// note collects failed calls, errors and edits, which the page links to.
 func (p *sessionPage) note(items []*conversationItem) {
 	for _, i := range items {
 		switch i.Class {

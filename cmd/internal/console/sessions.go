@@ -3,7 +3,6 @@ package console
 import (
 	"cmp"
 	"context"
-	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -13,21 +12,20 @@ import (
 
 	"tributary/cmd/internal/console/index"
 	"tributary/cmd/internal/terminal"
-	"tributary/envelopes"
 	"tributary/pipeline/events"
 	"tributary/pipeline/sessions"
 )
 
-// The list of sessions reads an index in memory (package index), which is made when somebody opens the list, and follows it.
+// The page of the list of sessions reads an index in memory (package index), which is built when somebody opens the list.
 
 const (
 	sessionsOnPage  = 50
 	mostSessions    = 200                   // on one page
-	firstPaint      = 60 * time.Millisecond // how long a page waits for a list that is being made
-	sessionsChanged = time.Second           // between two looks at what has changed
+	firstPaint      = 60 * time.Millisecond // how long a page waits while the list is built
+	sessionsChanged = time.Second           // interval of the checks for changes
 )
 
-// sessionList is the view of the sessions.
+// sessionList is the data of the view of sessions.
 type sessionList struct {
 	*index.List
 
@@ -36,16 +34,16 @@ type sessionList struct {
 	Orders   []choice
 	States   []choice
 	Reverse  bool
-	Title    string // text that titles have
+	Title    string // the part of titles to find
 	Phases   []sessions.Phase
 	Pager    pager
 	Live     string // address of the changes of the rows
-	Each     int64  // bytes of a session in memory, about
-	Limit    int    // sessions in memory at most
-	Failure  string // why the records are not read
-	NoTitles string // why titles and pins are not read
+	Each     int64  // approximate bytes in memory for each session
+	Limit    int    // of sessions in memory
+	Failure  string // why records cannot be read
+	NoTitles string // why titles and pins cannot be read
 	Refresh  int    // seconds after which the page is loaded again; 0 for never
-	From, To int    // numbers of the rows
+	From, To int    // numbers of the first and the last row
 }
 
 // sessionRow is a session of the list.
@@ -55,20 +53,20 @@ type sessionRow struct {
 	Key   string // of the row
 	Path  string // of the session
 	Back  string // address of the list
-	Query string // of the page that renames it: back to the list
+	Query string // of the form that renames it and returns to the list
 	Badge string // class of the state
 	Zone  *time.Location
 	Now   time.Time
 	Write bool
 }
 
-// choice is a value that can be chosen.
+// choice is a value to choose.
 type choice struct {
 	Value, Name string
 	Chosen      bool
 }
 
-// sessionHead is the head of a column, which orders by each of some values.
+// sessionHead is the head of a column: a link for each of its orders.
 type sessionHead struct {
 	Links  []headLink
 	Number bool
@@ -124,7 +122,7 @@ func (r *request) sessions() error {
 	r.named = cmp.Or(l.Generation, r.config.Generation)
 	r.filter.own = ownValues(r.URL.Query(), "sort", "reverse", "state", "title", "limit")
 	data := &sessionList{
-		List: l, Heads: r.sessionHeads(&q), Reverse: q.Reverse, Title: q.Title, Phases: sessions.Phases,
+		List: l, Heads: r.sessionHeads(&q), Reverse: q.Reverse, Title: r.URL.Query().Get("title"), Phases: sessions.Phases,
 		Limit: index.DefaultLimit, From: q.Skip + 1, To: q.Skip + len(l.Sessions),
 	}
 	for i := range l.Sessions {
@@ -153,7 +151,7 @@ func (r *request) sessions() error {
 		data.Failure = r.problemOf(r.Context(), l.Problem).Error()
 		data.Refresh = 10
 	case l.Filling:
-		data.Refresh = min(1+l.Count, 2) // nothing is there at the very beginning alone
+		data.Refresh = min(1+l.Count, 2) // sooner while the list is empty, which takes only a moment
 	}
 	return r.page("sessions", "Sessions", data)
 }
@@ -169,14 +167,12 @@ func ownValues(query url.Values, names ...string) url.Values {
 	return own
 }
 
-// sessionQuery reads the query of the list.
+// sessionQuery parses the query of the list.
 func (r *request) sessionQuery() (index.Query, paging, error) {
 	query := r.URL.Query()
-	f := &r.filter
-	q := index.Query{Sort: cmp.Or(query.Get("sort"), index.Orders()[0]), Reverse: query.Get("reverse") != "", Filter: index.Filter{
-		From: f.From, To: f.To, Source: envelopes.Source(f.Source), Project: f.Project, Repository: f.Repo, Branch: f.Branch, Host: f.Host, User: f.User,
-		Model: f.Model, State: query.Get("state"), Title: query.Get("title"),
-	}}
+	title := query.Get("title")
+	q := index.Query{Sort: cmp.Or(query.Get("sort"), index.Orders()[0]), Reverse: query.Get("reverse") != "", Filter: r.filter.sessions()}
+	q.State, q.Titled = query.Get("state"), index.TitleContains(title)
 	p, err := r.paging(sessionsOnPage, mostSessions)
 	if err != nil {
 		return q, p, err
@@ -187,7 +183,7 @@ func (r *request) sessionQuery() (index.Query, paging, error) {
 	if q.State != "" && !slices.Contains(sessions.StateNames(), q.State) {
 		return q, p, invalid("state names no state", "write one of "+strings.Join(sessions.StateNames(), ", "))
 	}
-	if len(q.Title) > longestValue || !utf8.ValidString(q.Title) {
+	if len(title) > longestValue || !utf8.ValidString(title) {
 		return q, p, invalid("title cannot be read", "write at most 1,024 bytes of text")
 	}
 	if p.After != "" {
@@ -199,7 +195,7 @@ func (r *request) sessionQuery() (index.Query, paging, error) {
 	return q, p, nil
 }
 
-// sessionHeads returns the heads of the columns. The link of a head that orders the list already turns its order round.
+// sessionHeads returns the heads of the columns. The link of the current order reverses it.
 func (r *request) sessionHeads(q *index.Query) []sessionHead {
 	var heads []sessionHead
 	for _, column := range sessionColumns {
@@ -240,27 +236,26 @@ func (r *request) sessionRow(s *index.Session, back string) sessionRow {
 	}
 }
 
-// Columns is how many columns the list has.
+// Columns returns how many columns the list has.
 func (l *sessionList) Columns() int { return len(l.Heads) }
 
-// ID is the id of the session.
+// ID returns the id of the session.
 func (s *sessionRow) ID() string { return s.SessionID.Session }
 
-// Name is the title, else the id.
+// Name returns the title, else the id.
 func (s *sessionRow) Name() string { return cmp.Or(s.Title, s.ID()) }
 
-// State is what the session does, with the tool.
+// State returns what the session does, with the tool.
 func (s *sessionRow) State() string { return s.Activity.Text() }
 
-// Lasts reports whether the time since when the session does that says something: in a tool.
+// Lasts reports whether the row shows how long the phase lasts: in a tool, or while the session waits for a permission.
 func (s *sessionRow) Lasts() bool {
 	return (s.Phase == sessions.PhaseInTool || s.Phase == sessions.PhasePermission) && !s.Since.IsZero()
 }
 
-// sessionsLive is the address of the changes of the rows of a page.
+// sessionsLive returns the address of the changes of the rows of a page.
 func (r *request) sessionsLive(l *sessionList) string {
-	query := r.filter.values()
-	maps.Copy(query, r.filter.own)
+	query := r.filter.all()
 	keys := make([]string, len(l.Rows))
 	for i := range l.Rows {
 		keys[i] = l.Rows[i].Key
@@ -273,22 +268,22 @@ func (r *request) sessionsLive(l *sessionList) string {
 	return "/sessions/live?" + query.Encode()
 }
 
-// changedRows is what the page gets when something has changed.
+// changedRows is a message to the page about changes.
 type changedRows struct {
 	Rows   []changedRow `json:"rows"`
-	Others int          `json:"others"` // sessions that the filter selects and that the page does not show
-	Anew   bool         `json:"anew"`   // the list was made again: the page is of another one
+	Others int          `json:"others"` // how many selected sessions without a row on the page have changed
+	Anew   bool         `json:"anew"`   // the index was built again, and the page shows the one before
 }
 
 // changedRow is a row that has changed.
 type changedRow struct {
-	Key  string `json:"key"`
-	HTML string `json:"html"`
-	Says string `json:"says"` // for those who do not see the list; empty if the state is the same
+	Key    string `json:"key"`
+	HTML   string `json:"html"`
+	Spoken string `json:"spoken"` // for screen readers; empty if the state is the same
 }
 
-// followSessions answers with the rows of a page that change, for as long as it is open: a page names its rows by keys, and
-// the change up to which it has them.
+// followSessions answers with a stream of the rows of a page that change. The page names its rows by keys, and the last
+// change that it shows.
 func (r *request) followSessions() error {
 	q, _, err := r.sessionQuery()
 	if err != nil {
@@ -307,7 +302,7 @@ func (r *request) followSessions() error {
 	at := time.UnixMilli(int64(number("at")))
 	return r.live(func(ctx context.Context, s *stream) error {
 		if n, err := strconv.ParseUint(s.Last, 10, 64); err == nil {
-			since, at = n, time.Time{} // when the page got that is not known: it gets every row
+			since, at = n, time.Time{} // the time of that change is unknown: the page gets every row
 		}
 		ids, err := r.index.Find(keys)
 		if err != nil {
@@ -339,13 +334,13 @@ type rowsFollower struct {
 	filter       index.Filter
 	ids          []events.SessionID
 	epoch        uint64
-	begun, since uint64 // changes that the page was made of, and that it has
+	begun, since uint64 // the last change when the page was made, and the last change that it has
 	others       int
 	back         string
-	states       map[events.SessionID]string // that the page shows
+	states       map[events.SessionID]string // as the page shows them
 }
 
-// noteShown notes the states that the page shows, which was made at a time; the zero time if that is not known.
+// noteShown sets the states as the page shows them, which was made at the time at; none if that is zero.
 func (f *rowsFollower) noteShown(at time.Time) error {
 	shown, _, _, err := f.index.Changed(f.filter, f.ids, 0, at)
 	for i := range shown {
@@ -356,7 +351,7 @@ func (f *rowsFollower) noteShown(at time.Time) error {
 	return err
 }
 
-// send sends what has changed since it was called last, if anything.
+// send sends what has changed since the last call, if anything.
 func (f *rowsFollower) send(s *stream) error {
 	f.now = time.Now()
 	shown, others, status, err := f.index.Changed(f.filter, f.ids, f.begun, f.now)
@@ -379,12 +374,12 @@ func (f *rowsFollower) send(s *stream) error {
 		if err != nil {
 			return err
 		}
-		says := ""
+		spoken := ""
 		if before := f.states[one.SessionID]; before != "" && before != state {
-			says = cmp.Or(terminal.OneLine(one.Title), one.SessionID.Session) + ": " + terminal.OneLine(state)
+			spoken = cmp.Or(terminal.OneLine(one.Title), one.SessionID.Session) + ": " + terminal.OneLine(state)
 		}
 		f.states[one.SessionID] = state
-		changed.Rows = append(changed.Rows, changedRow{Key: row.Key, HTML: html, Says: says})
+		changed.Rows = append(changed.Rows, changedRow{Key: row.Key, HTML: html, Spoken: spoken})
 	}
 	f.since = status.Change
 	if len(changed.Rows) == 0 && others == f.others {

@@ -12,13 +12,13 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// window reads the events of a page, and notes what the page needs of them beside their transcript.
+// window reads the events of a page, and collects what the page needs beside their transcript.
 type window struct {
 	*request
 
 	generation string
 	id         events.SessionID
-	from, end  uint64 // sequences: the first one, and the one behind the last
+	from, end  uint64 // sequences of the first event, and of the first one after the page
 
 	last    uint64 // sequence of the last event that was read; 0 for none
 	unread  int
@@ -36,19 +36,19 @@ type promptSize struct {
 	tokens   int64
 }
 
-// place is an event of the page.
+// place names an event of the page, or one on another page that belongs to a call of this page.
 type place struct {
-	event    string
-	sequence uint64
-	kind     envelopes.EventType
-	apart    bool // it is on another page
+	event     string
+	sequence  uint64
+	kind      envelopes.EventType
+	otherPage bool
 }
 
 func newWindow(r *request, generation string, id events.SessionID, from, end uint64) *window {
 	return &window{request: r, generation: generation, id: id, from: from, end: end, byCall: map[string][]place{}, spans: genai.New(false)}
 }
 
-// events iterates over the events of the page, up to [pageBytes], and then over the results of its calls that are behind it.
+// events iterates over the events of the page, up to [pageBytes], and then over later results of its calls.
 func (w *window) events(ctx context.Context) iter.Seq2[*envelopes.AgentEventV1, error] {
 	return func(yield func(*envelopes.AgentEventV1, error) bool) {
 		first, err := events.EventAt(ctx, w.config.JetStream, w.generation, w.id, w.from)
@@ -83,7 +83,7 @@ func (w *window) events(ctx context.Context) iter.Seq2[*envelopes.AgentEventV1, 
 	}
 }
 
-// onward returns the query of the events of a session from one on.
+// onward returns the query of the events of a session from e on.
 func onward(e *events.Event) events.Query {
 	return events.Query{
 		Source: e.Source, Session: e.SessionID, Cells: []int{e.Cell},
@@ -91,7 +91,7 @@ func onward(e *events.Event) events.Query {
 	}
 }
 
-// note notes the next event.
+// note adds the next event of the page.
 func (w *window) note(e *events.Event) {
 	w.last = e.Sequence
 	if e.Usage != nil && e.Usage.Prompt > 0 && !e.IsInternal {
@@ -105,9 +105,9 @@ func (w *window) note(e *events.Event) {
 	w.raw.Last = max(w.raw.Last, e.Provenance.RawSequence)
 }
 
-// noteCall notes what the next event has of a call.
-func (w *window) noteCall(e *events.Event, apart bool) place {
-	at := place{e.EventID, e.Sequence, e.EventType, apart}
+// noteCall adds the next event to its call and to the spans. It returns the place of the event.
+func (w *window) noteCall(e *events.Event, otherPage bool) place {
+	at := place{e.EventID, e.Sequence, e.EventType, otherPage}
 	if call := orZero(e.ToolCallID); call != "" {
 		w.byCall[call] = append(w.byCall[call], at)
 	}
@@ -116,7 +116,7 @@ func (w *window) noteCall(e *events.Event, apart bool) place {
 	return at
 }
 
-// without returns the ids of the calls of which the page has an event of a type, and none of another one.
+// without returns the ids of the calls that have an event of the type has, but none of the type missing.
 func (w *window) without(missing, has envelopes.EventType) map[string]bool {
 	ids := map[string]bool{}
 	for id, list := range w.byCall {
@@ -130,14 +130,14 @@ func (w *window) without(missing, has envelopes.EventType) map[string]bool {
 	return ids
 }
 
-// results yields the results of calls of the page from the event behind it on, as far as another page goes.
-func (w *window) results(ctx context.Context, behind *events.Event, yield func(*envelopes.AgentEventV1, error) bool) {
+// results yields the missing results of calls of the page, from the event next on and at most as far as a page goes.
+func (w *window) results(ctx context.Context, next *events.Event, yield func(*envelopes.AgentEventV1, error) bool) {
 	open := w.without(envelopes.ToolResult, envelopes.ToolCall)
-	q := onward(behind)
-	q.Types = []envelopes.EventType{envelopes.ToolResult}
 	if len(open) == 0 {
 		return
 	}
+	q := onward(next)
+	q.Types = []envelopes.EventType{envelopes.ToolResult}
 	size := 0
 	for e, err := range events.Read(ctx, w.config.JetStream, w.generation, q) {
 		if err != nil && e.Position == 0 {
@@ -152,7 +152,7 @@ func (w *window) results(ctx context.Context, behind *events.Event, yield func(*
 				return
 			}
 		}
-		if len(open) == 0 || size > pageBytes || e.Sequence >= behind.Sequence+pageEvents {
+		if len(open) == 0 || size > pageBytes || e.Sequence >= next.Sequence+pageEvents {
 			return
 		}
 	}
@@ -161,7 +161,7 @@ func (w *window) results(ctx context.Context, behind *events.Event, yield func(*
 	}
 }
 
-// findCalls notes the calls before the page, as far as another page goes, of which the page has the results.
+// findCalls finds the calls whose results are on the page, in the events before it and at most as far as a page goes.
 func (w *window) findCalls(ctx context.Context) error {
 	missing := w.without(envelopes.ToolCall, envelopes.ToolResult)
 	if len(missing) == 0 || w.from <= 1 {
@@ -201,7 +201,7 @@ func (w *window) context(from, end uint64) int64 {
 	return size
 }
 
-// traces returns the ids of the traces of turns, as trace knows them, by the numbers of the turns.
+// traces returns the trace ids of turns by their numbers, equal to the ids of the command trace.
 func (w *window) traces(turns []turnStart) map[int]string {
 	numbers := map[string]int{}
 	for n, t := range turns {
@@ -216,14 +216,14 @@ func (w *window) traces(turns []turnStart) map[int]string {
 	return ids
 }
 
-// begin makes the spans of the page those of a turn that began before it.
+// begin adds the first event of a turn that began before the page, so that the spans of the page belong to that turn.
 func (w *window) begin(turn turnStart) {
 	w.spans.Add(&envelopes.AgentEventV1{
 		Source: w.id.Source, SessionID: w.id.Session, EventID: turn.event, Sequence: turn.sequence, EventType: envelopes.UserMessage,
 	})
 }
 
-// orZero is what p points to, or the zero value.
+// orZero returns the value of a pointer, the zero value for nil.
 func orZero[T any](p *T) T {
 	if p == nil {
 		var zero T

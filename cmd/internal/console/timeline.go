@@ -112,7 +112,7 @@ func (c *timedCalls) rows(address func(sequence uint64) string) []timelineRow {
 	}
 	for r := range rows {
 		for b := range rows[r].Bars {
-			rows[r].Bars[b].say(rows[r].Tool)
+			rows[r].Bars[b].describe(rows[r].Tool)
 		}
 	}
 	return rows
@@ -143,8 +143,8 @@ func (b *timelineBar) note(call *timedCall) {
 	}
 }
 
-// say writes the text of a bar.
-func (b *timelineBar) say(tool string) {
+// describe sets the text of a bar.
+func (b *timelineBar) describe(tool string) {
 	b.Text = terminal.Cut(terminal.OneLine(tool), 60) + ": " + terminal.Plural(b.calls, "call")
 	if b.failed > 0 {
 		b.Text += fmt.Sprintf(", %s failed", terminal.Thousands(int64(b.failed)))

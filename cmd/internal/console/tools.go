@@ -17,15 +17,15 @@ import (
 	"tributary/pipeline/sessions/summaries"
 )
 
-// Bounds of the view of tools. What calls did is read from the newest events on.
+// Limits of the view of tools. It reads calls from the newest events on.
 const (
 	maxTools     = 200
 	mostOfCalls  = 25               // of each list
-	callsAtFirst = 2 * time.Second  // of reading
-	callsLonger  = 20 * time.Second // if a person asks for it
+	callsAtFirst = 2 * time.Second  // of reading calls
+	callsLonger  = 20 * time.Second // the same, if a person asks for more
 )
 
-// toolFigures are the figures of a tool, with their heads.
+// toolFigures are the figures of a tool, and the heads of their columns.
 var toolFigures = []struct{ name, label string }{
 	{"calls", "Calls"},
 	{"failures", "Failed"},
@@ -37,17 +37,17 @@ var toolFigures = []struct{ name, label string }{
 	{"sessions", "Sessions"},
 }
 
-// toolsPage is what the view of tools shows.
+// toolsPage is the data of the view of tools.
 type toolsPage struct {
 	list       *figures.List
 	did        *calls.Result
 	filter     *filter
 	Unreadable int
-	Stored     uint64 // events of the stream, of which the page shows the latest without being asked; 0 if it shows what was asked for
-	Longer     string // the address that reads on; empty if all was read
+	Stored     uint64 // events of the stream, if the page chose the range; else 0
+	Longer     string // the address that reads more calls; empty if all were read, or this page has read them for longer
 }
 
-// tools answers with the figures of tools, which are those of stats, and with what their calls did.
+// tools answers with the figures of tools, each as stats prints it, and a summary of calls.
 func (r *request) tools() error {
 	ctx, query := r.Context(), r.URL.Query()
 	generation, err := r.generation(ctx)
@@ -94,7 +94,7 @@ func (r *request) tools() error {
 	return r.page("tools", "Tools", p)
 }
 
-// Everything is the address of the same view without a range.
+// Everything returns the address of the same view without a range.
 func (p *toolsPage) Everything() string { return p.filter.With("since", allTime) }
 
 // toolRow is a tool with its figures.
@@ -113,7 +113,7 @@ func (p *toolsPage) Heads() []string {
 	return list
 }
 
-// Tools returns the tools, the one with most calls first, without what is no call.
+// Tools returns the tools, the one with most calls first, without the row of events that are no calls.
 func (p *toolsPage) Tools() []toolRow {
 	var list []toolRow
 	for i := range p.list.Rows {
@@ -124,7 +124,7 @@ func (p *toolsPage) Tools() []toolRow {
 	return list
 }
 
-// results returns the address of a search in the results of a tool, to which a text is added.
+// results returns the address of a search in the results of a tool, without a text to search.
 func (p *toolsPage) results(tool string) string {
 	query := p.filter.values()
 	query.Set("tool", tool)
@@ -143,7 +143,7 @@ func (p *toolsPage) All() []valueCell {
 	return cells
 }
 
-// Left is how many tools are not shown.
+// Left returns how many tools are not shown.
 func (p *toolsPage) Left() int { return p.list.Left }
 
 func toolCells(row *figures.Row) []valueCell {
@@ -159,10 +159,10 @@ func toolCells(row *figures.Row) []valueCell {
 	return cells
 }
 
-// Did returns what calls did.
+// Did returns the summary of calls.
 func (p *toolsPage) Did() *calls.Result { return p.did }
 
-// Covered returns when the oldest event was stored of which it is known what its call did.
+// Covered returns the time of storage since which all calls were read.
 func (p *toolsPage) Covered() time.Time { return p.did.Oldest }
 
 // SearchOf returns the address of a search for a command among calls of tools.
@@ -177,7 +177,7 @@ func (p *toolsPage) SearchOf(command string) string {
 	return "/search?" + query.Encode()
 }
 
-// PathOf returns a file below its project, where it is in it.
+// PathOf returns the path of a file, relative to its project if it is inside.
 func (p *toolsPage) PathOf(f calls.File) string {
 	if rest, ok := strings.CutPrefix(f.Path, strings.TrimSuffix(f.Project, "/")+"/"); ok && f.Project != "" {
 		return rest

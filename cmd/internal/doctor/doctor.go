@@ -74,7 +74,7 @@ type examination struct {
 func Examine(ctx context.Context, js jetstream.JetStream, o Options) (*Diagnosis, error) {
 	nc := js.Conn()
 	d := &Diagnosis{serverName: nc.ConnectedServerName(), Server: nc.ConnectedServerName() + " " + nc.ConnectedServerVersion(), MaxPayload: nc.MaxPayload(), Problems: []string{}}
-	d.At, d.Generation = time.Now(), o.Topology.Generation // until the broker tells its time
+	d.At, d.Generation = time.Now(), o.Topology.Generation // replaced by the time of the broker
 	x := &examination{o, js, d}
 	for _, part := range []struct {
 		what string
@@ -267,7 +267,7 @@ func (x *examination) deadLetters(ctx context.Context) error {
 // seeRights stands for a value that this user may not read. The check rights has the cure.
 const seeRights = "unknown: see rights"
 
-// DescribeLag says how many records are not processed, and for how many partitions the number is unknown.
+// DescribeLag describes how many records are not processed, and for how many partitions the number is unknown.
 func (d *Diagnosis) DescribeLag() string {
 	lag, oldest := d.Lag()
 	stopped := 0

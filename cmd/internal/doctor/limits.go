@@ -33,7 +33,7 @@ type serverState struct {
 	} `json:"statsz"`
 }
 
-// Shares of a limit.
+// Parts of a limit whose use is reported.
 const (
 	limitNear = 0.80 // is a warning
 	limitFull = 0.95 // is a problem

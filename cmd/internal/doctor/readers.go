@@ -27,7 +27,7 @@ func (x *examination) subscriptions(ctx context.Context) (err error) {
 				name, terminal.OneLine(s.Name), streams.SubscribersBucket))
 			continue
 		}
-		x.d.judgeReader(name, &s.ReaderStatus, fmt.Sprintf("start it, which tells its program; or remove the key %s of bucket %s, if it is not used any more",
+		x.d.judgeReader(name, &s.ReaderStatus, fmt.Sprintf("start it, so that its program learns of the loss, or remove the key %s of bucket %s, if it is not used any more",
 			terminal.OneLine(s.Name), streams.SubscribersBucket))
 	}
 	return err

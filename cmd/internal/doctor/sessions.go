@@ -48,7 +48,7 @@ func (x *examination) sessions(ctx context.Context) error {
 	return err
 }
 
-// DescribeRecords says how many events the records of sessions lack.
+// DescribeRecords describes how many events the records of sessions lack.
 func (d *Diagnosis) DescribeRecords() string {
 	switch r := &d.Records; {
 	case !d.recordsRead:

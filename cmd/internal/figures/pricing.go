@@ -183,7 +183,7 @@ func (p *Pricing) Unpriced(models map[string]*sessions.Billed) []Unpriced {
 	return list
 }
 
-// Text says what the cost lacks, and why.
+// Text describes what the cost lacks, and why.
 func (u *Unpriced) Text() string {
 	what := terminal.Thousands(u.Tokens) + " tokens"
 	if u.Searches > 0 {

@@ -20,7 +20,7 @@ import (
 // Field is a line of the description of a dead letter.
 type Field struct{ Name, Value string }
 
-// Fields describes a dead letter for people. gone says that no stream has its bytes any more. Values come from logs:
+// Fields describes a dead letter for people. gone is set if no stream has its bytes any more. Values come from logs:
 // the caller makes them safe.
 func Fields(l *events.DeadLetter, gone bool) []Field {
 	fields := []Field{

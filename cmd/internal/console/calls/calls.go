@@ -1,9 +1,9 @@
-// Package calls finds out what calls of tools did, from the newest events to the oldest: which commands fail, which files
-// are edited, which errors vendors report, and which records no rule reads.
+// Package calls sums up tool calls, from the newest events to the oldest: failed commands, edited files, errors that
+// vendors report, and records of unknown types.
 //
-// Start with [Query.Run]. It reads for a bounded time, and remembers a bounded number of everything.
+// Start with [Query.Run]. Its time and its memory are bounded.
 //
-// The invariant: what is left out is stated, in time by [Result.Oldest] and [Result.Complete], in number beside each list.
+// The invariant: a result states what it leaves out, by [Result.Oldest] and [Result.Complete] and in each [Top].
 package calls
 
 import (
@@ -24,26 +24,26 @@ import (
 	"tributary/pipeline/events"
 )
 
-// Query says of which events calls are read.
+// Query selects the events to read, and limits the result.
 type Query struct {
 	Source envelopes.Source         // empty for all
 	Stored time.Time                // only events that were stored since then; zero for all
-	Match  func(*events.Event) bool // only events that it selects, which have no native JSON; nil for all
-	Time   time.Duration            // to read; 0 for no limit
-	Most   int                      // of each list
+	Match  func(*events.Event) bool // selects events, which it gets without native JSON; nil for all
+	Time   time.Duration            // of reading; 0 for no limit
+	Most   int                      // entries of each list
 }
 
-// Result is what calls did.
+// Result sums up calls.
 type Result struct {
 	Commands Top[Command]
 	Files    Top[File]
 	Errors   Top[Error]
-	Drift    *drift.Counter // of record types
+	Drift    *drift.Counter // unknown types of records, by agent
 
-	Events         int64     // that were looked at
-	Oldest, Newest time.Time // when the oldest and the newest of them were stored
+	Events         int64     // that were read
+	Oldest, Newest time.Time // all events that were stored between these times were read
 	Unreadable     int64
-	Referenced     int64 // events whose records are in the raw stream alone: it is not known which types they have
+	Referenced     int64 // meta events without a copy of their record: its type is unknown
 	Complete       bool  // all events were read, not only the newest
 }
 
@@ -52,27 +52,27 @@ type Command struct {
 	Text     string // its first line
 	Calls    int64
 	Failures int64
-	Last     Place // of the last call that failed
+	Last     Place // the last failed call
 }
 
 // File is a file that calls edited.
 type File struct {
 	Path    string
-	Project string // root of the session; empty if it is unknown
+	Project string // root of the project; empty if unknown
 	Edits   int64  // calls that did not fail
 	Last    Place
 }
 
-// Error is a kind of errors that a vendor reports.
+// Error is a kind of error that a vendor reports.
 type Error struct {
 	Source   envelopes.Source
-	Code     string // as the vendor states it; its message if it states none
+	Code     string // the vendor's code, or the message of an error without a code
 	Count    int64
-	Sessions []Place // the last error of each of the last sessions
+	Sessions []Place // the last error in each of the last sessions
 	More     bool    // there are more sessions
 }
 
-// Place is an event.
+// Place names an event and its time.
 type Place struct {
 	Source  envelopes.Source
 	Session string
@@ -80,7 +80,7 @@ type Place struct {
 	Time    time.Time
 }
 
-// In has all times in a zone.
+// In converts all times to a zone.
 func (r *Result) In(zone *time.Location) {
 	in := func(t *time.Time) { *t = t.In(zone) }
 	in(&r.Oldest)
@@ -98,10 +98,10 @@ func (r *Result) In(zone *time.Location) {
 	}
 }
 
-// maxSessions is how many sessions of an error are remembered.
+// maxSessions limits the sessions in memory for each kind of error.
 const maxSessions = 5
 
-// Run reads the events of a generation. It ends early with ctx, and with an error of the broker.
+// Run reads the events of a generation. It fails if ctx ends or the broker fails.
 func (q *Query) Run(ctx context.Context, js jetstream.JetStream, generation string) (*Result, error) {
 	spans, err := events.OpenSpans(ctx, js, generation, events.Query{Source: q.Source})
 	if err != nil {
@@ -114,7 +114,7 @@ func (q *Query) Run(ctx context.Context, js jetstream.JetStream, generation stri
 	return r.finish(), nil
 }
 
-// reading is a reading of calls.
+// reading is the state of a [Query.Run].
 type reading struct {
 	query  *Query
 	spans  *events.Spans
@@ -132,14 +132,14 @@ func newReading(q *Query, spans *events.Spans) *reading {
 	return r
 }
 
-// cell is what is left of the stream of a cell.
+// cell reads the events stream of a cell, the last part first.
 type cell struct {
 	parts  *events.Parts
-	began  bool
-	oldest time.Time // when its first message was stored
+	began  bool      // a part was read
+	oldest time.Time // when the oldest message that was read was stored
 }
 
-// run reads all cells in turns, until the time is over.
+// run reads one part of each cell in rotation, until the time is over.
 func (r *reading) run(ctx context.Context) error {
 	var open []*cell
 	for _, s := range r.spans.Stored {
@@ -168,7 +168,7 @@ func (r *reading) run(ctx context.Context) error {
 	return nil
 }
 
-// end notes up to when all events were read, where the cells are not read to their ends.
+// end sets Oldest if cells have unread events: the time since which all events of all cells were read.
 func (r *Result) end(open []*cell) {
 	r.Oldest = time.Time{}
 	for _, c := range open {
@@ -182,7 +182,8 @@ func (r *Result) end(open []*cell) {
 	}
 }
 
-// readPart reads a part of a stream, and reports whether a message is too old.
+// readPart reads a part of a stream. It reports whether a message is too old for the query, so that earlier parts are,
+// too.
 func (r *reading) readPart(ctx context.Context, c *cell, part events.Span) (old bool, err error) {
 	read, first := int64(0), true
 	for m, err := range r.spans.Read(ctx, part) {
@@ -199,7 +200,7 @@ func (r *reading) readPart(ctx context.Context, c *cell, part events.Span) (old 
 		case err != nil:
 			r.result.Unreadable++
 		default:
-			r.look(m)
+			r.count(m)
 		}
 	}
 	c.began = true
@@ -213,8 +214,8 @@ var (
 	inputMember = []byte(`"tool_input":`)
 )
 
-// look reads what an event has of calls.
-func (r *reading) look(m *events.Message) {
+// count counts an event, its call, its error and its drift.
+func (r *reading) count(m *events.Message) {
 	stored := m.Stored.UTC()
 	if r.result.Newest.Before(stored) {
 		r.result.Newest = stored
@@ -254,7 +255,7 @@ func (r *reading) look(m *events.Message) {
 	}
 }
 
-// member returns a member of an event in JSON, nil for none and for null.
+// member returns a member of a JSON object, nil if it is missing or null.
 func member(data []byte, wanted string) jsontext.Value {
 	s := jsonscan.NewScanner(data)
 	s.Enter()
@@ -275,7 +276,7 @@ func placeOf(e *events.Event) Place {
 	return p
 }
 
-// called counts a call with its outcome.
+// called counts the command and the edited files of a call. last is the event that ended it.
 func (r *reading) called(c *call, outcome envelopes.ToolStatus, last Place) {
 	failed := outcome == envelopes.StatusError
 	if c.command != "" {
@@ -296,7 +297,7 @@ func (r *reading) called(c *call, outcome envelopes.ToolStatus, last Place) {
 			file = path.Join(c.project, file)
 		}
 		key := file
-		if !path.IsAbs(file) { // of a project that is not known, or on Windows
+		if !path.IsAbs(file) { // the project is unknown, or the path is of Windows
 			key = c.project + "\x00" + file
 		}
 		if is := r.files.of(key); is != nil {
@@ -307,7 +308,7 @@ func (r *reading) called(c *call, outcome envelopes.ToolStatus, last Place) {
 	}
 }
 
-// newer returns the later one of two places.
+// newer returns the later of two places.
 func newer(a, b Place) Place {
 	if a.Event == "" || b.Time.After(a.Time) {
 		return b
@@ -352,8 +353,8 @@ func (r *reading) failed(e *events.Event) {
 	}
 }
 
-// drift counts the record of a meta event if no rule reads its type. The record is normalized by itself: of a record that
-// is of another type nothing is counted.
+// drift counts the record of a meta event if the type of the record is unknown. It normalizes the record without the
+// rest of its session, because an unknown type does not depend on other records.
 func (r *reading) drift(e *events.Event, data []byte, m *events.Message) {
 	raw := member(data, "raw")
 	if raw == nil {
@@ -365,7 +366,7 @@ func (r *reading) drift(e *events.Event, data []byte, m *events.Message) {
 	s := normalizers.NewSession(e.Source, e.SessionID)
 	result, err := normalizers.Normalize(s, core.Record{Source: e.Source, Session: e.SessionID, Sequence: 1, Data: raw})
 	if err != nil {
-		return // it needs the records before it, so its type is known
+		return // only a record of a known type depends on earlier records
 	}
 	var found []core.Unknown
 	for _, u := range result.Unknown {
@@ -378,7 +379,7 @@ func (r *reading) drift(e *events.Event, data []byte, m *events.Message) {
 	}
 }
 
-// finish returns the result with its lists in order.
+// finish sorts the lists of the result and returns it.
 func (r *reading) finish() *Result {
 	r.result.Commands = topOf(&r.commands, r.query.Most, func(c *Command) bool { return c.Failures > 0 }, moreFailures)
 	r.result.Files = topOf(&r.files, r.query.Most, nil, moreEdits)

@@ -43,7 +43,7 @@ func newPairs() *pairs {
 // calledFunc gets a call and its outcome, in_progress if it has no result.
 type calledFunc func(c *call, outcome envelopes.ToolStatus, last Place)
 
-// event takes the next event of a call. It leaves out calls that do not match, and their results.
+// event matches the next event of a call. It leaves out calls that do not match, and their results.
 func (p *pairs) event(e *events.Event, matches bool, called calledFunc) {
 	var id string
 	if e.ToolCallID != nil {
@@ -74,7 +74,7 @@ func (p *pairs) event(e *events.Event, matches bool, called calledFunc) {
 	}
 }
 
-// call takes the event of a call.
+// call matches the event of a call with its result, or keeps it until that is read.
 func (p *pairs) call(key uint64, e *events.Event, matches bool, called calledFunc) {
 	r, ok := p.results[key]
 	if e.ToolCallID == nil {

@@ -73,7 +73,7 @@ func BenchmarkSessions100000(b *testing.B) {
 	}
 	page("sort=title,from=90000", index.Query{Sort: "title", Skip: *manySessions * 9 / 10})
 	for name, f := range map[string]index.Filter{
-		"title": {Title: "PARSER 99"}, "state": {State: "waiting"}, "model": {Model: "sonnet"}, "project": {Project: "project-7"},
+		"title": {Titled: index.TitleContains("PARSER 99")}, "state": {State: "waiting"}, "model": {Model: "sonnet"}, "project": {Project: "project-7"},
 		"repo": {Repository: "github.com/example/repository-7"}, "source": {Source: envelopes.ClaudeCode}, "from": {From: time.Now().Add(-24 * time.Hour)},
 	} {
 		page("filter="+name, index.Query{Filter: f})

@@ -18,17 +18,17 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// longest is how long an index is followed before it is made again: nobody announces a record that has expired.
-const longest = time.Hour
+// maxAge is the age at which a followed index is built again: followers get no message about expired records.
+const maxAge = time.Hour
 
-// newest is how many sessions are read before all others, at least.
+// newest is the least number of sessions that are read first. Lists show them while the others are read.
 const newest = 1000
 
-// unkept is how much longer than it took to be made an index is shown that cannot be followed, because no worker keeps the
-// records. It is then made again for the next question.
+// unkept limits the age of an index that cannot be followed, because no worker keeps the records: as a multiple of the
+// time that building it took. The next question after that age rebuilds the index.
 const unkept = 20
 
-// run fills the memory and follows what changes, until ctx ends or nobody has asked for long enough.
+// run fills the memory and follows changes, until ctx ends or nobody has asked for long enough.
 func (m *memory) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -71,7 +71,8 @@ func (m *memory) awaitIdle(ctx context.Context) {
 	}
 }
 
-// followLive keeps the sessions of the generation in memory, of the live one whichever that is, until an error.
+// followLive keeps the sessions of the configured generation in memory, else of the live one at any time, until an
+// error.
 func (m *memory) followLive(ctx context.Context) error {
 	if m.config.Generation != "" {
 		return m.follow(ctx, m.config.Generation)
@@ -91,8 +92,8 @@ func (m *memory) followLive(ctx context.Context) error {
 // follow keeps the sessions of a generation in memory, until an error.
 func (m *memory) follow(ctx context.Context, generation string) error {
 	select {
-	case <-m.titled: // pinned sessions are not beyond the limit
-	case <-time.After(time.Second): // the broker is slow, or denies to read them
+	case <-m.titled: // first, because pinned sessions are kept beyond the limit
+	case <-time.After(time.Second): // the broker is slow, or denies the right to read them
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -103,7 +104,8 @@ func (m *memory) follow(ctx context.Context, generation string) error {
 	}
 }
 
-// once reads the records of a generation and follows them for as long as they are what became of those that were read.
+// once reads the records of a generation and follows their changes. It returns nil when the records have to be read
+// again, and an error if it fails.
 func (m *memory) once(ctx context.Context, generation string) error {
 	lost := m.js.Conn().StatusChanged(nats.RECONNECTING, nats.CLOSED)
 	defer m.js.Conn().RemoveStatusListener(lost)
@@ -120,7 +122,7 @@ func (m *memory) once(ctx context.Context, generation string) error {
 		m.put(t, r)
 		return context.Cause(ctx)
 	}
-	if err := view.Newest(ctx, newest, put); err != nil { // which are shown while all are read
+	if err := view.Newest(ctx, newest, put); err != nil { // shown while the others are read
 		return err
 	}
 	if err := view.Each(ctx, "", put); err != nil {
@@ -150,7 +152,8 @@ func (m *memory) once(ctx context.Context, generation string) error {
 	return err
 }
 
-// watch returns when the records that are followed may not be what became of those that were read: nil, or an error.
+// watch returns nil when the table may differ from the records, so that they have to be read again, and an error if it
+// fails.
 func (m *memory) watch(ctx context.Context, generation string, t *table, lost <-chan nats.Status, failed <-chan error) error {
 	look := time.NewTicker(m.config.Look)
 	defer look.Stop()
@@ -176,14 +179,14 @@ func (m *memory) watch(ctx context.Context, generation string, t *table, lost <-
 			return err
 		}
 		m.keeping(t, &status)
-		if time.Since(t.complete) > longest || status.Silent && status.Behind > 0 && m.isOld(t) {
+		if time.Since(t.complete) > maxAge || status.Silent && status.Behind > 0 && m.isOld(t) {
 			return nil
 		}
 	}
 }
 
-// awaitKeeper returns nil when the records that were not there can be followed, or when what was summed up in their place is old
-// and somebody asks.
+// awaitKeeper returns nil when a worker keeps the records, so that they can be followed, or when the table is old and
+// somebody has asked since.
 func (m *memory) awaitKeeper(ctx context.Context, generation string, t *table) error {
 	for {
 		if err := broker.Pause(ctx, m.config.Look); err != nil {
@@ -200,20 +203,20 @@ func (m *memory) awaitKeeper(ctx context.Context, generation string, t *table) e
 	}
 }
 
-// isOld reports whether a list that cannot be followed is to be made again for the last question.
+// isOld reports whether a table that cannot be followed is old, and somebody has asked since.
 func (m *memory) isOld(t *table) bool {
 	patience := max(unkept*t.complete.Sub(t.begun), 2*m.config.Look)
 	return time.Since(t.complete) > patience && m.lastAsked().After(t.complete.Add(patience))
 }
 
-// unreadable logs an event that cannot be read.
+// unreadable returns a function that logs the error of an event that cannot be read.
 func (m *memory) unreadable(ctx context.Context) func(error) {
 	return func(err error) {
 		m.config.Logger.DebugContext(ctx, "event is not in the list of sessions", slog.Any("error", err))
 	}
 }
 
-// begin returns a table that is to be filled. The first one is shown at once.
+// begin returns a table to fill. It is shown at once, unless a complete table is shown.
 func (m *memory) begin(generation string) *table {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -226,14 +229,14 @@ func (m *memory) begin(generation string) *table {
 	return t
 }
 
-// show shows a table.
+// show makes a table the one that lists show.
 func (m *memory) show(t *table) {
 	m.table, m.next = t, nil
 	m.epoch = m.epochs.Add(1)
 	m.changes++
 }
 
-// finish says that a table has every session, and shows it.
+// finish marks a table as complete, and shows it.
 func (m *memory) finish(t *table) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -253,7 +256,7 @@ func (m *memory) finish(t *table) {
 	}
 }
 
-// keeping notes whether the records of a table are kept.
+// keeping sets when the records of a table were last stored, zero while a worker keeps them.
 func (m *memory) keeping(t *table, s *summaries.Status) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -321,7 +324,7 @@ func (m *memory) followTitles(ctx context.Context) {
 	}
 }
 
-// untitled notes why titles and pins are not read, nil when they are.
+// untitled sets why titles and pins cannot be read, nil if they can.
 func (m *memory) untitled(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -331,7 +334,7 @@ func (m *memory) untitled(ctx context.Context, err error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.untold = err
+	m.titleProblem = err
 }
 
 // forgetSets forgets all titles and pins that were set.
@@ -349,7 +352,7 @@ func (m *memory) forgetSets() {
 	m.changes++
 }
 
-// set changes title and pin of a session.
+// set changes the title and the pin of a session.
 func (m *memory) set(k titles.Key, change func(*set)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -383,7 +386,7 @@ func (m *memory) set(k titles.Key, change func(*set)) {
 	}
 }
 
-// change takes over a change that is newer.
+// change applies a change if it is newer.
 func (s *set) change(c *titles.Change) {
 	if c.MetadataVersion <= s.version {
 		return

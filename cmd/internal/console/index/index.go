@@ -134,14 +134,14 @@ type memory struct {
 	filled chan struct{} // closed when the list is complete for the first time
 	titled chan struct{} // closed when titles and pins are complete for the first time, or cannot be read
 
-	mu      sync.RWMutex
-	table   *table // the one to show; nil before the live generation is known
-	next    *table // its replacement, while that is filled; nil for none
-	epoch   uint64 // of table
-	changes uint64
-	sets    sets
-	problem error // why records cannot be read
-	untold  error // why titles and pins cannot be read
+	mu           sync.RWMutex
+	table        *table // the one to show; nil before the live generation is known
+	next         *table // its replacement, while that is filled; nil for none
+	epoch        uint64 // of table
+	changes      uint64
+	sets         sets
+	problem      error // why records cannot be read
+	titleProblem error // why titles and pins cannot be read
 }
 
 // Status is the state of an index.
@@ -172,7 +172,7 @@ func (x *Index) Status() (Status, error) {
 }
 
 func (m *memory) status() Status {
-	s := Status{Filling: true, Epoch: m.epoch, Change: m.changes, Problem: m.problem, Untitled: m.untold, Dropped: m.sets.dropped}
+	s := Status{Filling: true, Epoch: m.epoch, Change: m.changes, Problem: m.problem, Untitled: m.titleProblem, Dropped: m.sets.dropped}
 	if t := m.table; t != nil {
 		s.Generation, s.Count, s.Bytes, s.Left, s.Stored = t.generation, len(t.rows), t.bytes+m.sets.bytes, t.left, t.stored
 		s.Filling, s.Again = t.complete.IsZero(), m.next != nil

@@ -254,7 +254,7 @@ func compareFilters(t *testing.T, x *index.Index, all []index.Session, now time.
 		"model":          {index.Filter{Model: one.Model}, func(s *index.Session) bool { return strings.Contains(s.Model, one.Model) }},
 		"state":          {index.Filter{State: one.Phase.Word()}, func(s *index.Session) bool { return s.Phase == one.Phase }},
 		"state, as JSON": {index.Filter{State: "idle"}, func(s *index.Session) bool { return s.State == sessions.Idle }},
-		"title": {index.Filter{Title: strings.ToUpper(one.Title)}, func(s *index.Session) bool {
+		"title": {index.Filter{Titled: index.TitleContains(strings.ToUpper(one.Title))}, func(s *index.Session) bool {
 			return strings.Contains(strings.ToLower(s.Title), strings.ToLower(one.Title))
 		}},
 	} {
@@ -303,7 +303,7 @@ func TestListFollowsRecordsTitlesAndPins(t *testing.T) {
 		return s.SessionID == last.SessionID && s.Pinned && s.Title == "Another title" && s.Version == 2 && string(s.TitleSource) == string(titles.SourceManual)
 	}
 	await(t, "a title and a pin", x, index.Query{Limit: 1}, pinned)
-	await(t, "a title that is searched", x, index.Query{Filter: index.Filter{Title: "ANOTHER"}}, func(l *index.List) bool { return l.Matches == 1 })
+	await(t, "a title that is searched", x, index.Query{Filter: index.Filter{Titled: index.TitleContains("ANOTHER")}}, func(l *index.List) bool { return l.Matches == 1 })
 	b.add("v1", 2, 10, 100)
 	after := await(t, "new sessions", x, index.Query{}, func(l *index.List) bool { return l.Matches == 20 })
 	if after.Epoch != before.Epoch {

@@ -19,13 +19,12 @@ import (
 
 // Filter selects sessions. An empty value selects all.
 type Filter struct {
-	From, To time.Time // of the last event: From is in it, To is not
+	From, To time.Time // of the last event, without To itself
 	Source   envelopes.Source
-	Project  string // root, the end of its path, or hash
-	Model    string // that the session used, or a part of its name
-	State    string // see [sessions.Activity.Is]
-	Title    string // a part of it, in small or capital letters
-	Titled   func(title string) bool
+	Project  string                  // root, the end of its path, or hash
+	Model    string                  // a model that the session used, or a part of its name
+	State    string                  // see [sessions.Activity.Is]
+	Titled   func(title string) bool // selects titles; nil for all
 
 	Repository         string // its name, or the end of it
 	Branch, Host, User string // exactly
@@ -35,10 +34,10 @@ type Filter struct {
 type Query struct {
 	Filter
 
-	Sort    string // name of an order of [Orders]; empty for the first one
-	Reverse bool   // numbers and times from the smallest on, texts from the last on
-	Skip    int    // so many sessions of the order
-	Limit   int    // sessions that are returned; 0 for all
+	Sort    string // an order of [Orders]; empty for the first one
+	Reverse bool   // numbers and times ascending, texts descending
+	Skip    int    // sessions to skip
+	Limit   int    // sessions to return; 0 for all
 }
 
 // List is an answer to a [Query].
@@ -46,17 +45,17 @@ type List struct {
 	Status
 
 	Sessions []Session // pinned ones first
-	Matches  int       // that the filter selects
+	Matches  int       // how many sessions the filter selects
 }
 
-// order is an order of sessions. One of number and text is nil.
+// order is an order of sessions, by number or by text; the other one is nil.
 type order struct {
 	name   string
 	number func(*row) int64  // the largest first
-	text   func(*row) string // the first of the alphabet first, and those without one last
+	text   func(*row) string // alphabetical; sessions without a text come last
 }
 
-// orders are the orders, of which the first is the default.
+// orders are all orders; the first is the default.
 var orders = []order{
 	{"last", func(r *row) int64 { return r.last }, nil},
 	{"first", func(r *row) int64 { return r.first }, nil},
@@ -69,7 +68,7 @@ var orders = []order{
 	{"events", func(r *row) int64 { return int64(r.events) }, nil},
 	{"prompts", func(r *row) int64 { return int64(r.prompts) }, nil},
 	{"title", nil, (*row).shownTitle},
-	{"state", nil, nil}, // of a time: see stateOrder
+	{"state", nil, nil}, // depends on the time: see stateOrder
 	{"project", nil, func(r *row) string { return r.project.Value().name }},
 	{"repo", nil, func(r *row) string { return r.origin.Value().repository }},
 	{"branch", nil, func(r *row) string { return r.branch }},
@@ -79,7 +78,7 @@ var orders = []order{
 	{"model", nil, func(r *row) string { return r.models.Value().main }},
 }
 
-// amount is the cost of a session in billionths of a dollar, 0 where nothing has a price.
+// amount returns the cost of a session in billionths of a dollar, 0 if nothing has a price.
 func (r *row) amount() int64 {
 	if !r.priced {
 		return 0
@@ -96,25 +95,18 @@ func Orders() []string {
 	return names
 }
 
-// stateOrder returns the order of states at a time: what needs a person first.
+// stateOrder returns the order of states at the time now: sessions that need a person come first.
 func stateOrder(now time.Time) func(*row) int64 {
 	phases := []sessions.Phase{
 		sessions.PhaseNone, sessions.PhaseEnded, sessions.PhaseEndedInTool, sessions.PhaseWorking, sessions.PhaseInTool,
 		sessions.PhasePrompt, sessions.PhaseFailed, sessions.PhasePermission,
 	}
-	return func(r *row) int64 { return int64(slices.Index(phases, r.phaseAt(now))) }
+	return func(r *row) int64 { return int64(slices.Index(phases, r.activity(now).Phase)) }
 }
 
-// phaseAt is the phase at a time.
-func (r *row) phaseAt(now time.Time) sessions.Phase {
-	a := sessions.Activity{State: sessions.States[r.state], Phase: sessions.Phases[r.phase]}
-	return a.At(now, timeOf(r.last)).Phase
-}
-
-// matcher returns the filter as a function, which is asked of many rows and of one goroutine.
+// matcher returns the filter as a function for many rows. Only one goroutine may use it.
 func (f *Filter) matcher(now time.Time) func(*row) bool {
 	from, to := nanoseconds(f.From), nanoseconds(f.To)
-	title := strings.ToLower(f.Title)
 	ofProject := memo(func(p project) bool {
 		return p.hash == f.Project || p.rooted && endsIn(p.name, f.Project)
 	})
@@ -132,24 +124,29 @@ func (f *Filter) matcher(now time.Time) func(*row) bool {
 			return false
 		}
 		if f.State != "" {
-			a := sessions.Activity{State: sessions.States[r.state], Phase: sessions.Phases[r.phase]}
-			if a = a.At(now, timeOf(r.last)); !a.Is(f.State) {
+			if a := r.activity(now); !a.Is(f.State) {
 				return false
 			}
 		}
-		if f.Titled != nil && !f.Titled(r.shownTitle()) {
-			return false
-		}
-		return title == "" || strings.Contains(strings.ToLower(r.shownTitle()), title)
+		return f.Titled == nil || f.Titled(r.shownTitle())
 	}
 }
 
-// endsIn reports whether a path is a name, or its last names are.
+// TitleContains returns a value of [Filter.Titled] for a part of a title, without regard to case; nil for an empty part.
+func TitleContains(part string) func(title string) bool {
+	if part == "" {
+		return nil
+	}
+	part = strings.ToLower(part)
+	return func(title string) bool { return strings.Contains(strings.ToLower(title), part) }
+}
+
+// endsIn reports whether a path consists of names, or ends in them.
 func endsIn(path, names string) bool {
 	return path == names || strings.HasSuffix(path, "/"+strings.TrimPrefix(names, "/"))
 }
 
-// memo returns a function of values that many rows have in common, which asks once for each.
+// memo returns a function that calls is once for each distinct value, because many rows share a value.
 func memo[T comparable](is func(T) bool) func(unique.Handle[T]) bool {
 	known := map[unique.Handle[T]]bool{}
 	return func(h unique.Handle[T]) bool {
@@ -162,7 +159,7 @@ func memo[T comparable](is func(T) bool) func(unique.Handle[T]) bool {
 	}
 }
 
-// entry is a row that is being ordered.
+// entry is a row and the values that order it.
 type entry struct {
 	row    *row
 	pinned bool
@@ -170,7 +167,7 @@ type entry struct {
 	text   string
 }
 
-// compareText compares as people do, small and capital letters alike; the empty text is the last one.
+// compareText compares two texts without regard to case; the empty text is the last.
 func compareText(a, b string) int {
 	if a == "" || b == "" {
 		return cmp.Compare(len(b), len(a))
@@ -214,7 +211,7 @@ func (q *Query) compare(o *order) func(a, b entry) int {
 	}
 }
 
-// find returns the order of a name.
+// findOrder returns the order with this name, the default if the name is empty.
 func findOrder(name string) (order, bool) {
 	for _, o := range orders {
 		if o.name == name || name == "" {
@@ -224,19 +221,19 @@ func findOrder(name string) (order, bool) {
 	return order{}, false
 }
 
-// IsOrder reports whether there is an order of a name.
+// IsOrder reports whether an order has this name.
 func IsOrder(name string) bool {
 	_, is := findOrder(name)
 	return is
 }
 
-// IsText reports whether an order is one of texts, whose first is the first of the alphabet.
+// IsText reports whether an order is alphabetical, and so ascending unless reversed.
 func IsText(name string) bool {
 	o, is := findOrder(name)
 	return is && o.text != nil
 }
 
-// List returns the sessions that a query selects at a time. An order that does not exist is the default one.
+// List returns the sessions that a query selects at the time now. An unknown order stands for the default.
 func (x *Index) List(q Query, now time.Time) (*List, error) {
 	m, err := x.ask()
 	if err != nil {
@@ -277,15 +274,16 @@ func (x *Index) List(q Query, now time.Time) (*List, error) {
 	return l, nil
 }
 
-// page collects entries and returns some of their order.
+// page collects entries and returns a range of them in order.
 type page struct {
-	skip, limit int // entries before the page and in it; limit 0 for all behind
+	skip, limit int // entries before the page, and on it; limit 0 for all that follow
 	compare     func(a, b entry) int
 	list        []entry
-	full        bool // the list is sorted, and nothing behind its last entry counts
+	full        bool // list begins with skip+limit entries in order: greater ones are not on the page
 }
 
-// maxSorted is up to which place a page is sorted while entries are added; others have all entries in memory for a moment.
+// maxSorted is the last place up to which a page drops greater entries while it collects. A later page has all entries
+// in memory for a moment.
 const maxSorted = 1024
 
 func (p *page) add(e entry) {
@@ -303,7 +301,7 @@ func (p *page) add(e entry) {
 	}
 }
 
-// entries returns the page in its order.
+// entries returns the entries of the page in order.
 func (p *page) entries() []entry {
 	list := p.list
 	if p.skip >= len(list) {
@@ -321,12 +319,12 @@ func (p *page) entries() []entry {
 	return list
 }
 
-// least moves the n least entries to the beginning of a longer list, in any order, in a time that grows with the list alone.
+// least moves the n least entries to the beginning of a list, in any order. It takes linear time on average.
 func least(list []entry, n int, compare func(a, b entry) int) {
 	for len(list) > 1 && 0 < n && n < len(list) {
 		pivot := list[rand.IntN(len(list))]
 		i := 0
-		for j := range list { // the lesser ones first; the order is of distinct sessions
+		for j := range list { // lesser entries first; no two entries are equal
 			if compare(list[j], pivot) < 0 {
 				list[i], list[j] = list[j], list[i]
 				i++
@@ -345,7 +343,8 @@ func least(list []entry, n int, compare func(a, b entry) int) {
 	}
 }
 
-// Key names a session in an address of a few bytes: two sessions of one list have the same by chance once in a billion lists.
+// Key returns a short name of a session for addresses. Two sessions of a list have the same key in one of a billion
+// lists.
 func Key(id events.SessionID) string {
 	h := fnv.New64a()
 	h.Write([]byte(id.Source))
@@ -354,7 +353,7 @@ func Key(id events.SessionID) string {
 	return strconv.FormatUint(h.Sum64(), 36)
 }
 
-// Find returns the sessions of keys that are in the index.
+// Find returns the sessions in the index that have one of the keys.
 func (x *Index) Find(keys []string) ([]events.SessionID, error) {
 	m, err := x.ask()
 	if err != nil {
@@ -378,8 +377,8 @@ func (x *Index) Find(keys []string) ([]events.SessionID, error) {
 	return found, nil
 }
 
-// Changed returns those of some sessions that are in the index, as they are at a time, and how many others have changed since
-// an earlier change that the filter selects.
+// Changed returns those of ids that are in the index, at the time now, and how many other sessions of the filter have
+// changed after the change since.
 func (x *Index) Changed(f Filter, ids []events.SessionID, since uint64, now time.Time) (shown []Session, others int, status Status, err error) {
 	m, err := x.ask()
 	if err != nil {

@@ -10,49 +10,49 @@ import (
 	"tributary/pipeline/events"
 )
 
-// maxReading is how many parts of the stream are read at the same time.
+// maxReading limits the parts of the stream that are read at the same time.
 const maxReading = 4
 
-// cutBytes is how large an event is at least of which a text was cut.
+// cutBytes is the least size of an event with a truncated text.
 const cutBytes = 64 << 10
 
 var textTruncated = []byte(`"text_truncated":true`)
 
 // cell searches the events of one cell.
 type cell struct {
-	search *Search
-	spans  *events.Spans
-	span   events.Span
-	pieces chan *piece
-	places chan struct{}
+	search  *Search
+	spans   *events.Spans
+	span    events.Span
+	results chan *partResult // of the parts, the last part first
+	slots   chan struct{}    // one for each part of any cell that is read
 
-	hits     []*Hit    // that were not passed on, the newest first
-	searched uint64    // the first position of what was searched
-	oldest   time.Time // when the oldest event that was searched was stored; zero before the first
-	ended    bool
+	hits     []*Hit    // to pass on, the newest first
+	searched uint64    // the first position of the parts in hits
+	oldest   time.Time // when the oldest event of these parts was stored; zero before the first part
+	ended    bool      // no result follows
 }
 
-// piece is what a part of the stream has.
-type piece struct {
+// partResult is the result of searching a part of the stream.
+type partResult struct {
 	part     events.Span
-	hits     []*Hit // in their order, the last ones
+	hits     []*Hit // in the order of the stream; the last ones if there are more than the search wants
 	coverage Coverage
 	read     int64 // bytes
-	last     bool  // all before it is too old
+	last     bool  // the earlier parts are too old for the search
 	err      error
 }
 
-// take takes over a piece.
-func (c *cell) take(p *piece) {
-	slices.Reverse(p.hits)
-	c.hits = append(c.hits, p.hits...)
-	c.searched = p.part.First
-	if !p.coverage.Oldest.IsZero() {
-		c.oldest = p.coverage.Oldest
+// add adds the result of the part before the ones that were added.
+func (c *cell) add(r *partResult) {
+	slices.Reverse(r.hits)
+	c.hits = append(c.hits, r.hits...)
+	c.searched = r.part.First
+	if !r.coverage.Oldest.IsZero() {
+		c.oldest = r.coverage.Oldest
 	}
 }
 
-// isLater reports whether less far back in time was searched than in another cell.
+// isLater reports whether the search of this cell has gone less far back in time than the search of another one.
 func (c *cell) isLater(o *cell) bool {
 	if c.oldest.IsZero() || o.oldest.IsZero() {
 		return !o.oldest.IsZero()
@@ -60,16 +60,16 @@ func (c *cell) isLater(o *cell) bool {
 	return c.oldest.After(o.oldest)
 }
 
-// read reads the pieces of the cell, from the last one on, until ctx ends. It passes the first one on before it reads
-// others, and then reads several at the same time.
+// read searches the parts of the cell, the last part first, until ctx ends, and sends their results. It sends the first
+// result before it reads further parts; from then on it reads several parts at the same time.
 func (c *cell) read(ctx context.Context) {
-	defer close(c.pieces)
+	defer close(c.results)
 	ctx, cancel := context.WithCancel(ctx)
-	var reading []chan *piece // in the order of their parts
+	var reading []chan *partResult // in the order of the results
 	defer func() {
 		cancel()
-		for _, p := range reading {
-			<-p
+		for _, result := range reading {
+			<-result
 		}
 	}()
 	parts, most := events.NewParts(c.span), 1
@@ -79,35 +79,35 @@ func (c *cell) read(ctx context.Context) {
 			if !more {
 				break
 			}
-			p := make(chan *piece, 1)
-			reading = append(reading, p)
-			go func() { p <- c.readInPlace(ctx, part) }()
+			result := make(chan *partResult, 1)
+			reading = append(reading, result)
+			go func() { result <- c.readInSlot(ctx, part) }()
 		}
 		if len(reading) == 0 {
 			return
 		}
-		p := <-reading[0]
+		r := <-reading[0]
 		reading, most = reading[1:], maxReading
-		if ctx.Err() != nil { // it is not complete
+		if ctx.Err() != nil { // the result is not complete
 			return
 		}
 		select {
-		case c.pieces <- p:
+		case c.results <- r:
 		case <-ctx.Done():
 			return
 		}
-		if p.err != nil || p.last {
+		if r.err != nil || r.last {
 			return
 		}
-		parts.Note(p.part, p.read)
+		parts.Note(r.part, r.read)
 	}
 }
 
-// readInPlace searches a part of the stream once fewer than maxReading of all cells are read.
-func (c *cell) readInPlace(ctx context.Context, part events.Span) *piece {
+// readInSlot waits for a slot and searches a part of the stream. The result is nil if ctx ends first.
+func (c *cell) readInSlot(ctx context.Context, part events.Span) *partResult {
 	select {
-	case c.places <- struct{}{}:
-		defer func() { <-c.places }()
+	case c.slots <- struct{}{}:
+		defer func() { <-c.slots }()
 		return c.readPart(ctx, part)
 	case <-ctx.Done():
 		return nil
@@ -115,54 +115,52 @@ func (c *cell) readInPlace(ctx context.Context, part events.Span) *piece {
 }
 
 // readPart searches a part of the stream.
-func (c *cell) readPart(ctx context.Context, part events.Span) *piece {
-	p := &piece{part: part}
-	old := false
+func (c *cell) readPart(ctx context.Context, part events.Span) *partResult {
+	r := &partResult{part: part}
 	for m, err := range c.spans.Read(ctx, part) {
 		if m == nil {
-			p.err = err
-			return p
+			r.err = err
+			return r
 		}
-		p.read += int64(len(m.Data))
+		r.read += int64(len(m.Data))
 		if m.Stored.Before(c.search.Stored) {
-			old = true
+			r.last = true
 			continue
 		}
-		p.coverage.see(m.Stored.UTC())
+		r.coverage.see(m.Stored.UTC())
 		switch {
 		case err != nil:
-			p.coverage.Unreadable++
+			r.coverage.Unreadable++
 		case slices.Contains(c.search.types(), m.Type):
-			p.coverage.Events++
-			p.coverage.Bytes += int64(len(m.Data))
-			c.look(p, m)
+			r.coverage.Events++
+			r.coverage.Bytes += int64(len(m.Data))
+			c.match(r, m)
 		}
 	}
-	p.last = old
-	return p
+	return r
 }
 
-// look searches an event.
-func (c *cell) look(p *piece, m *events.Message) {
+// match adds an event to the hits of its part if it matches.
+func (c *cell) match(r *partResult, m *events.Message) {
 	s := c.search
 	data, plain := m.JSON()
 	if plain && len(data) >= cutBytes && bytes.Contains(data, textTruncated) {
-		p.coverage.Cut++
+		r.coverage.Cut++
 	}
 	if plain && !s.Terms.mayMatch(data) {
 		return
 	}
 	e, err := m.Outline()
 	if err != nil {
-		p.coverage.Unreadable++
+		r.coverage.Unreadable++
 		return
 	}
 	if s.Tool != "" && (e.ToolName == nil || !strings.EqualFold(*e.ToolName, s.Tool)) || s.Match != nil && !s.Match(&e) {
 		return
 	}
-	if !plain { // a document, which is rare
+	if !plain { // a structured CloudEvent, which is rare
 		if data, err = e.AppendJSON(nil); err != nil {
-			p.coverage.Unreadable++
+			r.coverage.Unreadable++
 			return
 		}
 	}
@@ -170,7 +168,7 @@ func (c *cell) look(p *piece, m *events.Message) {
 	if h == nil {
 		return
 	}
-	if p.hits = append(p.hits, h); len(p.hits) >= 2*s.Hits {
-		p.hits = slices.Delete(p.hits, 0, len(p.hits)-s.Hits)
+	if r.hits = append(r.hits, h); len(r.hits) >= 2*s.Hits {
+		r.hits = slices.Delete(r.hits, 0, len(r.hits)-s.Hits)
 	}
 }

@@ -1,10 +1,9 @@
 // Package search finds text in the events of a generation, the newest first.
 //
-// Start with [Parse] and [Search.Run]. It reads the events streams in pieces, from their ends to their beginnings, with a
-// consumer for each piece and several pieces at the same time, and looks at the bytes of an event before it decodes them.
+// Start with [Parse] and [Search.Run]. A search reads the events streams in parts, the last parts first, several parts at
+// the same time and each with a consumer. It searches the bytes of an event before it decodes them.
 //
-// The invariant: what is not in the result of a search either does not match, or the [Coverage] says that it was not
-// searched.
+// The invariant: an event that a search does not return does not match, or the [Coverage] says that it was not searched.
 package search
 
 import (
@@ -21,20 +20,20 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// Search is what is searched for, where, and how long.
+// Search is a query with its limits.
 type Search struct {
 	Terms  Terms
 	Source envelopes.Source         // empty for all
-	Types  []envelopes.EventType    // none for those of [DefaultTypes]
+	Types  []envelopes.EventType    // empty for [DefaultTypes]
 	Tool   string                   // only calls of this tool and their results, without regard to case; empty for all events
 	Stored time.Time                // only events that were stored since then; zero for all
-	Match  func(*events.Event) bool // only events that it selects, which have no native JSON; nil for all
-	Before streams.Positions        // only events before these positions, where one is above 0
-	Hits   int                      // the search ends with so many
-	Time   time.Duration            // and after so long; 0 for no limit
+	Match  func(*events.Event) bool // selects events, which it gets without native JSON; nil for all
+	Before streams.Positions        // only events before these positions; 0 for no bound
+	Hits   int                      // after which the search ends
+	Time   time.Duration            // after which the search ends; 0 for no limit
 }
 
-// DefaultTypes are the types of events that are searched where none is named: no metadata, and no snapshots of files.
+// DefaultTypes are the types of a search that names none: all types but metadata and snapshots of files.
 var DefaultTypes = []envelopes.EventType{
 	envelopes.UserMessage, envelopes.AssistantMessage, envelopes.SystemMessage, envelopes.Reasoning, envelopes.ToolCall,
 	envelopes.ToolResult, envelopes.SessionSummary, envelopes.Log,
@@ -48,7 +47,7 @@ type Hit struct {
 	Type     envelopes.EventType
 	Tool     string
 	Status   envelopes.ToolStatus
-	Copied   bool      // it is history of another session
+	Copied   bool      // history of another session
 	Time     time.Time // of the event; zero if it states none
 	Stored   time.Time
 	Cell     int
@@ -56,7 +55,7 @@ type Hit struct {
 	Snippets []Snippet
 }
 
-// Stop is why a search has ended before it has searched everything.
+// Stop is the reason why a search ended before it had searched everything.
 type Stop string
 
 // The reasons.
@@ -65,20 +64,20 @@ const (
 	ByTime Stop = "time"
 )
 
-// Coverage is what a search has searched, and what it has not.
+// Coverage says which events a search has searched, and which it has not.
 type Coverage struct {
-	Events         int64             // that were looked at
-	Bytes          int64             // of these
-	Oldest, Newest time.Time         // when the oldest and the newest of them were stored
+	Events         int64             // that were searched
+	Bytes          int64             // of these events
+	Oldest, Newest time.Time         // when the oldest and the newest event that was read were stored
 	Unreadable     int64             // events that may match and could not be read
-	Cut            int64             // events of which only the begin of a text is stored
+	Cut            int64             // events with a truncated text
 	Stop           Stop              // empty if all was searched
-	Next           streams.Positions // to go on from, as [Search.Before]; nil if all was searched
-	Left           uint64            // positions that were not searched, at most
+	Next           streams.Positions // [Search.Before] of a search that continues; nil if all was searched
+	Left           uint64            // at most how many positions were not searched
 }
 
-// Run searches the events that a generation has, and passes the hits to found, the newest by their time of storage first.
-// progress, which may be nil, is called between them. It ends early with the error of found, or with ctx.
+// Run searches the events of a generation and passes the hits to found, the one that was stored last first. It calls
+// progress, which may be nil, between hits. It fails if found or progress fails, or if ctx ends.
 func (s *Search) Run(ctx context.Context, js jetstream.JetStream, generation string, found func(*Hit) error, progress func(*Coverage) error) (*Coverage, error) {
 	spans, err := events.OpenSpans(ctx, js, generation, s.query())
 	if err != nil {
@@ -105,7 +104,8 @@ func (s *Search) Run(ctx context.Context, js jetstream.JetStream, generation str
 	return m.settled(), nil
 }
 
-// query returns what the broker selects. Of several types it sends all, because a filter for each of them is slower.
+// query returns the selection of the broker. For several types the broker sends all events, because it is slower with
+// a filter for each type.
 func (s *Search) query() events.Query {
 	q := events.Query{Source: s.Source}
 	if len(s.Types) == 1 {
@@ -114,7 +114,7 @@ func (s *Search) query() events.Query {
 	return q
 }
 
-// types returns the types of events that are searched.
+// types returns the types of the events to search.
 func (s *Search) types() []envelopes.EventType {
 	if len(s.Types) == 0 {
 		return DefaultTypes
@@ -122,7 +122,7 @@ func (s *Search) types() []envelopes.EventType {
 	return s.Types
 }
 
-// merge puts the hits of all cells into one order.
+// merge merges the hits of all cells, ordered by their time of storage.
 type merge struct {
 	search   *Search
 	cells    []*cell
@@ -134,29 +134,29 @@ type merge struct {
 func newMerge(ctx context.Context, s *Search, spans *events.Spans) *merge {
 	m := &merge{search: s}
 	ctx, m.stop = context.WithCancel(ctx)
-	places := make(chan struct{}, maxReading)
+	slots := make(chan struct{}, maxReading)
 	for _, span := range spans.Stored {
 		if before := s.Before.In(span.Cell); before > 0 {
 			span.Last = min(span.Last, before-1)
 		}
-		c := &cell{search: s, spans: spans, span: span, searched: span.Last + 1, pieces: make(chan *piece), places: places}
+		c := &cell{search: s, spans: spans, span: span, searched: span.Last + 1, results: make(chan *partResult), slots: slots}
 		m.cells = append(m.cells, c)
 		go c.read(ctx)
 	}
 	return m
 }
 
-// close ends the reading.
+// close ends the reading of all cells and waits for that.
 func (m *merge) close() {
 	m.stop()
 	for _, c := range m.cells {
-		for range c.pieces { // until the cell has ended
+		for range c.results { // until the cell has ended
 		}
 	}
 }
 
-// run passes on the hits. It always waits for the cell that is the least far back in time, so that no cell is read much
-// further than the hits that are wanted.
+// run passes on the hits. It always waits for the cell whose search has gone the least far back in time, so that no cell
+// is read much further than necessary.
 func (m *merge) run(ctx context.Context, found func(*Hit) error, progress func(*Coverage) error) error {
 	for {
 		next := m.latest(nil)
@@ -164,13 +164,13 @@ func (m *merge) run(ctx context.Context, found func(*Hit) error, progress func(*
 			return m.flush(found, true)
 		}
 		select {
-		case p, ok := <-next.pieces:
+		case r, ok := <-next.results:
 			switch {
-			case ok && p.err != nil:
-				return p.err
+			case ok && r.err != nil:
+				return r.err
 			case ok:
-				next.take(p)
-				m.coverage.add(&p.coverage)
+				next.add(r)
+				m.coverage.add(&r.coverage)
 			case ctx.Err() != nil:
 				return ctx.Err()
 			default:
@@ -194,7 +194,7 @@ func (m *merge) run(ctx context.Context, found func(*Hit) error, progress func(*
 	}
 }
 
-// latest returns the cell but one that was searched the least far back in time, nil if all have ended.
+// latest returns the cell, except but, whose search has gone the least far back in time; nil if all have ended.
 func (m *merge) latest(but *cell) *cell {
 	var found *cell
 	for _, c := range m.cells {
@@ -205,7 +205,7 @@ func (m *merge) latest(but *cell) *cell {
 	return found
 }
 
-// flush passes on the hits that no other cell can have a newer one than, or all.
+// flush passes on the hits that are newer than all that another cell can still find, or all hits.
 func (m *merge) flush(found func(*Hit) error, all bool) error {
 	for m.found < m.search.Hits {
 		var newest *cell
@@ -230,13 +230,13 @@ func (m *merge) flush(found func(*Hit) error, all bool) error {
 	return nil
 }
 
-// settled returns the coverage with what was not searched.
+// settled returns the coverage with the positions that were not searched.
 func (m *merge) settled() *Coverage {
 	all := m.coverage
 	for _, c := range m.cells {
 		next := c.searched
 		switch {
-		case len(c.hits) > 0: // beyond the last hit that was passed on
+		case len(c.hits) > 0: // this hit was not passed on
 			next = c.hits[0].Position + 1
 		case c.ended:
 			next = 1
@@ -252,7 +252,7 @@ func (m *merge) settled() *Coverage {
 	return &all
 }
 
-// add adds the coverage of a piece.
+// add adds the coverage of a part.
 func (c *Coverage) add(p *Coverage) {
 	c.Events += p.Events
 	c.Bytes += p.Bytes
@@ -262,7 +262,7 @@ func (c *Coverage) add(p *Coverage) {
 	c.see(p.Newest)
 }
 
-// see notes when an event was stored.
+// see extends the times of storage to one more event.
 func (c *Coverage) see(stored time.Time) {
 	if stored.IsZero() {
 		return
@@ -275,7 +275,7 @@ func (c *Coverage) see(stored time.Time) {
 	}
 }
 
-// hitOf returns the hit of an event, nil if it is none.
+// hitOf returns the hit of an event, nil if the event does not match.
 func (s *Search) hitOf(e *events.Event, data []byte) *Hit {
 	h := &Hit{}
 	missing := slices.Clone(s.Terms.list)
@@ -289,7 +289,7 @@ func (s *Search) hitOf(e *events.Event, data []byte) *Hit {
 			return at != nil
 		})
 		slices.SortFunc(found, slices.Compare)
-		shown := 0 // of the text
+		shown := 0 // the end of the last snippet in the text
 		for _, at := range found {
 			if at[0] >= shown && len(h.Snippets) < maxSnippets {
 				var snippet Snippet

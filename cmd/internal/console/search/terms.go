@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of what is searched for.
+// Limits of a query.
 const (
 	MaxTerms = 16
 	MaxBytes = 400 // of all terms
@@ -23,11 +23,11 @@ var (
 	ErrTooLong = fmt.Errorf("the text to search for is too long: write at most %d words and %d bytes", MaxTerms, MaxBytes)
 )
 
-// Terms are words and phrases, which match without regard to case. An event is a hit if each of them is in one of its
-// texts. A white space in a phrase matches any. ASCII letters match ASCII letters alone.
+// Terms are words and phrases. They match without regard to case, but ASCII letters match only ASCII letters; white space
+// in a phrase matches any white space. An event is a hit if each term is in one of its texts.
 type Terms struct {
 	list []term
-	any  *regexp.Regexp // matches each of them
+	any  *regexp.Regexp // matches every term
 }
 
 // term is a word or a phrase.
@@ -35,17 +35,18 @@ type term struct {
 	text    string
 	match   *regexp.Regexp
 	needles []needle
-	plain   bool // its only needle is all of it
+	plain   bool // the whole term is one needle
 }
 
-// needle is a part of a term that JSON holds as it stands, unless it is written with an escape that nobody has to write.
+// needle is a part of a term whose characters JSON does not have to escape: the JSON of an event that has the term
+// contains the needle, or an escape that was not necessary.
 type needle struct {
-	lower  []byte
-	rarest int  // the place of its byte that texts have least
-	native bool // has characters that are not ASCII
+	lower    []byte
+	rarest   int // index of the byte that is the rarest in events
+	nonASCII bool
 }
 
-// Parse reads what a person has written: words, and phrases in double quotes.
+// Parse parses a query of words, and of phrases in double quotes.
 func Parse(text string) (Terms, error) {
 	text = strings.ToValidUTF8(text, "")
 	var list []string
@@ -70,7 +71,7 @@ func (t *Terms) In(text string) bool {
 	return !slices.ContainsFunc(t.list, func(one term) bool { return one.find(text) == nil })
 }
 
-// newTerms returns the terms of words and phrases.
+// newTerms compiles words and phrases.
 func newTerms(list []string) (Terms, error) {
 	var t Terms
 	var all []string
@@ -91,7 +92,7 @@ func newTerms(list []string) (Terms, error) {
 	return t, nil
 }
 
-// expressionOf returns the expression of a term.
+// expressionOf returns the regular expression of a term.
 func expressionOf(text string) string {
 	var b strings.Builder
 	for _, r := range text {
@@ -115,8 +116,8 @@ func expressionOf(text string) string {
 	return b.String()
 }
 
-// needlesOf returns the longest parts of a term whose characters JSON needs not escape and that have one spelling in
-// lower case. A slash is often escaped.
+// needlesOf returns the longest parts of a term whose characters JSON does not have to escape and that have one spelling
+// in lower case. A slash belongs to no needle, because many programs escape it.
 func needlesOf(text string) []needle {
 	var needles []needle
 	var n needle
@@ -134,7 +135,7 @@ func needlesOf(text string) []needle {
 		case r < utf8.RuneSelf:
 			n.lower = append(n.lower, byte(unicode.ToLower(r)))
 		case unicode.SimpleFold(r) == r:
-			n.lower, n.native = utf8.AppendRune(n.lower, r), true
+			n.lower, n.nonASCII = utf8.AppendRune(n.lower, r), true
 		default:
 			end()
 		}
@@ -143,11 +144,11 @@ func needlesOf(text string) []needle {
 	return needles
 }
 
-// frequent are the bytes that events in JSON have most, the most frequent first.
+// frequent lists the most frequent bytes of events in JSON, the most frequent first.
 const frequent = "etaoinsrlcdupmhf0_g1:b2-,3y.456789vkwx=()jqz"
 
-// rarestOf returns the place of the byte of a text in lower case that events have least.
-func rarestOf(lower []byte) (place int) {
+// rarestOf returns the index of the byte of a text in lower case that is the rarest in events.
+func rarestOf(lower []byte) (index int) {
 	rarest := -1
 	for i, b := range lower {
 		rank := strings.IndexByte(frequent, b)
@@ -155,10 +156,10 @@ func rarestOf(lower []byte) (place int) {
 			rank = len(frequent)
 		}
 		if rank > rarest {
-			place, rarest = i, rank
+			index, rarest = i, rank
 		}
 	}
-	return place
+	return index
 }
 
 // mayMatch reports whether an event in JSON can be a hit: false is certain.
@@ -169,8 +170,8 @@ func (t *Terms) mayMatch(data []byte) bool {
 			if n.index(data) >= 0 {
 				continue
 			}
-			if !n.native && !ascii.of(func() bool { return escapesASCII(data) }) ||
-				n.native && !escapes.of(func() bool { return bytes.Contains(data, unicodeEscape) }) {
+			if !n.nonASCII && !ascii.of(func() bool { return escapesASCII(data) }) ||
+				n.nonASCII && !escapes.of(func() bool { return bytes.Contains(data, unicodeEscape) }) {
 				return false
 			}
 		}
@@ -178,12 +179,12 @@ func (t *Terms) mayMatch(data []byte) bool {
 	return true
 }
 
-// presence is whether something is there, once it is known.
+// presence is the result of a check that runs at most once.
 type presence struct{ known, is bool }
 
-func (p *presence) of(look func() bool) bool {
+func (p *presence) of(check func() bool) bool {
 	if !p.known {
-		p.known, p.is = true, look()
+		p.known, p.is = true, check()
 	}
 	return p.is
 }
@@ -193,7 +194,7 @@ var (
 	asciiEscape   = []byte(`\u00`)
 )
 
-// escapesASCII reports whether JSON may have a printable ASCII character as \u0020 to \u007f.
+// escapesASCII reports whether JSON may have an escape of a printable ASCII character, \u0020 to \u007f.
 func escapesASCII(data []byte) bool {
 	for {
 		at := bytes.Index(data, asciiEscape)
@@ -207,7 +208,7 @@ func escapesASCII(data []byte) bool {
 	}
 }
 
-// find returns where the term is first in a text; nil if it is not.
+// find returns the bounds of the first match of the term in a text, nil if it does not match.
 func (t *term) find(text string) []int {
 	data := []byte(text)
 	for _, n := range t.needles {
@@ -222,15 +223,15 @@ func (t *term) find(text string) []int {
 	return t.match.FindStringIndex(text)
 }
 
-// index returns where the needle is first in a text, whose ASCII letters may be of either case; -1 if it is not there. It looks
-// for the rarest byte of the needle, which the processor does many bytes at once.
+// index returns the index of the first needle in a text, whose ASCII letters may have either case; -1 if the text has
+// none. It searches for the rarest byte of the needle, because bytes.IndexByte compares many bytes at once.
 func (n *needle) index(text []byte) int {
 	if len(text) < len(n.lower) {
 		return -1
 	}
 	lower := n.lower[n.rarest]
 	upper := upperOf(lower)
-	from, end := n.rarest, len(text)-len(n.lower)+n.rarest+1 // where the byte can be
+	from, end := n.rarest, len(text)-len(n.lower)+n.rarest+1 // the range of the byte
 	atLower, atUpper := -1, -1
 	for {
 		if atLower < from {
@@ -253,7 +254,7 @@ func (n *needle) index(text []byte) int {
 	}
 }
 
-// indexFrom returns where a byte is first from a place on, the length of the text if it is not there.
+// indexFrom returns the index of the first b in a text from an index on, the length of the text if there is none.
 func indexFrom(text []byte, from int, b byte) int {
 	if at := bytes.IndexByte(text[from:], b); at >= 0 {
 		return from + at
@@ -261,7 +262,7 @@ func indexFrom(text []byte, from int, b byte) int {
 	return len(text)
 }
 
-// equalsLower reports whether a text is one in lower case, without regard to the case of its ASCII letters.
+// equalsLower reports whether a text equals one in lower case, without regard to the case of ASCII letters.
 func equalsLower(text, lower []byte) bool {
 	for i, b := range text {
 		if b != lower[i] && b != upperOf(lower[i]) {
@@ -271,7 +272,7 @@ func equalsLower(text, lower []byte) bool {
 	return true
 }
 
-// upperOf returns an ASCII letter in upper case, and another byte as it is.
+// upperOf returns an ASCII letter in upper case, and any other byte unchanged.
 func upperOf(b byte) byte {
 	if 'a' <= b && b <= 'z' {
 		return b - ('a' - 'A')

@@ -1,7 +1,8 @@
 // The script of every page. Views import live and notice from here.
 
-// live opens a stream of events while the page is seen. handlers has a function for each name of an event, which gets the
-// value of the event. The stream goes on behind the last event when it was cut. It returns a function that ends it.
+// live keeps a stream of events open while the page is visible, and returns a function that ends it. handlers has a
+// function for each name of an event, which gets the value of the event. An interrupted stream continues after the last
+// event.
 export function live(address, handlers) {
   let source = null, timer = 0, last = "", over = false;
   const url = () => last ? address + (address.includes("?") ? "&" : "?") + "last=" + encodeURIComponent(last) : address;
@@ -47,7 +48,7 @@ export function live(address, handlers) {
   return end;
 }
 
-// notice shows a line for some seconds, and says it to screen readers. kind is "", "good", "warn" or "bad".
+// notice shows a line for some seconds; screen readers read it. kind is "", "good", "warn" or "bad".
 export function notice(text, kind = "") {
   const line = document.createElement("p");
   line.className = "notice " + kind;
@@ -63,7 +64,7 @@ export function element(html) {
   return template.content.firstElementChild;
 }
 
-// Times that say how long ago they are stay current.
+// ago writes how long ago a time was. The texts of such times are kept current.
 function ago(seconds) {
   if (seconds < 60) return Math.max(0, Math.floor(seconds)) + " s ago";
   if (seconds < 3600) return Math.floor(seconds / 60) + " min ago";
@@ -79,7 +80,7 @@ setInterval(() => {
   }
 }, 1000);
 
-// The fields of a filter that are empty stay out of the address.
+// Empty fields of a filter stay out of the address.
 for (const form of document.querySelectorAll("form.filter")) {
   form.addEventListener("formdata", (e) => {
     for (const [name, value] of [...e.formData]) if (value === "") e.formData.delete(name);

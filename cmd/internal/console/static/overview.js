@@ -1,4 +1,4 @@
-// The bars of the overview, drawn from its table, which has the same figures for everybody else.
+// The bars of the overview, drawn from the figures in its table.
 import uPlot from "./vendor/uplot/uPlot.esm.js";
 
 const table = document.getElementById("chart-table");

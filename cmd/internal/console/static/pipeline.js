@@ -1,4 +1,4 @@
-// The pipeline: its sections stay current, and a comparison of generations shows how far it is.
+// The pipeline: keep its sections current, and show the progress of a comparison of generations.
 import {live, notice} from "./app.js";
 
 const sections = document.querySelector("[data-pipeline]");
@@ -6,8 +6,8 @@ if (sections) {
   live(sections.dataset.pipeline, {section: ({name, html}) => update(sections.querySelector(`[data-section="${name}"]`), html)});
 }
 
-// update replaces what a section has. What is unfolded stays so, the focus stays on the same link, and a section with a
-// selection waits.
+// update replaces the content of a section. Open details stay open, and the focus stays on the same link. A section with a
+// selection is not replaced.
 function update(section, html) {
   const selected = document.getSelection();
   if (!section || !selected.isCollapsed && section.contains(selected.anchorNode)) return;

@@ -1,11 +1,11 @@
-// The hits of a search come as they are found, behind those that the page has.
+// The hits of a search, appended to the page as they are found.
 import {element, live, notice} from "./app.js";
 
 const hits = document.getElementById("hits");
 const covers = document.getElementById("covers");
 let end = null;
 
-// search goes on at an address, until the stream says that it has ended.
+// search continues a search at an address, until the stream has its event "end".
 function search(address) {
   end?.();
   end = live(address, {

@@ -1,10 +1,11 @@
-// The page of a session: follows it, jumps by keys, shows the raw record beside an event, and opens what an address names.
+// The page of a session: follow it, jump by keys, show the raw record beside an event, and reveal the event that the
+// address names.
 import {live, notice} from "./app.js";
 
 const turns = document.getElementById("turns");
 const beside = document.getElementById("beside");
 
-// An address can name an event within something that is folded.
+// reveal opens the details around the event that the address names.
 function reveal() {
   const id = decodeURIComponent(location.hash.slice(1));
   const target = id && document.getElementById(id);
@@ -18,7 +19,8 @@ function reveal() {
 window.addEventListener("hashchange", reveal);
 reveal();
 
-// What a reader has opened or closed stays when the page is loaded again. A part is known by the item that it is in.
+// folds returns which details are open, so that a refresh keeps that. The key of details is their item, and their number
+// in it.
 function folds() {
   const state = new Map();
   for (const d of turns.querySelectorAll("details")) state.set(keyOf(d), d.open);
