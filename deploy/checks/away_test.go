@@ -3,27 +3,22 @@ package checks
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/prometheus/common/model"
-	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/promqltest"
 	"github.com/stretchr/testify/require"
 )
 
-// fired are the names of the alerts that fire in half an hour of these series, scraped and evaluated each minute.
+// fired returns the names of the alerts that fire in half an hour of these series, scraped and evaluated each minute.
 func fired(t *testing.T, series ...string) (names []string) {
 	t.Helper()
 	storage := promqltest.LoadedStorage(t, "load 1m\n  "+strings.Join(series, "\n  ")+"\n")
 	defer storage.Close()
 	engine := promqltest.NewTestEngine(t, false, 0, promqltest.DefaultMaxSamplesPerQuery)
-	groups, errs := rulefmt.ParseFile(filepath.Join(root, "deploy/prometheus/rules.yaml"), false, model.LegacyValidation)
-	require.Empty(t, errs)
-	for _, r := range groups.Groups[0].Rules {
+	for _, r := range rules(t) {
 		longest, since := -time.Minute, -time.Minute
 		for at := time.Duration(0); at <= 30*time.Minute; at += time.Minute {
 			q, err := engine.NewInstantQuery(context.Background(), storage, nil, r.Expr, time.Unix(0, 0).Add(at))
@@ -43,10 +38,10 @@ func fired(t *testing.T, series ...string) (names []string) {
 	return names
 }
 
-// TestDeadBrokerIsOneAlert has what a dead broker causes, with and without a process that reaches the broker.
+// TestDeadBrokerIsOneAlert has the series of a dead broker, and the same while a process reaches the broker.
 func TestDeadBrokerIsOneAlert(t *testing.T) {
 	t.Parallel()
-	troubles := []string{
+	effects := []string{
 		`tributary_oldest_seconds{instance="w",generation="v1",partition="0",live="true"} 900x30`,
 		`tributary_commits_total{instance="w",generation="v1",outcome="unknown"} 0+10x30`,
 		`tributary_acquisitions_total{instance="w",generation="v1",cause="recovery"} 0+10x30`,
@@ -56,18 +51,18 @@ func TestDeadBrokerIsOneAlert(t *testing.T) {
 		`tributary_ship_stalled{instance="e"} 1x30`,
 	}
 	const others = `tributary_partition_owned{instance="w",generation="v1",partition="1",live="true"} `
-	away := append([]string{`tributary_connected{instance="w"} 0x30`, `tributary_connected{instance="e"} 0x30`}, troubles...)
+	away := append([]string{`tributary_connected{instance="w"} 0x30`, `tributary_connected{instance="e"} 0x30`}, effects...)
 	require.Equal(t, []string{"BrokerAway"}, fired(t, append(away, others+"0x30")...))
 	require.Equal(t, []string{"BrokerAway"}, fired(t, append(away, others+"1x30")...))
-	reached := append([]string{`tributary_connected{instance="w"} 1x30`, `tributary_connected{instance="e"} 0x30`}, troubles...)
+	reached := append([]string{`tributary_connected{instance="w"} 1x30`, `tributary_connected{instance="e"} 0x30`}, effects...)
 	all := []string{"EventsAreLate", "CommitsFail", "PartitionsChangeHands", "HeartbeatsFail", "ShipBehind", "ShipStalled"}
 	require.ElementsMatch(t, append([]string{"NoWorker"}, all...), fired(t, append(reached, others+"0x30")...))
 	require.ElementsMatch(t, append([]string{"PartitionsWithoutWorker"}, all...), fired(t, append(reached, others+"1x30")...))
 }
 
-// TestTwoReconnectsAlertNobody has what two reconnects of a worker cause: it acquires each of 16 partitions twice, after batches
-// whose outcome it did not learn.
-func TestTwoReconnectsAlertNobody(t *testing.T) {
+// TestTwoReconnectsFireNoAlert has the series of two reconnects of a worker: it acquires each of 16 partitions twice, after
+// batches with an unknown outcome.
+func TestTwoReconnectsFireNoAlert(t *testing.T) {
 	t.Parallel()
 	series := []string{
 		`tributary_connected{instance="w"} 1x10 0 1x2 0 1x15`,

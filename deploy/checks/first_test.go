@@ -4,14 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
-	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/promql/promqltest"
@@ -22,13 +19,9 @@ import (
 func counting(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
-	groups, errs := rulefmt.ParseFile(filepath.Join(root, "deploy/prometheus/rules.yaml"), false, model.LegacyValidation)
-	require.Empty(t, errs)
-	for _, g := range groups.Groups {
-		for _, r := range g.Rules {
-			if strings.Contains(r.Expr, "increase(") && strings.HasSuffix(r.Expr, "> 0") {
-				found[r.Alert] = r.Expr
-			}
+	for _, r := range rules(t) {
+		if strings.Contains(r.Expr, "increase(") && strings.HasSuffix(r.Expr, "> 0") {
+			found[r.Alert] = r.Expr
 		}
 	}
 	require.Contains(t, found, "TributaryUnknownRecords")
@@ -122,10 +115,8 @@ func TestFirstOccurrenceIsSeen(t *testing.T) {
 // TestNearLimitsAreSeen evaluates the alerts of limits: one warns from 80%, the other is critical from 95%.
 func TestNearLimitsAreSeen(t *testing.T) {
 	t.Parallel()
-	groups, errs := rulefmt.ParseFile(filepath.Join(root, "deploy/prometheus/rules.yaml"), false, model.LegacyValidation)
-	require.Empty(t, errs)
 	seen := 0
-	for _, r := range groups.Groups[0].Rules {
+	for _, r := range rules(t) {
 		from, ok := map[string]float64{"TributaryLimitNear": 0.8, "TributaryLimitReached": 0.95}[r.Alert]
 		if !ok {
 			continue

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestProgramAlone runs the program as the image has it: in a root with nothing else, to which its user cannot write.
+// TestProgramAlone runs the program as in the image: in a root without other files, which its user cannot write.
 func TestProgramAlone(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
@@ -27,7 +27,7 @@ func TestProgramAlone(t *testing.T) {
 	for name, c := range map[string]struct {
 		args    []string
 		setting string
-		says    string
+		prints  string
 	}{
 		"a time zone":                  {[]string{"stats", "--tz", "Europe/Berlin"}, "", "no broker at nats://127.0.0.1:1"},
 		"an edge without a key":        {[]string{"ship", "--once", "--redact", "/data"}, "", "set TRIBUTARY_REDACT_KEY or TRIBUTARY_REDACT_KEY_FILE"},
@@ -40,6 +40,6 @@ func TestProgramAlone(t *testing.T) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: dir, Credential: &syscall.Credential{Uid: 65532, Gid: 65532}}
 		out, err := cmd.CombinedOutput()
 		assert.Error(t, err, name)
-		assert.Contains(t, string(out), c.says, name)
+		assert.Contains(t, string(out), c.prints, name)
 	}
 }

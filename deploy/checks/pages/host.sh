@@ -1,9 +1,9 @@
-# One host with the units of deploy/systemd, run by a systemd of its own, with the sandbox that they ask for.
+# One host with the units of deploy/systemd and their sandboxes, under a systemd of its own.
 # tools: nats-server nk
 # systemd: yes
 page=deploy/systemd/README.md
 
-step "the logs of the units are files here"
+step "write the logs of units to files"
 mkdir -p /etc/systemd/system/service.d
 printf '[Service]\nStandardOutput=append:/var/log/%%N.log\nStandardError=inherit\n' >/etc/systemd/system/service.d/log.conf
 useradd --create-home ada
@@ -13,7 +13,7 @@ chown -R ada ~ada
 
 step "install"
 cd /src
-run $page#programs 1 '/^go /d' # there is no network: the programs are those that go install makes
+run $page#programs 1 '/^go /d' # there is no network, and the programs are already in ~/go/bin
 grep -q "nats-server/v2@v$(nats-server --version | sed 's/.* v//')$" <(block $page#programs)
 run $page#broker 1
 run $page#broker 2
@@ -27,17 +27,17 @@ run $page#start 2 '/doctor/d'
 doctor() { eval "$(block $page#start 2 | tail -n 1) $*"; }
 eventually prints "following" doctor
 eventually prints "none: every record is done" doctor
-eventually prints "broker " doctor # an edge that started before the worker states that error for an hour
+eventually doctor # no problems
 
 step "metrics of both"
 eventually eval 'curl -fsS http://127.0.0.1:9464/metrics | grep -q "^tributary_records_total"'
 eventually eval 'curl -fsS http://127.0.0.1:9465/metrics | grep -q "^tributary_ship_records_total"'
 leave $page#metrics 1 "Prometheus is not started"
 
-step "secrets are read by their owners alone"
+step "only their owners read secrets"
 for file in $(find /etc/tributary -type f) /etc/nats/tls/tls.key /var/lib/nats /var/lib/tributary-ada; do
 	stat -c '%a %U:%G %n' "$file"
-	if setpriv --reuid nobody --regid nogroup --clear-groups cat "$file" >/dev/null 2>&1; then fail "everybody reads $file"; fi
+	if setpriv --reuid nobody --regid nogroup --clear-groups cat "$file" >/dev/null 2>&1; then fail "all users read $file"; fi
 done
 if setpriv --reuid ada --regid ada --clear-groups cat /etc/tributary/producer.seed 2>/dev/null; then fail "the user reads the seed"; fi
 for unit in nats-server tributary-run tributary-ship@ada; do

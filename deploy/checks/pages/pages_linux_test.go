@@ -1,18 +1,19 @@
-// Package pages does the steps of the pages with the real programs. Each NAME.sh is a subtest: bash runs it in a
-// root that is empty but for /usr and the devices, with processes and a network of its own, so that paths and ports
-// are those of the pages, and nothing is left when it ends.
+// Package pages runs the steps of the pages with the real programs. Each NAME.sh is a subtest: bash runs it in a root
+// with only /usr and the devices, with processes and a network of its own, so that the script uses the paths and ports
+// of the pages and leaves nothing behind.
 //
-// The commands are the code blocks of the pages themselves: "run deploy/README.md#start-a-broker" does the first block
-// of that section, "... 2" the second. A script that uses a section runs every block of it, or says why not with
+// The commands are the code blocks of the pages: "run deploy/README.md#start-a-broker" runs the first block of that
+// section, "... 2" the second. A script that uses a section runs every block of it, or gives a reason with
 // "leave PAGE#SECTION NUMBER REASON". In a block with lines "$ command", the other lines are output. frame.bash has
-// what else a script can call.
+// the other functions of scripts.
 //
-// A script names the programs that it needs in a line "# tools: nats-server nats nk": they are built from the modules
-// in ../tools, with the versions there, and are in /root/go/bin, where "go install" would put them; tributary always
-// is. A tool that is not there yet is added by "go get -tool" in one of them, or in a new one where its libraries do
-// not go together with theirs. The checkout is /src, read-only. A line "# long: REASON" leaves the script to the flag -long, and the variable
-// LONG is 1 with it. A line "# systemd: yes" makes systemd the first process of the root, which runs the script as a
-// unit: systemctl works, with the sandboxes of units; it needs root. A script that cannot run here ends with "exit 77" after it has said why.
+// A line "# tools: nats-server nats nk" names the programs of a script: they are built from the modules in ../tools,
+// with the versions there, to /root/go/bin, as "go install" does; tributary is always there. To add a tool, run
+// "go get -tool" in one of the modules, or in a new one if its libraries conflict. The checkout is /src, read-only.
+//
+// A script with a line "# long: REASON" runs only with the flag -long. A line "# systemd: yes" makes systemd the first
+// process of the root, which runs the script as a unit: systemctl works, with the sandboxes of units; it needs root. A
+// script that cannot run here prints the reason and ends with "exit 77".
 package pages
 
 import (
@@ -35,20 +36,20 @@ import (
 )
 
 var (
-	long     = flag.Bool("long", false, "run the scripts and steps that take minutes, too")
+	long     = flag.Bool("long", false, "run the scripts that take minutes, too")
 	programs = flag.String("programs", "", "folder for the programs: those that it has are not built again")
 )
 
 // repository is the folder of the checkout.
 const repository = "../../.."
 
-// Exit codes of a script, and of what prepares its root.
+// Exit codes of a script, and of the preparation of its root.
 const (
 	exitSkipped = 77
 	exitNoRoot  = 78
 )
 
-// TestMain is the first process of a script's root, where it was started as that.
+// TestMain prepares the root of a script where runScript has started this process for that.
 func TestMain(m *testing.M) {
 	if os.Getenv(rootVariable) != "" {
 		fmt.Fprintln(os.Stderr, "cannot prepare the root of a script:", enter())
@@ -93,7 +94,7 @@ func header(script, name string) []string {
 	return strings.Fields(m[1])
 }
 
-// runScript runs a script in a new root, and checks that it has done what its pages say.
+// runScript runs a script in a new root, and checks that it has used whole sections.
 func runScript(t *testing.T, script, programs string, systemd bool) {
 	t.Helper()
 	root := t.TempDir()
@@ -101,7 +102,7 @@ func runScript(t *testing.T, script, programs string, systemd bool) {
 	ctx := t.Context()
 	if end, ok := t.Deadline(); ok {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, end.Add(-10*time.Second)) // what was printed is shown
+		ctx, cancel = context.WithDeadline(ctx, end.Add(-10*time.Second)) // time to print the output
 		defer cancel()
 	}
 	source, err := filepath.Abs(repository)
@@ -110,9 +111,6 @@ func runScript(t *testing.T, script, programs string, systemd bool) {
 	}
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
 	cmd.Env = []string{rootVariable + "=" + root, "PAGES_SOURCE=" + source, "PAGES_PROGRAMS=" + programs, "SCRIPT=" + script}
-	if *long {
-		cmd.Env = append(cmd.Env, "LONG=1")
-	}
 	cmd.SysProcAttr = ownRoot()
 	if systemd {
 		cgroup := newCgroup(t)
@@ -138,7 +136,7 @@ func runScript(t *testing.T, script, programs string, systemd bool) {
 	}
 }
 
-// requireWhole checks that a script which uses a section of a page has run each of its blocks, or says why not.
+// requireWhole checks that a script has run or left each block of the sections that it uses.
 func requireWhole(t *testing.T, blocks map[string]int, folder string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(folder, "done"))
@@ -329,8 +327,8 @@ func tool(t *testing.T, name string) (module, path string) {
 	return "", ""
 }
 
-// TestToolsAreOfTheVersionsOfTheProgram keeps the servers of the scripts those that the program is tested with.
-func TestToolsAreOfTheVersionsOfTheProgram(t *testing.T) {
+// TestToolsHaveTheVersionsOfTheProgram checks that the scripts use the server of the tests of the program.
+func TestToolsHaveTheVersionsOfTheProgram(t *testing.T) {
 	t.Parallel()
 	version := func(file string) string {
 		text, err := os.ReadFile(file)
@@ -348,7 +346,7 @@ func TestToolsAreOfTheVersionsOfTheProgram(t *testing.T) {
 	}
 }
 
-// TestCodeBlocks cuts a page into its blocks.
+// TestCodeBlocks splits a page into its blocks.
 func TestCodeBlocks(t *testing.T) {
 	t.Parallel()
 	page := "# a: Title\n\n    one\n\n    two \\\n      more\n\ntext\n    no code\n\n## Set up, now\n\n- item\n\n" +

@@ -1,28 +1,34 @@
-# A tenant, limits, keys, certificates and rights of a generation change while everything runs.
+# Tenants, limits, keys, certificates and rights of a generation change while everything runs.
 # long: takes minutes and builds the nats command
 # tools: nats-server nats nk
 . /src/deploy/checks/pages/nats.bash
 page=deploy/nats/reload.md
 
 step "a server with the tenant ACME"
-eval "$(block deploy/nats/cluster.md#certificates)" 2>openssl.log
-cp /src/deploy/nats/*.conf /etc/nats/
-for role in stage operator producer consumer sessions; do
-	nk -gen user >acme-$role.seed
-	export "ACME_${role^^}=$(nk -inkey acme-$role.seed -pubout)"
-done
-nk -gen user >system.seed
-NATS_SYSTEM=$(nk -inkey system.seed -pubout)
-export NATS_SYSTEM NATS_URL=tls://n1.nats.example:4222 TRIBUTARY_PARTITIONS=4
+configure
+export NATS_URL=tls://n1.nats.example:4222 TRIBUTARY_PARTITIONS=4
 copy_to n1
-start n1 "on n1 nats-server -c nats.conf"
-eventually healthy n1
-start worker "$(user acme-stage) tributary run"
-eventually logged worker "partitions acquired"
+serve n1
+work acme-stage worker
 send acme first
 start reader "$(user acme-consumer) tributary tail"
 eventually exact acme
-block $page#changes-while-everything-runs >/dev/null # is what reload does
+block $page#changes-while-everything-runs >/dev/null # reload runs it
+
+step "a consumer of README.md"
+texts="export $(user acme-consumer)"$'\n'
+texts+=$(block README.md#consume-it 1 | sed 's/nats /nats --inbox-prefix _INBOX_consumer /g; s/jq /jq --unbuffered /')
+start texts "$texts"
+leave README.md#consume-it 2 "it is Go code, which a test of the program compiles"
+leave README.md#consume-it 3 "it edits a Go module"
+read_all() { diff <(sort "/logs/acme.sent") <(grep ^first- /var/log/texts.log | sort); }
+eventually read_all
+stop texts || true
+(
+	export $(user acme-consumer)
+	run pipeline/subscribe/README.md#any-language 1 's/nats /nats --inbox-prefix _INBOX_consumer /g' >/var/log/next.log
+)
+is 10 grep -c ^first- /var/log/next.log
 
 step "a tenant"
 cd /nodes/n1/nats
@@ -43,7 +49,7 @@ holds() { as globex-operator nats account info | grep -q "of $1"; }
 edit 's/max_file: 100GB/max_file: 50GB/' globex.conf
 eventually holds "50 GiB"
 edit 's/max_file: 50GB/max_file: 150GB/' globex.conf
-logged n1 "insufficient storage resources available"
+eventually logged n1 "insufficient storage resources available"
 eventually holds "50 GiB"
 edit 's/max_file_store: 200GB/max_file_store: 250GB/' nats.conf
 eventually holds "150 GiB"
@@ -54,8 +60,7 @@ run $page#another-key 1
 mv acme-stage-2.seed /root/keys/
 cd /root/keys
 reload n1
-start worker-2 "$(user acme-stage-2) tributary run"
-eventually logged worker-2 "partitions acquired"
+work acme-stage-2 worker-2
 send acme key
 cd /nodes/n1/nats
 run $page#another-key 2
@@ -71,21 +76,20 @@ eventually exact acme
 step "certificates"
 mv ca.crt old.crt
 mv n1.crt n1.old.crt
-eval "$(block deploy/nats/cluster.md#certificates)" 2>openssl.log
+run deploy/nats/cluster.md#certificates 2>/var/log/openssl.log
 cp ca.crt new.crt
-cat old.crt new.crt >ca.crt # at the clients
+cat old.crt new.crt >ca.crt # clients read it
 cp ca.crt n1.crt n1.key /nodes/n1/nats/tls/
 mv /nodes/n1/nats/tls/n1.crt /nodes/n1/nats/tls/tls.crt
 mv /nodes/n1/nats/tls/n1.key /nodes/n1/nats/tls/tls.key
 reload n1
-cp new.crt ca.crt # new clients trust the new authority alone
+cp new.crt ca.crt # new clients trust only the new authority
 send acme certificate
 eventually exact acme
 logged worker-2 "connection to the broker is lost" && fail "a worker was disconnected"
 logged reader "interruption" && fail "a consumer was disconnected"
 stop n1
-start n1 "on n1 nats-server -c nats.conf"
-eventually healthy n1
+serve n1
 eventually logged worker-2 "reconnected"
 send acme authority
 eventually exact acme
@@ -103,7 +107,7 @@ reload n1
 eventually exact acme
 eventually logged reader "generation-3 line 20"
 stop reader
-prints "line 1" tail -n 3 /var/log/reader.log
+is 60 grep -c "generation-. line" /var/log/reader.log
 as acme-operator tributary replay drop v1 --yes
 cd /nodes/n1/nats
 run $page#another-generation 2

@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rootVariable has the folder that becomes the root, in the environment of its first process.
+// rootVariable names the folder that becomes the root, in the environment of its first process.
 const rootVariable = "PAGES_ROOT"
 
-// cgroupVariable has the cgroup that is systemd's own, for a script that is run by it.
+// cgroupVariable names the cgroup of systemd, for a script that runs as a unit.
 const cgroupVariable = "PAGES_CGROUP"
 
-// ownRoot starts a process that may prepare a root of its own. A user who is not root is root there, and has no other
-// users.
+// ownRoot returns the attributes of a process that may prepare its own root. A user who is not root is root there, and
+// has no other users.
 func ownRoot() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS,
@@ -72,7 +72,7 @@ func newCgroup(t *testing.T) *os.File {
 	return cgroup
 }
 
-// etc are the files that programs of a fresh system expect.
+// etc has the files of /etc that programs expect.
 var etc = map[string]string{
 	"passwd":        "root:x:0:0::/root:/bin/bash\nnobody:x:65534:65534::/nonexistent:/usr/sbin/nologin\n",
 	"group":         "root:x:0:\nnogroup:x:65534:\n",
@@ -81,7 +81,7 @@ var etc = map[string]string{
 	"nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
 }
 
-// copied are files of the host without which its programs do not run.
+// copied has files of the host that its programs need.
 var copied = []string{"/etc/ld.so.cache", "/etc/ssl/openssl.cnf", "/etc/login.defs"}
 
 // enter makes the folder of rootVariable the root of this process, and becomes the bash that runs the script.
@@ -150,7 +150,7 @@ func enter() error {
 		return fmt.Errorf("start the network: %w", err)
 	}
 	env := []string{
-		"HOME=/root", "USER=root", "LANG=C.UTF-8", "LONG=" + os.Getenv("LONG"),
+		"HOME=/root", "USER=root", "LANG=C.UTF-8",
 		"PATH=/usr/local/bin:/root/go/bin:/usr/sbin:/usr/bin",
 	}
 	const folder = "/src/deploy/checks/pages/"
@@ -163,7 +163,7 @@ func enter() error {
 
 // boot becomes systemd, which runs the script as a unit, and ends with its exit code.
 func boot(shell, env []string) error {
-	// The cgroup of this process is the root of a namespace, which systemd has for itself.
+	// The cgroup of this process becomes the root of a namespace for systemd.
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 		return fmt.Errorf("make a namespace of cgroups: %w", err)
 	}
@@ -186,7 +186,7 @@ func boot(shell, env []string) error {
 	if err := os.MkdirAll("/etc/systemd/system", 0o755); err != nil {
 		return err
 	}
-	// What a machine does when it starts (devices, file systems, logs) is not for this root.
+	// This root does not need the units of a starting machine (devices, file systems, logs).
 	for _, target := range []string{"sysinit", "local-fs", "basic", "sockets", "timers"} {
 		units, _ := filepath.Glob("/usr/lib/systemd/system/" + target + ".target.wants/*") // the pattern is valid
 		for _, unit := range units {

@@ -1,4 +1,4 @@
-# One host without passwords: broker, worker, edge and doctor, as deploy/README.md says.
+# One host without passwords: broker, worker, edge and doctor of deploy/README.md.
 # tools: nats-server
 page=deploy/README.md
 
@@ -10,7 +10,7 @@ step "start a worker"
 run $page#start-workers 1 '/tributary run/d'
 start worker "$(block $page#start-workers | tail -n 1)"
 eventually logged worker "partitions acquired"
-leave $page#start-workers 2 "it is what the worker logs"
+leave $page#start-workers 2 "it is the log of the worker"
 for text in "serves /livez, /readyz, /metrics and /version" "worker is running"; do logged worker "$text"; done
 
 step "start an edge"
