@@ -41,7 +41,7 @@ func (l leakChecked) Run() int {
 	if code != 0 {
 		return code
 	}
-	if err := goleak.Find(); err != nil {
+	if err := goleak.Find(pipelinetest.ServerLeaks()...); err != nil {
 		fmt.Fprintln(os.Stderr, "goroutines still run:", err)
 		return 1
 	}

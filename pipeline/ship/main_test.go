@@ -22,5 +22,5 @@ func TestMain(m *testing.M) {
 		os.Exit(code)
 	}
 	pipelinetest.Parallel()
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, pipelinetest.ServerLeaks()...)
 }

@@ -24,13 +24,7 @@ func TestMain(m *testing.M) {
 		os.Exit(code)
 	}
 	pipelinetest.Parallel()
-	const server = "github.com/nats-io/nats-server/v2/server"
-	goleak.VerifyTestMain(m,
-		// The server leaks this goroutine when it is shut down while it stores a batch,
-		goleak.IgnoreTopFunction(server+".(*msgBlock).flushLoop"),
-		// and these when it is shut down while it opens a stream.
-		goleak.IgnoreTopFunction(server+".(*fileStore).flushStreamStateLoop"),
-		goleak.IgnoreTopFunction(server+"/ats.Register.func1"))
+	goleak.VerifyTestMain(m, pipelinetest.ServerLeaks()...)
 }
 
 // topology returns the topology of most tests: few partitions, so that several sessions are

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	if code, is := pipelinetest.RunProgram(nil); is {
 		os.Exit(code)
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, pipelinetest.ServerLeaks()...)
 }
 
 // newConsole returns a console over a broker that has streams and no record. change may change its settings.

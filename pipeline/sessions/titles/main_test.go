@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 		os.Exit(code)
 	}
 	pipelinetest.Parallel()
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*msgBlock).flushLoop"))
+	goleak.VerifyTestMain(m, pipelinetest.ServerLeaks()...)
 }
 
 var topology = streams.Topology{Generation: "v1", Partitions: 2}
