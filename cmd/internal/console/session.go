@@ -231,10 +231,10 @@ func (r sessionRequest) heading(ctx context.Context, generation string, id event
 const titleWait = time.Second
 
 // storedTitle asks for the title and the pin that users set for a session.
-func (r *request) storedTitle(ctx context.Context, id events.SessionID) (stored set.Session, err error) {
+func (c *Console) storedTitle(ctx context.Context, id events.SessionID) (stored set.Session, err error) {
 	ctx, cancel := context.WithTimeout(ctx, titleWait)
 	defer cancel()
-	err = metadata.Ask(ctx, r.config.JetStream.Conn(), "get", metadata.Request{Source: id.Source, SessionID: id.Session}, &stored)
+	err = metadata.Ask(ctx, c.config.JetStream.Conn(), "get", metadata.Request{Source: id.Source, SessionID: id.Session}, &stored)
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		err = errors.New("no worker has answered within " + titleWait.String() + ": load the page again")
 	}
