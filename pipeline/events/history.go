@@ -136,8 +136,8 @@ func (h *history) readThrough(ctx context.Context, js jetstream.JetStream, strea
 	r.End = sequence
 	for h.through < sequence || r.Pending > 0 {
 		messages, err := r.Next(ctx, nil)
-		if errors.Is(err, broker.ErrEnd) { // the record itself was removed meanwhile
-			h.through = sequence
+		if errors.Is(err, broker.ErrEnd) { // what it has not sent lies behind the record, or was removed meanwhile
+			h.through = max(h.through, sequence)
 			return nil
 		}
 		if err != nil {

@@ -20,6 +20,7 @@ type RequestCut struct {
 	at       int
 	answered bool
 	subject  string // of the requests to count, its beginning; empty for all
+	before   func() // called in place of the cut; nil for a cut
 	ctx      context.Context
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup
@@ -48,6 +49,10 @@ func NewRequestCut(tb testing.TB, s interface{ URL() string }, at int, answered 
 
 // Only limits the counted requests to subjects with this beginning. Call it before a client connects.
 func (r *RequestCut) Only(subject string) { r.subject = subject }
+
+// Before replaces the cut by a call of do, which ends before the server gets the request. Call it before a client
+// connects.
+func (r *RequestCut) Before(do func()) { r.before = do }
 
 // URL returns the address for the client.
 func (r *RequestCut) URL() string { return "nats://" + r.listener.Addr().String() }
@@ -142,6 +147,11 @@ func (r *RequestCut) next() bool {
 	here := r.requests == r.at
 	r.waiting = r.waiting || here && r.answered
 	r.mu.Unlock()
+	if here && r.before != nil {
+		r.before()
+		close(r.made)
+		return false
+	}
 	if here && !r.answered {
 		r.cut()
 	}
