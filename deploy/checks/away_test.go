@@ -2,7 +2,6 @@ package checks
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +17,7 @@ func fired(t *testing.T, series ...string) (names []string) {
 	storage := promqltest.LoadedStorage(t, "load 1m\n  "+strings.Join(series, "\n  ")+"\n")
 	defer storage.Close()
 	engine := promqltest.NewTestEngine(t, false, 0, promqltest.DefaultMaxSamplesPerQuery)
-	for _, r := range rules(t) {
+	for _, r := range alertRules(t) {
 		longest, since := -time.Minute, -time.Minute
 		for at := time.Duration(0); at <= 30*time.Minute; at += time.Minute {
 			q, err := engine.NewInstantQuery(context.Background(), storage, nil, r.Expr, time.Unix(0, 0).Add(at))
@@ -58,20 +57,4 @@ func TestDeadBrokerIsOneAlert(t *testing.T) {
 	all := []string{"EventsAreLate", "CommitsFail", "PartitionsChangeHands", "HeartbeatsFail", "ShipBehind", "ShipStalled"}
 	require.ElementsMatch(t, append([]string{"NoWorker"}, all...), fired(t, append(reached, others+"0x30")...))
 	require.ElementsMatch(t, append([]string{"PartitionsWithoutWorker"}, all...), fired(t, append(reached, others+"1x30")...))
-}
-
-// TestTwoReconnectsFireNoAlert has the series of two reconnects of a worker: it acquires each of 16 partitions twice, after
-// batches with an unknown outcome.
-func TestTwoReconnectsFireNoAlert(t *testing.T) {
-	t.Parallel()
-	series := []string{
-		`tributary_connected{instance="w"} 1x10 0 1x2 0 1x15`,
-		`tributary_commits_total{instance="w",generation="v1",outcome="unknown"} 0x10 16x3 32x20`,
-		`tributary_acquisitions_total{instance="w",generation="v1",cause="recovery"} 0x10 16x3 32x20`,
-		`tributary_heartbeat_failures_total{instance="w",generation="v1",live="true"} 0x10 3x3 6x20`,
-	}
-	for n := range 16 {
-		series = append(series, fmt.Sprintf(`tributary_partition_owned{instance="w",generation="v1",partition="%d",live="true"} 1x10 0 1x3 0 1x15`, n))
-	}
-	require.Empty(t, fired(t, series...))
 }

@@ -109,7 +109,7 @@ func requireMonitoring(t *testing.T, all map[string]any) {
 	made := all["PrometheusRule"].(*monitoring.PrometheusRule)
 	require.Len(t, made.Spec.Groups, 1)
 	worker := regexp.MustCompile(`tributary_(?:[^s]|s[^h])\w*`)
-	alerts := rules(t)
+	alerts := alertRules(t)
 	require.Len(t, made.Spec.Groups[0].Rules, len(alerts))
 	for i, r := range made.Spec.Groups[0].Rules {
 		want := alerts[i]

@@ -19,7 +19,7 @@ import (
 func counting(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
-	for _, r := range rules(t) {
+	for _, r := range alertRules(t) {
 		if strings.Contains(r.Expr, "increase(") && strings.HasSuffix(r.Expr, "> 0") {
 			found[r.Alert] = r.Expr
 		}
@@ -116,7 +116,7 @@ func TestFirstOccurrenceIsSeen(t *testing.T) {
 func TestNearLimitsAreSeen(t *testing.T) {
 	t.Parallel()
 	seen := 0
-	for _, r := range rules(t) {
+	for _, r := range alertRules(t) {
 		from, ok := map[string]float64{"TributaryLimitNear": 0.8, "TributaryLimitReached": 0.95}[r.Alert]
 		if !ok {
 			continue

@@ -73,8 +73,8 @@ func requireQuery(t *testing.T, known map[string][]string, query string) {
 	})
 }
 
-// rules returns the alerts of deployment.
-func rules(t *testing.T) []rulefmt.Rule {
+// alertRules returns the alerts of deployment.
+func alertRules(t *testing.T) []rulefmt.Rule {
 	t.Helper()
 	groups, errs := rulefmt.ParseFile(filepath.Join(root, "deploy/prometheus/rules.yaml"), false, model.LegacyValidation)
 	require.Empty(t, errs)
@@ -90,7 +90,7 @@ var templated = regexp.MustCompile(`\{\{ ?\$?(?:labels\.)?(\w+) ?\}\}`)
 func TestAlertsReferToMetricsThatExist(t *testing.T) {
 	t.Parallel()
 	known := metrics(t)
-	for _, r := range rules(t) {
+	for _, r := range alertRules(t) {
 		requireQuery(t, known, r.Expr)
 		require.NotEmpty(t, r.Annotations["summary"], r.Alert)
 		require.NotEmpty(t, r.Annotations["runbook"], r.Alert)
