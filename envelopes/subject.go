@@ -103,6 +103,21 @@ func RawFilter(partition int, source Source, session string) string {
 	return "raw." + strconv.Itoa(partition) + "." + tokenOrAny(string(source)) + "." + tokenOrAny(session)
 }
 
+// RawSessionFilter returns the subject that selects the records of a session in all partitions of a raw stream.
+func RawSessionFilter(source Source, session string) string {
+	return "raw.*." + SessionPart(source, session)
+}
+
+// RawSessionPart returns the part of a subject of the raw stream that names the session, see [SessionPart]. It returns
+// nothing for a subject that the transform of the stream left unchanged.
+func RawSessionPart(subject string) string {
+	parts := strings.SplitN(subject, ".", 3)
+	if len(parts) < 3 || strings.Count(parts[2], ".") != 1 {
+		return ""
+	}
+	return parts[2]
+}
+
 // ParseRawSubject parses a subject in the form in which the raw stream stores it. It accepts
 // any source. The error wraps [errInvalidSubject].
 func ParseRawSubject(subject string) (Address, error) {
@@ -112,7 +127,7 @@ func ParseRawSubject(subject string) (Address, error) {
 // EventSubject is the subject of an event in a generation:
 // events.<generation>.<source>.<token>.<event_type>.
 func EventSubject(generation string, e *AgentEventV1) string {
-	return "events." + generation + "." + sessionPart(e.Source, e.SessionID) + "." + Token(string(e.EventType))
+	return "events." + generation + "." + SessionPart(e.Source, e.SessionID) + "." + Token(string(e.EventType))
 }
 
 // EventFilter returns the subject that selects events of a generation. An empty source,
@@ -135,7 +150,7 @@ const UnknownSource Source = "unknown"
 // read: deadletters.<generation>.<partition>.<source>.<token>. Source and session come from
 // the record's subject; for an invalid subject they are [UnknownSource] and that subject.
 func DeadLetterSubject(generation string, partition int, source Source, session string) string {
-	return "deadletters." + generation + "." + strconv.Itoa(partition) + "." + sessionPart(source, session)
+	return "deadletters." + generation + "." + strconv.Itoa(partition) + "." + SessionPart(source, session)
 }
 
 // DeadLetterFilter returns the subject that selects dead letters of a generation in all
@@ -152,7 +167,7 @@ func ParseDeadLetterSubject(subject string) (Address, error) {
 // StateSubject is the subject of the state of a session in a generation:
 // states.<generation>.<partition>.<source>.<token>.
 func StateSubject(generation string, partition int, source Source, session string) string {
-	return "states." + generation + "." + strconv.Itoa(partition) + "." + sessionPart(source, session)
+	return "states." + generation + "." + strconv.Itoa(partition) + "." + SessionPart(source, session)
 }
 
 // ChangeSubject is the subject of the change of a state. No token of a session ends with a plus.
@@ -164,6 +179,12 @@ func StateOf(subject string) string { return strings.TrimSuffix(subject, "+") }
 // StateFilter returns the subject that selects the states of a partition in a generation, and their changes.
 func StateFilter(generation string, partition int) string {
 	return "states." + generation + "." + strconv.Itoa(partition) + ".*.*"
+}
+
+// SessionStateFilter returns the subject that selects the state of a session in all partitions of a generation, without
+// its change ([ChangeSubject]).
+func SessionStateFilter(generation string, source Source, session string) string {
+	return "states." + generation + ".*." + SessionPart(source, session)
 }
 
 // archives is the number of archives of a partition in a generation. It must never change, because a session would be
@@ -183,6 +204,10 @@ func ArchiveOf(state string) (archive, session string) {
 
 // ArchiveFilter returns the subject that selects the archives of all partitions of a generation.
 func ArchiveFilter(generation string) string { return "archives." + generation + ".*.*" }
+
+// ErasedSubject is the subject of the messages that list the events of a generation that an operator has erased:
+// archives.<generation>.erased.events.
+func ErasedSubject(generation string) string { return "archives." + generation + ".erased.events" }
 
 // IsArchiveFilter reports whether one of [GenerationSubjects] is for archives.
 func IsArchiveFilter(subject string) bool { return strings.HasPrefix(subject, "archives.") }
@@ -221,9 +246,9 @@ func GenerationSubjects(generation string) []string {
 	}
 }
 
-// sessionPart returns the two tokens that name a session in every subject. A known source is
-// its own token; the codec keeps any other text from breaking the subject.
-func sessionPart(source Source, session string) string {
+// SessionPart returns the two tokens that name a session in every subject, and in archives: <source>.<token>. A known
+// source is its own token; the codec keeps any other text from breaking the subject.
+func SessionPart(source Source, session string) string {
 	return Token(string(source)) + "." + Token(session)
 }
 

@@ -26,7 +26,7 @@ func TestEachRoleIsDeniedTheRest(t *testing.T) {
 	before := contents(t, js)
 	write := []string{
 		"events.v1.claude_code.one.message", "states.v1.0.claude_code.one", "checkpoints.v1.0", "archives.v1.0.7", "deadletters.v1.0.claude_code.one",
-		"sessions.claude_code.one.metadata", "sessions.claude_code.one.changes", "$KV.TRIBUTARY.current", "$KV.TRIBUTARY_WORKERS.v1.x",
+		"sessions.claude_code.one.metadata", "sessions.claude_code.one.changes", "erasures.log.0.claude_code.one.x", "summaries.v1.checkpoint", "$KV.TRIBUTARY.current", "$KV.TRIBUTARY_WORKERS.v1.x",
 		"$JS.API.STREAM.DELETE.RAW", "$JS.API.STREAM.PURGE.RAW", "$JS.API.STREAM.UPDATE.RAW", "$JS.API.STREAM.PURGE.EVENTS_v1",
 		"$JS.API.STREAM.PURGE.OBJ_CLAIMS", "$JS.API.STREAM.MSG.DELETE.EVENTS_v1", "$JS.API.STREAM.CREATE.OTHER", "$JS.API.STREAM.NAMES",
 	}
@@ -40,7 +40,7 @@ func TestEachRoleIsDeniedTheRest(t *testing.T) {
 		"ACME_PRODUCER": {write, read, events, titles, {"$JS.API.STREAM.MSG.GET.EVENTS_v1", "$JS.API.CONSUMER.CREATE.EVENTS_v1.x", "raw.4.claude_code.one", "tributary.sessions.list"}},
 		"ACME_CONSUMER": {write, read, events, titles, {"raw.claude_code.one", "$O.CLAIMS.C.x", "$KV.TRIBUTARY_EDGES.x"}},
 		"ACME_SESSIONS": {write, read, events, {"raw.claude_code.one", "$O.CLAIMS.C.x", "$JS.API.CONSUMER.CREATE.EVENTS_v1.x"}},
-		"ACME_OPERATOR": {{"events.v1.claude_code.one.message", "states.v1.0.claude_code.one", "archives.v1.0.7", "sessions.claude_code.one.metadata", "deadletters.v1.0.x.y"}},
+		"ACME_OPERATOR": {{"events.v1.claude_code.one.message", "states.v1.0.claude_code.one", "sessions.claude_code.one.metadata", "deadletters.v1.0.x.y", "summaries.v1.records.x.y"}},
 	} {
 		nc, denied := b.connect(t, user)
 		for _, list := range subjects {

@@ -118,6 +118,7 @@ in order per session.`,
   tributary console                        show the sessions and figures in a browser
   tributary dlq ls                         list the records that could not be read
   tributary replay start b                 build the events again beside the live ones
+  tributary erase --user ada               erase sessions for good
   tributary schema print --consumer        print the JSON Schema of the events
   tributary doctor                         show progress, problems and their cures`,
 		Version:       versionLine(),
@@ -157,6 +158,7 @@ in order per session.`,
 		consoleCommand(a),
 		dlqCommand(a),
 		claimsCommand(a),
+		eraseCommand(a),
 		replayCommand(a),
 		schemaCommand(a),
 		versionCommand(),

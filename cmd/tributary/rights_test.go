@@ -59,8 +59,27 @@ func TestRightsOfEachRoleSuffice(t *testing.T) {
 	b.titleAndWatch(t)
 	b.acknowledge(t)
 	b.backUp(t)
+	b.erase(t)
 	if code := worker.signal(syscall.SIGTERM); code != 0 || strings.Contains(worker.stderr.String(), "denies") {
 		t.Errorf("run: exit code %d\n%s", code, worker.stderr.String())
+	}
+}
+
+// erase erases a session as the operator. Other users end with the right that they lack, and change nothing.
+func (b *tenants) erase(t *testing.T) {
+	t.Helper()
+	for user, line := range map[string]string{"ACME_STAGE": `add "erasures.>" to "publish"`, "ACME_CONSUMER": `add "$JS.API.`} {
+		code, out := ended(b.as(t, user, "erase", "--session", "claude_code/one", "--yes"))
+		if code != exitFailure || !strings.Contains(out, line) {
+			t.Errorf("%s: exit code %d: %s", user, code, out)
+		}
+	}
+	if out := b.done(t, "ACME_OPERATOR", "erase", "ls", "-o", "json"); strings.Contains(out, `"session"`) {
+		t.Errorf("a command without the right has written to the log: %s", out)
+	}
+	b.done(t, "ACME_OPERATOR", "erase", "--session", "claude_code/one", "--yes")
+	if out := b.done(t, "ACME_OPERATOR", "erase", "ls", "-o", "json"); !strings.Contains(out, `"ended"`) {
+		t.Errorf("the log has no end: %s", out)
 	}
 }
 

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 
+	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -18,10 +19,28 @@ func RemoveMessages(ctx context.Context, js jetstream.JetStream, stream string, 
 	return Wrap(requestAll(ctx, js, "STREAM.PURGE."+stream, requests), "remove messages of stream "+stream)
 }
 
-// purgeRequest removes the messages of a subject before a sequence (nats-server, JSApiStreamPurgeRequest).
+// purgeRequest removes the messages of a subject before a sequence, 0 for all (nats-server, JSApiStreamPurgeRequest).
 type purgeRequest struct {
 	Subject  string `json:"filter"`
-	Sequence uint64 `json:"seq"`
+	Sequence uint64 `json:"seq,omitzero"`
+}
+
+// Purge removes the messages of a subject, which may have wildcards, before a sequence, 0 for all. It returns their
+// number.
+func Purge(ctx context.Context, js jetstream.JetStream, stream, subject string, before uint64) (removed uint64, err error) {
+	body, err := json.Marshal(purgeRequest{subject, before})
+	if err != nil {
+		return 0, err
+	}
+	type answer struct {
+		Purged uint64              `json:"purged"`
+		Error  *jetstream.APIError `json:"error"`
+	}
+	a, err := askLeader(ctx, js, "STREAM.PURGE."+stream, body, func(a answer) bool { return !away(a.Error) })
+	if err == nil && a.Error != nil {
+		err = a.Error
+	}
+	return a.Purged, Wrap(err, "remove messages of stream "+stream)
 }
 
 // BatchBytes is the limit of an atomic batch in bytes: about the size of 900 messages of real logs.

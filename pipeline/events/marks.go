@@ -122,7 +122,10 @@ func compareMark(ctx context.Context, js jetstream.JetStream, name string, m Mar
 	if info.State.LastSeq < m.Position {
 		return markParted, nil
 	}
-	// Events expire in the order of their positions, and nothing else removes one.
+	if erased, err := isErased(ctx, js, name, m.Position); erased || err != nil {
+		return markSame, err
+	}
+	// All other events leave the stream in the order of their positions, when they expire.
 	first, err := broker.LeaderGet(ctx, js, stream, broker.GetRequest{Sequence: 1, NextBySubject: streams.EventsOf(name)})
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound), err == nil && first.Sequence > m.Position:

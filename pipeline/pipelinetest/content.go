@@ -162,6 +162,9 @@ func (c *content) read(m *nats.Msg, sequence uint64) error {
 		}
 		c.checkpoints[a.Partition] = p // an owner that moves states may have stored another one since
 	case "archives":
+		if a, erased := strings.CutSuffix(m.Subject, ".erased.events"); erased && m.Subject == envelopes.ErasedSubject(strings.TrimPrefix(a, "archives.")) {
+			return nil
+		}
 		states, err := readArchive(m.Data)
 		if err != nil {
 			return err

@@ -12,17 +12,21 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// CatchUp waits until the generation of t has stored the results of every record that is now in the raw stream. It
-// only reads checkpoints, so the workers may run anywhere. It keeps waiting while the broker is unavailable.
+// goalPolls is how many polls of the checkpoints come before the next look at the raw stream.
+const goalPolls = 50
+
+// CatchUp waits until the generation of t has stored the results of every record that is now in the raw stream, except
+// records that leave the stream meanwhile. It only reads, so the workers may run anywhere. It keeps waiting while the
+// broker is unavailable.
 func CatchUp(ctx context.Context, js jetstream.JetStream, t streams.Topology) error {
 	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()
 	var goal []uint64 // raw sequence by partition
 	var behind error  // last error seen
-	for {
+	for polls := 0; ; polls++ {
 		var err error
-		if goal == nil {
-			goal, err = t.Goal(ctx, js)
+		if goal == nil || polls%goalPolls == 0 {
+			goal, err = lower(ctx, js, t, goal)
 		}
 		if err == nil {
 			err = reached(ctx, js, t, goal)
@@ -42,6 +46,18 @@ func CatchUp(ctx context.Context, js jetstream.JetStream, t streams.Topology) er
 			return fmt.Errorf("catch up: the workers have not processed all records: %w: %w", behind, context.Cause(ctx))
 		}
 	}
+}
+
+// lower returns the goal of t, no part of it above the one before: the last records of a partition may be gone.
+func lower(ctx context.Context, js jetstream.JetStream, t streams.Topology, before []uint64) ([]uint64, error) {
+	goal, err := t.Goal(ctx, js)
+	if err != nil {
+		return before, err
+	}
+	for p := range before {
+		goal[p] = min(goal[p], before[p])
+	}
+	return goal, nil
 }
 
 var errBehind = errors.New("not all records are done")

@@ -169,6 +169,12 @@ func (r *Request) checkExpired(ctx context.Context, js jetstream.JetStream) (fro
 		if state.FirstSeq <= max(1, r.Part.Sequence) {
 			continue
 		}
+		switch erased, err := r.allErased(ctx, js, c, state.FirstSeq); {
+		case err != nil:
+			return nil, err
+		case erased:
+			continue
+		}
 		if !r.Expired {
 			return nil, fmt.Errorf("%w: the first record is %d, stored at %s: sessions that began before would be incomplete",
 				streams.ErrExpired, state.FirstSeq, envelopes.FormatTime(state.FirstTime))
@@ -176,6 +182,21 @@ func (r *Request) checkExpired(ctx context.Context, js jetstream.JetStream) (fro
 		from = from.With(c, state.FirstSeq)
 	}
 	return from, nil
+}
+
+// allErased reports whether every record of the part that a raw stream had before a sequence was erased: no session is
+// incomplete then.
+func (r *Request) allErased(ctx context.Context, js jetstream.JetStream, cell int, first uint64) (bool, error) {
+	l, err := streams.ReadLayout(ctx, js)
+	if err != nil {
+		return false, err
+	}
+	list, err := streams.ReadErasures(ctx, js, streams.AllPartitions)
+	if err != nil {
+		return false, err
+	}
+	erased, begin := streams.ErasedRecords(list, l, cell), max(1, r.Part.Sequence)
+	return uint64(erased.Behind(begin-1)-erased.Behind(first-1)) == first-begin, nil
 }
 
 // RawSequenceAt returns the sequence of the first raw record stored at or after a time. After the last record, it

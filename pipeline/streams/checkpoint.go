@@ -61,6 +61,10 @@ type Checkpoint struct {
 	Gaps      SessionList `json:"gaps,omitzero"`      // sessions with gaps in their files
 	Rewritten SessionList `json:"rewritten,omitzero"` // sessions with records at places that they had passed ([events.SessionRewrites])
 
+	// Erased is the sequence in [ErasuresStream] of the last erasure that counts in the partition. A worker of a version
+	// without the field drops it, and makes events of records that arrive later for erased sessions.
+	Erased uint64 `json:"erased,omitzero"`
+
 	// Archived is how many states were moved to archives, counting repeated moves.
 	Archived uint64 `json:"archived,omitzero"`
 	// ArchivedTo is the highest stream sequence of a moved state: no archive has a newer copy of a state behind it.
@@ -119,8 +123,8 @@ func (c Checkpoint) Message(generation string, partition int, last uint64) (*nat
 }
 
 // firstCheckpoint stores the first checkpoint of a partition, unless it has one.
-func firstCheckpoint(ctx context.Context, js jetstream.JetStream, generation string, partition int, r GenerationRecord) error {
-	m, err := Checkpoint{Revision: r.Revision, Started: r.Started}.Message(generation, partition, 0)
+func firstCheckpoint(ctx context.Context, js jetstream.JetStream, generation string, partition int, c Checkpoint) error {
+	m, err := c.Message(generation, partition, 0)
 	if err != nil {
 		return err
 	}

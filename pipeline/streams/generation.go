@@ -119,14 +119,36 @@ func (g *Generations) Find(name string) (Generation, error) {
 	return Generation{}, fmt.Errorf("%w %q: the broker has %s", ErrNoGeneration, name, strings.Join(names, ", "))
 }
 
-// ReadGenerations reads the generations of the broker, ordered by name.
+// ReadGenerations reads the generations of the broker from any replica, ordered by name.
 func ReadGenerations(ctx context.Context, js jetstream.JetStream) (*Generations, error) {
 	stored, err := broker.MessagesOf(ctx, js, "KV_"+ControlBucket, []string{ControlSubject(">")})
 	if err != nil {
 		return nil, fmt.Errorf("read bucket %s: %w", ControlBucket, err)
 	}
+	return decodeGenerations(stored)
+}
+
+// ReadEveryGeneration is [ReadGenerations] from a replica that has every generation that the leader of the bucket has.
+func ReadEveryGeneration(ctx context.Context, js jetstream.JetStream) (*Generations, error) {
+	newest, err := broker.LeaderGet(ctx, js, "KV_"+ControlBucket, broker.GetRequest{LastBySubject: ControlSubject(GenerationPrefix + ">")})
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return ReadGenerations(ctx, js)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read bucket %s: %w", ControlBucket, err)
+	}
+	stored, err := broker.MessagesAsOf(ctx, js, "KV_"+ControlBucket, broker.Place{Subject: newest.Subject, Sequence: newest.Sequence}, []string{ControlSubject(">")})
+	if err != nil {
+		return nil, fmt.Errorf("read bucket %s: %w", ControlBucket, err)
+	}
+	return decodeGenerations(stored)
+}
+
+// decodeGenerations decodes the keys of [ControlBucket], by their subjects.
+func decodeGenerations(stored map[string]broker.Stored) (*Generations, error) {
 	current := stored[ControlSubject(currentKey)]
 	var layout Layout
+	var err error
 	if m := stored[ControlSubject(partitionsKey)]; len(m.Data) > 0 {
 		if layout, err = parseLayout(string(m.Data)); err != nil {
 			return nil, err
@@ -312,8 +334,15 @@ func ProvisionGeneration(ctx context.Context, js jetstream.JetStream, kv jetstre
 	if err := provisionSettings(ctx, js, kv, t, part); err != nil {
 		return err
 	}
+	erasures, err := ReadErasures(ctx, js, AllPartitions)
+	if err != nil {
+		return err
+	}
+	made := Generation{From: r.From, Part: part}
 	for p := range t.Partitions {
-		if err := firstCheckpoint(ctx, js, t.cellName(p), p, r); err != nil {
+		own := slices.DeleteFunc(slices.Clone(erasures), func(e Erasure) bool { return e.Partition != p })
+		first := Checkpoint{Revision: r.Revision, Started: r.Started}.WithErased(own, made.Origin(t.Layout().Cell(p)))
+		if err := firstCheckpoint(ctx, js, t.cellName(p), p, first); err != nil {
 			return err
 		}
 	}

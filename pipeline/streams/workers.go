@@ -115,6 +115,9 @@ type Worker struct {
 	Leaving bool     `json:"leaving,omitzero"` // being drained
 	Hanging []uint64 `json:"hanging,omitzero"` // raw sequences of records for which its normalizer has not returned in time
 
+	// Erasures is set if the worker leaves out the sessions in [ErasuresStream]. Workers of earlier versions do not.
+	Erasures bool `json:"erasures,omitzero"`
+
 	Seen time.Time `json:"seen,omitzero"` // when the broker stored the heartbeat, by the broker's clock; set on reading
 }
 

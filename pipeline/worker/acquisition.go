@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -47,10 +48,30 @@ func (p *partition) acquire(ctx context.Context) (*ownership, error) {
 	if err := a.mend(ctx); err != nil {
 		return nil, err
 	}
+	erased, err := a.readErased(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if a.mine.Tries > streams.MaxTogether {
 		p.log.Warn("committing records one at a time", slog.Int("tries", a.mine.Tries), slog.Uint64("sequence", a.mine.Raw+1))
 	}
-	return newOwnership(ctx, p, a.mine, a.sequence), nil
+	return newOwnership(ctx, p, a.mine, a.sequence, erased), nil
+}
+
+// readErased reads which sessions were erased. An erasure does not count before its command has come to the partition.
+func (a *acquisition) readErased(ctx context.Context) (streams.Erased, error) {
+	if a.mine.Erased == 0 {
+		return nil, nil
+	}
+	list, err := streams.ReadErasures(ctx, a.p.stage.js, a.p.number)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.ContainsFunc(list, func(e streams.Erasure) bool { return e.Sequence == a.mine.Erased }) {
+		a.p.log.Error("log of erasures has lost entries: records of erased sessions that arrive again become events; restore the stream",
+			slog.String("stream", streams.ErasuresStream), slog.Uint64("entry", a.mine.Erased))
+	}
+	return streams.ErasedThrough(list, a.mine.Erased), nil
 }
 
 // read reads the newest checkpoint of the partition. After another worker has overtaken this one, it waits for a

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -79,9 +80,12 @@ func (o *ownership) forgetAttempt() error {
 // runAll runs the messages of one read through the stages, until the partition is drained.
 func (o *ownership) runAll(messages []broker.Message) error {
 	o.p.stage.received.Store(time.Now().UnixNano())
+	if messages = o.withoutErased(messages); len(messages) == 0 {
+		return nil
+	}
 	o.p.open.Add(int64(len(messages)))
 	o.p.waiting.Store(messages[0].Stored.UnixNano())
-	o.received = o.p.receive(messages, o.received[:0])
+	o.received = o.p.receive(messages, o.received[:0], o.erased)
 	defer clear(o.received)
 	for records := o.received; len(records) > 0 && !broker.Closed(o.p.drain); {
 		n, err := o.load(records)
@@ -97,10 +101,27 @@ func (o *ownership) runAll(messages []broker.Message) error {
 	return nil
 }
 
+// withoutErased leaves out erased records, which a replica may still have. The checkpoint counts them as done.
+func (o *ownership) withoutErased(messages []broker.Message) []broker.Message {
+	if len(o.erased) == 0 {
+		return messages
+	}
+	return slices.DeleteFunc(messages, func(m broker.Message) bool {
+		return o.erased[envelopes.RawSessionPart(m.Subject)].Has(m.Sequence)
+	})
+}
+
 // receive is the first stage: it appends the records of messages to a list.
-func (p *partition) receive(messages []broker.Message, list []received) []received {
+func (p *partition) receive(messages []broker.Message, list []received, erased streams.Erased) []received {
 	for _, m := range messages {
 		r := received{raw: m}
+		session := envelopes.RawSessionPart(m.Subject)
+		if _, is := erased[session]; is {
+			source, _, _ := strings.Cut(session, ".")
+			r.Sequence, r.Source, r.erased = m.Sequence, envelopes.Source(source), true
+			list = append(list, r)
+			continue
+		}
 		var claim claims.Claim
 		r.Record, claim, r.err = records.Read(m.Msg, m.Sequence, m.Stored)
 		if r.addressed() && !p.cell.holds(m.Subject) {
@@ -231,6 +252,9 @@ func (o *ownership) run(r received) error {
 		}
 		defer release()
 		r.Data, r.err = r.body.data, r.body.err
+	}
+	if r.erased {
+		return o.apply(r)
 	}
 	if err := o.normalizer.redact(&r); err != nil {
 		return err

@@ -209,7 +209,7 @@ func (m *membership) write(ctx context.Context) error {
 	cfg := m.stage.config
 	data, err := json.Marshal(streams.Worker{
 		Name: cfg.Worker, Revision: cfg.Revision, Partitions: m.stage.assigned.working(), Since: m.since,
-		Leaving: m.leaving, Hanging: m.stage.hanging.list(),
+		Leaving: m.leaving, Hanging: m.stage.hanging.list(), Erasures: true,
 	})
 	if err != nil {
 		return fmt.Errorf("encode worker: %w", err)

@@ -28,6 +28,9 @@ type normalizer struct {
 	calls     *calls
 }
 
+// skipErased is the reason why a record of an erased session yields nothing. The others are [core.SkipReasons].
+const skipErased = "erased"
+
 // redact applies the redaction of the generation to a record. It may take as long as the normalizer, and ends soon
 // after the ownership does. The record becomes a dead letter without its bytes and without another try if redaction
 // takes too much work, took too long before, or ended workers.
@@ -72,6 +75,10 @@ func (n *normalizer) findEarlier(r *received) error {
 // in the chunk that the record will join, and encodes events in the memory of that chunk. An error ends the
 // ownership.
 func (n *normalizer) normalize(r received, c *chunk) (normalized, error) {
+	if r.erased {
+		c.count(countSkipped, r, 1, skipErased)
+		return normalized{}, nil
+	}
 	if n.isAhead(r) {
 		return normalized{}, nil // the torn batch stored its result
 	}

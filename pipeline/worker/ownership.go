@@ -31,15 +31,17 @@ type ownership struct {
 	sessions   *sessionCache
 	normalizer *normalizer
 	resume     streams.Checkpoint // where the ownership began
+	erased     streams.Erased     // as of resume
 	suspicion  suspicion
 }
 
-func newOwnership(ctx context.Context, p *partition, c streams.Checkpoint, sequence uint64) *ownership {
+func newOwnership(ctx context.Context, p *partition, c streams.Checkpoint, sequence uint64, erased streams.Erased) *ownership {
 	s := p.stage
 	o := &ownership{
 		p:         p,
 		sessions:  newSessionCache(s.js, p.cell.name, p.number, s.config.SessionBytes/s.config.Topology.Partitions, s.generation.Settings),
 		resume:    c,
+		erased:    erased,
 		suspicion: newSuspicion(c.Tries),
 	}
 	o.ctx, o.cancel = context.WithCancelCause(ctx)

@@ -16,6 +16,8 @@ type received struct {
 	body *body        // source of Data; nil when that came with the message
 	hits []redact.Hit // the replaced parts of Data
 	err  error        // reason why the record becomes a dead letter; nil if it is normalized
+
+	erased bool // the record arrived after its session was erased, and yields nothing
 }
 
 func (r *received) key() records.SessionKey {
@@ -23,8 +25,8 @@ func (r *received) key() records.SessionKey {
 }
 
 // addressed reports whether the session of the record is known. It may be known although the rest of the record cannot
-// be read.
-func (r *received) addressed() bool { return r.Source != envelopes.UnknownSource }
+// be read. A record of an erased session belongs to none.
+func (r *received) addressed() bool { return r.Source != envelopes.UnknownSource && !r.erased }
 
 // normalized is the result of a record.
 type normalized struct {

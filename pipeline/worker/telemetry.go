@@ -95,7 +95,7 @@ var counterTable = [counters]struct {
 }{
 	countRecords:     {"records", "{record}", "Raw records that are done", nil},
 	countEvents:      {"events", "{event}", "Events stored", []label{{"event_type", texts(envelopes.EventTypes)}}},
-	countSkipped:     {"skipped", "{record}", "Records without an event", []label{{"reason", texts(core.SkipReasons)}}},
+	countSkipped:     {"skipped", "{record}", "Records without an event", []label{{"reason", append(texts(core.SkipReasons), skipErased)}}},
 	countDeadLetters: {"dead_letters", "{record}", "Records that could not be read", []label{{"reason", records.Reasons()}}},
 	countGaps:        {"gaps", "{record}", "Records behind a gap in their file | records of the session before them are not in the raw stream", nil},
 	countLate:        {"late", "{record}", "Records that lay in a gap and came late | their events are appended to their sessions", nil},

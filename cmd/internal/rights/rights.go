@@ -67,6 +67,7 @@ var grantedTokens = []struct {
 	{"checkpoints.", 2},
 	{"archives.", 2},
 	{"sessions.", 1},
+	{"erasures.", 1},
 	{"_INBOX", 1},
 }
 

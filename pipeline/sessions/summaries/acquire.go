@@ -111,6 +111,10 @@ func (c *candidate) take(ctx context.Context, next checkpoint, replaces uint64) 
 	case err != nil:
 		return nil, fmt.Errorf("take over the records of %s: %w", c.stream(), err)
 	}
+	l := newLeader(c, next, sequence)
+	if err := l.readErased(ctx); err != nil {
+		return nil, err
+	}
 	c.log.DebugContext(ctx, "keeps the records of sessions", slog.Any("position", next.Position))
-	return newLeader(c, next, sequence), nil
+	return l, nil
 }

@@ -2,8 +2,8 @@ package summaries
 
 import "errors"
 
-// ErrAnew ends [View.Follow]: the records were made again, or went back in time with the broker. The caller opens
-// another view and follows that.
+// ErrAnew ends [View.Follow]: the records were made again, some were erased, or they went back in time with the broker.
+// The caller opens another view and follows that.
 var ErrAnew = errors.New("the records of sessions were made again")
 
 var (

@@ -198,6 +198,8 @@ func (k *Keeper) keep(ctx context.Context, generation string) {
 		case err == nil:
 		case errors.Is(err, jetstream.ErrStreamNotFound): // the generation is being dropped
 			log.DebugContext(ctx, "records of sessions are not kept", slog.Any("error", err))
+		case broker.Fenced(err): // by another keeper, or by an erasure
+			log.DebugContext(ctx, "records of sessions were taken over", slog.Any("error", err))
 		case errors.Is(err, errInterrupted):
 			log.DebugContext(ctx, "records of sessions are taken over again", slog.Any("error", err))
 			wait = 0

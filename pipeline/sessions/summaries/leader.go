@@ -41,11 +41,12 @@ type leader struct {
 	cell     int                               // of that event
 	at       time.Time                         // when the broker stored it; zero if not known
 	folds    map[events.SessionID]*entry
-	changed  []*entry // since the last commit
-	bytes    int      // approximate size of all folds
-	list     []item   // last chunk, whose memory the next one reuses
-	round    uint64   // number of commits
-	added    int      // number of events
+	erased   map[events.SessionID]bool // sessions without a record
+	changed  []*entry                  // since the last commit
+	bytes    int                       // approximate size of all folds
+	list     []item                    // last chunk, whose memory the next one reuses
+	round    uint64                    // number of commits
+	added    int                       // number of events
 }
 
 // entry is a session in memory.
@@ -196,6 +197,7 @@ func (l *leader) read(ctx context.Context, stop context.CancelCauseFunc, items c
 
 // add adds events to the folds of their sessions.
 func (l *leader) add(ctx context.Context, list []item) error {
+	l.leaveOutErased(list)
 	if err := l.load(ctx, list); err != nil {
 		return err
 	}

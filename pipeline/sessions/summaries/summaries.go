@@ -44,14 +44,15 @@ func recordOf(f *sessions.Fold) Record {
 
 // checkpoint is the progress of the records of a generation.
 type checkpoint struct {
-	Position streams.Positions `json:"position"`        // of the last event in the records, by cell
-	Cell     int               `json:"cell,omitzero"`   // of the last event added
-	Stored   time.Time         `json:"stored,omitzero"` // when the broker stored the message at its Position
-	Stream   time.Time         `json:"stream"`          // creation of the events stream
-	Revision int               `json:"revision"`        // of the folds, see [sessions.Revision]
-	Owner    string            `json:"owner"`           // keeper that stored it; empty after it stopped
-	Epoch    uint64            `json:"epoch"`           // how often the records were taken over
-	Begun    time.Time         `json:"begun,omitzero"`  // when a keeper began to make the records; zero for those of earlier programs
+	Position streams.Positions `json:"position"`          // of the last event in the records, by cell
+	Cell     int               `json:"cell,omitzero"`     // of the last event added
+	Stored   time.Time         `json:"stored,omitzero"`   // when the broker stored the message at its Position
+	Stream   time.Time         `json:"stream"`            // creation of the events stream
+	Revision int               `json:"revision"`          // of the folds, see [sessions.Revision]
+	Owner    string            `json:"owner"`             // keeper that stored it; empty after it stopped
+	Epoch    uint64            `json:"epoch"`             // how often the records were taken over
+	Begun    time.Time         `json:"begun,omitzero"`    // when a keeper began to make the records; zero for those of earlier programs
+	Erasures uint64            `json:"erasures,omitzero"` // how often records were erased
 }
 
 // store is the stream with the records of a generation.

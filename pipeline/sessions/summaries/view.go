@@ -83,12 +83,13 @@ func (v *View) Status(ctx context.Context) (Status, error) {
 }
 
 // Continues reports whether the records of v are later states of the records of an earlier view. If they were made
-// again, or went back in time with the broker, the earlier ones are void. It is also false if there are no records.
+// again, if some were erased, or if they went back in time with the broker, the earlier ones are void. It is also false
+// if there are no records.
 func (v *View) Continues(ctx context.Context, earlier *View) (bool, error) {
 	now, then := &v.checkpoint, &earlier.checkpoint
 	switch {
-	case !v.kept || !earlier.kept, !now.Stream.Equal(then.Stream), !now.Begun.Equal(then.Begun), now.Epoch < then.Epoch,
-		!now.Position.Reach(then.Position), v.sequence < earlier.sequence:
+	case !v.kept || !earlier.kept, !now.Stream.Equal(then.Stream), !now.Begun.Equal(then.Begun), now.Erasures != then.Erasures,
+		now.Epoch < then.Epoch, !now.Position.Reach(then.Position), v.sequence < earlier.sequence:
 		return false, nil
 	case v.sequence == earlier.sequence:
 		return v.storedAt.Equal(earlier.storedAt), nil
@@ -247,8 +248,8 @@ func (v *View) records(ctx context.Context, source envelopes.Source) iter.Seq2[R
 }
 
 // Follow iterates over the records of a source, empty for all, stored from a time on, zero for now, until ctx ends. It
-// ends with [ErrAnew] if the records were made again or went back in time. A consumer alone would not notice: it waits
-// for messages behind its position, which the shorter stream lacks.
+// ends with [ErrAnew] if the records were made again, some were erased, or they went back in time. A consumer alone would
+// not notice: it waits for messages behind its position.
 func (v *View) Follow(ctx context.Context, source envelopes.Source, since time.Time) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		messages, err := v.readFrom(ctx, source, since)
