@@ -50,7 +50,7 @@ session when.
 The command changes no export: name each with --export, and it lists the files with rows
 of the sessions. It can do so only before their events are removed. Logs, exports and
 backups: deploy/privacy.md.`,
-		Example: `  tributary erase --session claude_code/0b6a7f58-2c1d-4e0f-8a3b-9c5d7e6f1a20 --dry-run
+		Example: `  tributary erase --session "$session" --dry-run
   tributary erase --user ada --export s3://telemetry/events
   tributary erase ls`,
 		Args: noArgs,
@@ -95,7 +95,7 @@ func (f *eraseFlags) parse() (list []events.SessionID, err error) {
 	for _, text := range f.sessions {
 		source, id, _ := strings.Cut(text, "/")
 		if id == "" {
-			return nil, usageError{fmt.Errorf("--session %q: write the agent, a slash and the whole id, such as codex/0b6a7f58-2c1d-4e0f-8a3b-9c5d7e6f1a20", text)}
+			return nil, usageError{fmt.Errorf("--session %q: write the agent, a slash and the whole id that tributary sessions show prints", text)}
 		}
 		if _, err := parseSource(source); err != nil || source == "" {
 			return nil, usageError{fmt.Errorf("--session %q: the agent is one of %s", text, joined(envelopes.Sources))}

@@ -44,7 +44,7 @@ func TestJSONOfCommandsKeepsItsFields(t *testing.T) {
 	write(t, newer, string(output(t, 0, "schema", "print")))
 
 	start(t, home, server.URL(), "run")
-	for _, command := range [][]string{{"ship", "--once", log}, {"replay", "start", "b", "--set", "tool_metadata=current"}, {"replay", "status", "b", "--wait"}} {
+	for _, command := range [][]string{{"ship", "--once", log}, {"ship", "--once", claudeLog(t, "erased")}, {"replay", "start", "b", "--set", "tool_metadata=current"}, {"replay", "status", "b", "--wait"}} {
 		if code, out := ended(start(t, home, server.URL(), command...)); code != 0 {
 			t.Fatalf("%v: exit code %d\n%s", command, code, out)
 		}
@@ -57,6 +57,10 @@ func TestJSONOfCommandsKeepsItsFields(t *testing.T) {
 	if _, err := claims.NewStore(js).Put(t.Context(), []byte("of no record")); err != nil {
 		t.Fatal(err)
 	}
+	if code, out := ended(start(t, home, server.URL(), "erase", "--session", "claude_code/one", "--yes")); code != 0 {
+		t.Fatalf("erase: exit code %d\n%s", code, out)
+	}
+	awaitRecords(t, js, "v1")
 	watch := start(t, home, server.URL(), "sessions", "watch", "-o", "json")
 	commands := map[string][]string{ // the arguments of each
 		"claims gc":       {"--older-than", "0s", "--dry-run"},
@@ -65,6 +69,7 @@ func TestJSONOfCommandsKeepsItsFields(t *testing.T) {
 		"dlq requeue":     {"--all", "--dry-run"},
 		"dlq show":        {"4"},
 		"doctor":          nil,
+		"erase ls":        nil,
 		"replay diff":     {"v1", "b"},
 		"replay ls":       nil,
 		"replay status":   {"b"},

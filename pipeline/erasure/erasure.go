@@ -289,7 +289,7 @@ func (e *eraser) removeObjects(ctx context.Context) error {
 			}
 		}
 	}
-	removed, kept, err := e.claims.Erase(ctx, until, chunks)
+	removed, kept, err := claims.Erase(ctx, e.claims, until, chunks)
 	for _, s := range e.sessions {
 		s.removed.Objects += int64(s.count(removed))
 		s.kept = s.count(kept)

@@ -319,7 +319,7 @@ func (e *eraser) entries(ctx context.Context, s *session, fresh map[int]*found) 
 			f.records, f.objects = f.records[len(records):], f.objects[len(objects):]
 			entry := streams.Erasure{Source: s.id.Source, Session: s.id.Session, Partition: p, Records: records, Objects: objects, By: e.by}
 			if len(objects) > 0 {
-				if entry.Chunks, err = e.claims.ChunksOf(ctx, objects); err != nil {
+				if entry.Chunks, err = claims.ChunksOf(ctx, e.claims, objects); err != nil {
 					return nil, err
 				}
 			}
