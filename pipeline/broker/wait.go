@@ -11,11 +11,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Unavailable reports whether err means that the broker is temporarily unavailable: it does not answer, or has no
-// leader for what was asked.
+// Unavailable reports whether err means that the broker is temporarily unavailable: it does not answer, the connection
+// was lost while it was asked, or it has no leader for what was asked.
 func Unavailable(err error) bool {
 	var api *jetstream.APIError
-	return errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrReconnectBufExceeded) || errors.Is(err, nats.ErrNoResponders) ||
+	return errors.Is(err, ErrDisconnected) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrReconnectBufExceeded) || errors.Is(err, nats.ErrNoResponders) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.As(err, &api) && (api.Code == http.StatusServiceUnavailable || api.ErrorCode == errCodeNoPeers)
 }
 
