@@ -1,7 +1,6 @@
 package checks
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -252,25 +251,7 @@ var long = flag.Bool("long", false, "run the tests that take minutes, too")
 type running struct {
 	*exec.Cmd
 
-	log *logText
-}
-
-// logText can be read while it is written to.
-type logText struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logText) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
+	log *pipelinetest.LogText
 }
 
 // start starts a command, whose name is its instance.
@@ -278,7 +259,7 @@ func (w *watch) start(url, command string, args ...string) *running {
 	w.t.Helper()
 	path, err := program()
 	require.NoError(w.t, err)
-	p := &running{exec.CommandContext(context.WithoutCancel(w.t.Context()), path, append([]string{command}, args...)...), &logText{}}
+	p := &running{exec.CommandContext(context.WithoutCancel(w.t.Context()), path, append([]string{command}, args...)...), &pipelinetest.LogText{}}
 	p.Env = []string{"HOME=" + w.t.TempDir(), "NATS_URL=" + url, "TRIBUTARY_HTTP=127.0.0.1:0", "TRIBUTARY_PARTITIONS=4", "TRIBUTARY_WORKER=" + command}
 	p.Stderr = p.log
 	require.NoError(w.t, p.Start())

@@ -275,31 +275,10 @@ func (d *deployment) requireNoneExpired() {
 // before the answer arrives. It returns false if the erasure had fewer requests; then it must have succeeded.
 func (d *deployment) killed(at int, answered bool, id events.SessionID) bool {
 	d.tb.Helper()
-	cut := pipelinetest.NewRequestCut(d.tb, d.server, at, answered)
-	ctx, kill := context.WithCancel(deadline(d.tb))
-	defer kill()
-	go func() {
-		select {
-		case <-cut.Made():
-			kill()
-		case <-ctx.Done():
-		}
-	}()
-	nc, err := nats.Connect(cut.URL(), nats.NoReconnect())
-	if err != nil {
-		d.tb.Fatal(err)
-	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		d.tb.Fatal(err)
-	}
-	_, err = erasure.Run(ctx, js, erasure.Request{Sessions: []events.SessionID{id}, By: "killed"})
-	nc.Close()
-	made := cut.Close()
-	if !made && err != nil {
-		d.tb.Fatalf("killed at none of its %d requests: %v", at, err)
-	}
-	return made
+	return pipelinetest.RunKilled(d.tb, d.server, at, answered, func(ctx context.Context, js jetstream.JetStream) error {
+		_, err := erasure.Run(ctx, js, erasure.Request{Sessions: []events.SessionID{id}, By: "killed"})
+		return err
+	})
 }
 
 // files returns the files of an export with their content.

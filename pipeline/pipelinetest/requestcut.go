@@ -4,12 +4,16 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // RequestCut connects a command to a server on the loopback, and cuts its connections at one of its requests: nothing
@@ -178,4 +182,28 @@ func (r *RequestCut) down(client, server net.Conn) {
 			return
 		}
 	}
+}
+
+// RunKilled runs a command against a server and kills it at a request, see [NewRequestCut]. It returns false if the
+// command has fewer requests; then it must have succeeded.
+func RunKilled(tb testing.TB, s interface{ URL() string }, at int, answered bool, run func(context.Context, jetstream.JetStream) error) bool {
+	tb.Helper()
+	cut := NewRequestCut(tb, s, at, answered)
+	ctx, kill := context.WithTimeoutCause(tb.Context(), patience, errors.New("the command waits in vain"))
+	defer kill()
+	go func() {
+		select {
+		case <-cut.Made():
+			kill()
+		case <-ctx.Done():
+		}
+	}()
+	js := Connect(tb, cut.URL(), nats.NoReconnect())
+	err := run(ctx, js)
+	js.Conn().Close()
+	made := cut.Close()
+	if !made && err != nil {
+		tb.Fatalf("killed at none of its %d requests: %v", at, err)
+	}
+	return made
 }

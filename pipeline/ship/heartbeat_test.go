@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/ship"
 	"tributary/pipeline/streams"
 )
@@ -114,7 +115,7 @@ func TestMissingBucketOfEdgesStopsNothing(t *testing.T) {
 		t.Errorf("%d edges, %v", len(edges), err)
 	}
 	e.write("garden/one.jsonl", lines(prompts("one", 1, 3)...))
-	var log logText
+	var log pipelinetest.LogText
 	f := e.follow(beating, func(c *ship.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 	f.until("all is sent", func(s ship.Summary) bool { return s.Records == 3 })
 	f.stop()

@@ -1,14 +1,12 @@
 package ship_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -275,7 +273,7 @@ func TestPurgedRecordsAreShippedAgainOnlyOnRequest(t *testing.T) {
 	d.write("garden/one.jsonl", lines(prompts("one", 1, 30)...))
 	d.once()
 	d.purge()
-	var log logText
+	var log pipelinetest.LogText
 	logged := func(c *ship.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) }
 	for range 2 {
 		if got := d.once(logged); got.Records != 0 || len(got.Losses) != 0 {
@@ -573,7 +571,7 @@ func TestRightsThatAreMissingAreNamed(t *testing.T) {
 	e.js = as("ends")
 	e.once()
 	e.append("garden/one.jsonl", lines(prompts("one", 4, 5)...))
-	var log logText
+	var log pipelinetest.LogText
 	got := e.once(func(c *ship.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 	if got.Records != 2 || len(got.Losses) != 0 || strings.Count(log.String(), "STREAM.MSG.GET.RAW") != 1 {
 		t.Errorf("shipped %+v, logged\n%s", got, log.String())
@@ -583,22 +581,4 @@ func TestRightsThatAreMissingAreNamed(t *testing.T) {
 	f.until("the right is named", func(s ship.Summary) bool {
 		return s.Stalled != nil && strings.Contains(s.Stalled.Error(), "$JS.API.STREAM.INFO.RAW")
 	})
-}
-
-// logText is a log that can be read while it is written.
-type logText struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logText) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

@@ -28,37 +28,6 @@ import (
 // command is a command, with a connection of its own.
 type command func(context.Context, jetstream.JetStream) error
 
-// killed runs a command that is killed at one of its requests, before the server has it or, with answered,
-// before the answer is there. It reports whether the command has so many requests; when not, it must succeed.
-func killed(t *testing.T, s *pipelinetest.Server, at int, answered bool, run command) bool {
-	t.Helper()
-	cut := pipelinetest.NewRequestCut(t, s, at, answered)
-	ctx, kill := context.WithCancel(deadline(t))
-	defer kill()
-	go func() {
-		select {
-		case <-cut.Made():
-			kill()
-		case <-ctx.Done():
-		}
-	}()
-	nc, err := nats.Connect(cut.URL(), nats.NoReconnect())
-	if err != nil {
-		t.Fatal(err)
-	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = run(ctx, js)
-	nc.Close()
-	made := cut.Close()
-	if !made && err != nil {
-		t.Fatalf("killed at none of its %d requests: %v", at, err)
-	}
-	return made
-}
-
 // sent publishes records whose events a subscriber counts.
 type sent struct {
 	js   jetstream.JetStream
@@ -262,7 +231,7 @@ func killCommands(t *testing.T, first, step int, answered bool) {
 				if err := c.run(deadline(t), js); err != nil {
 					t.Fatalf("%s: %v", c.name, err)
 				}
-			} else if killed(t, server, at, answered, c.run) {
+			} else if pipelinetest.RunKilled(t, server, at, answered, c.run) {
 				more = true
 				s.feed(t)
 				if err := c.run(deadline(t), js); err != nil {
@@ -331,7 +300,7 @@ func TestKilledCollectionOfClaimsIsFinished(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if more = killed(t, server, at, answered, collect); more {
+			if more = pipelinetest.RunKilled(t, server, at, answered, collect); more {
 				if err := collect(deadline(t), js); err != nil {
 					t.Fatalf("killed at request %d, and run again: %v", at, err)
 				}
@@ -374,7 +343,7 @@ func TestOtherCommandsRefuseWhileAChangeIsOpen(t *testing.T) {
 		return all.Cutover
 	}
 	for at := 1; !open().Open(); at++ {
-		if !killed(t, server, at, false, promote) {
+		if !pipelinetest.RunKilled(t, server, at, false, promote) {
 			t.Fatal("the promotion is never open")
 		}
 	}
