@@ -145,8 +145,13 @@ func (a *assigner) detect(sh *core.Shape, r Framed) {
 	if is.Agent == "" {
 		return
 	}
-	if is.Line = r.Line; a.vendor != nil && is.Source != a.vendor.Source {
-		is.Source, is.Folder = "", a.vendor.Name
+	is.Line = r.Line
+	switch v := a.vendor; {
+	case v == nil || is.Source == v.Source:
+	case is.Source != "" && is.Source == v.LogOf:
+		is.Source, is.Agent = v.Source, v.Name
+	default:
+		is.Source, is.Folder = "", v.Name
 	}
 	a.recognition = is
 	a.file.Source = a.recognition.Source

@@ -95,7 +95,7 @@ func TestLawsCatch(t *testing.T) {
 				if s.Tokenless && (b.Law == "sums" || b.Law == "parts_of_usage") {
 					continue
 				}
-				if b.Law == "unknown_record_changes_nothing" && len(s.Unknown) == 0 {
+				if b.Law == "unknown_record_changes_nothing" && len(s.Unknown) == 0 || s.StatedOnce && b.Name == "the first line alone counts" {
 					continue
 				}
 				t.Run(b.Law+"/"+b.Name, func(t *testing.T) {

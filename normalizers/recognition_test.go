@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/normalizers/normalizerstest"
 )
@@ -31,19 +32,6 @@ var strangers = map[string]stranger{
 {"uuid":"u4","parentUuid":"u3","sessionId":"s1","timestamp":"2026-08-05T18:47:45.636Z","type":"tool_result","cwd":"/w","version":"0.21.6","message":{"role":"user","parts":[{"functionResponse":{"id":"c1","name":"read_file"}}]},"toolCallResult":{"callId":"c1","status":"success"}}
 {"uuid":"u5","parentUuid":"u4","sessionId":"s1","timestamp":"2026-08-05T18:47:46.636Z","type":"system","provenance":"system","cwd":"/w","version":"0.21.6","subtype":"ui_telemetry"}`, 0},
 	"Qwen Code, a run": {"Qwen Code", `{"type":"system","subtype":"init","uuid":"s1","session_id":"s1","cwd":"/w","tools":["edit"],"model":"coder-model","permission_mode":"yolo","qwen_code_version":"0.14.0","agents":[]}`, 0},
-	"OpenClaw": {"Pi or OpenClaw", `{"type":"session","id":"s1","version":3,"timestamp":"2026-02-24T09:00:00Z","cwd":"/w"}
-{"type":"model_change","id":"c1","parentId":"s1","modelId":"m","provider":"p","timestamp":"2026-02-24T09:00:01Z"}
-{"type":"custom","id":"c2","customType":"ui_state","data":{"phase":"analysis"},"parentId":"c1","timestamp":"2026-02-24T09:00:02Z"}
-{"type":"custom_message","customType":"openclaw.runtime-context","content":"injected","display":false,"id":"c3","parentId":"c2","timestamp":"2026-02-24T09:00:03Z"}
-{"type":"message","id":"m1","parentId":"c3","timestamp":"2026-02-24T09:00:04Z","message":{"role":"user","content":[{"type":"text","text":"list"}]}}
-{"type":"message","id":"m2","parentId":"m1","timestamp":"2026-02-24T09:00:05Z","message":{"role":"toolResult","toolCallId":"t1","toolName":"sh","content":"a"}}`, 0},
-	"Pi": {"Pi or OpenClaw", `{"type":"session","version":3,"id":"s1","timestamp":"2026-04-06T16:22:10.841Z","cwd":"/w"}
-{"type":"model_change","id":"a1","parentId":null,"timestamp":"2026-04-06T16:22:10.861Z","provider":"p","modelId":"m"}
-{"type":"thinking_level_change","id":"a2","parentId":"a1","timestamp":"2026-04-06T16:22:10.861Z","thinkingLevel":"off"}
-{"type":"message","id":"a3","parentId":"a2","timestamp":"2026-04-06T16:22:33.616Z","message":{"role":"user","content":[{"type":"text","text":"hi"}],"timestamp":1775492553616}}
-{"type":"message","id":"a4","parentId":"a3","timestamp":"2026-04-06T16:22:35.616Z","message":{"role":"assistant","content":[{"type":"text","text":"hi"}],"provider":"p","model":"m","usage":{"input":1},"stopReason":"stop"}}
-{"type":"compaction","id":"a5","parentId":"a4","timestamp":"2026-04-06T16:23:35.616Z","summary":"s","firstKeptEntryId":"a3","tokensBefore":9}
-{"type":"custom","customType":"x","data":{"n":1},"id":"a6","parentId":"a5","timestamp":"2026-04-06T16:24:35.616Z"}`, 0},
 	"Droid": {"Droid", `{"type":"session_start","id":"s1","title":"t","cwd":"/w","owner":"o","sessionTitle":"t","version":"0.81.0"}
 {"type":"message","id":"m1","parentId":"s1","timestamp":"2025-12-26T00:10:00.000Z","message":{"role":"user","content":[{"type":"text","text":"go"}]}}
 {"type":"message","id":"m2","parentId":"m1","timestamp":"2025-12-26T00:10:02.000Z","message":{"role":"assistant","content":[{"type":"tool_use","id":"t1","name":"Execute","input":{}}]}}`, 0},
@@ -200,8 +188,26 @@ func TestCorpusRecordsAreTheirOwn(t *testing.T) {
 func checkOwnLines(t *testing.T, s normalizerstest.Suite, name string, data []byte) {
 	t.Helper()
 	for i, line := range bytes.Split(data, []byte("\n")) {
-		if r := recognize(string(line)); r.Agent != "" && r.Source != s.Source {
+		if r := recognize(string(line)); r.Agent != "" && r.Source != s.Source && (r.Source == "" || r.Source != normalizers.VendorOf(s.Source).LogOf) {
 			t.Errorf("%s, line %d: taken for %s by %s", name, i+1, r.Agent, r.Marker)
+		}
+	}
+}
+
+// A log in the folder of an agent that writes the log of another one is the folder's.
+func TestSharedLogIsThatOfItsFolder(t *testing.T) {
+	t.Parallel()
+	const log = `{"type":"session","version":3,"id":"s1","timestamp":"2026-02-24T09:00:00Z","cwd":"/w"}`
+	for source, want := range map[envelopes.Source]envelopes.Source{
+		"": envelopes.Pi, envelopes.OpenClaw: envelopes.OpenClaw, envelopes.Pi: envelopes.Pi, envelopes.Codex: "",
+	} {
+		file := normalizerstest.FileNamed(source, "log.jsonl")
+		file.Assumed = source != ""
+		f := normalizers.NewFramer(file)
+		_, _ = f.Write([]byte(log)) // never fails by contract
+		f.Close()
+		if got := f.Recognition().Source; got != want {
+			t.Errorf("in a folder of %q it is of %q, want %q", source, got, want)
 		}
 	}
 }

@@ -8,7 +8,9 @@ import (
 	"tributary/normalizers/cursor/cursortest"
 	"tributary/normalizers/gemini/geminitest"
 	"tributary/normalizers/normalizerstest"
+	"tributary/normalizers/openclaw/openclawtest"
 	"tributary/normalizers/opencode/opencodetest"
+	"tributary/normalizers/pi/pitest"
 )
 
 // suites are the suites of all vendors.
@@ -20,4 +22,6 @@ var suites = []normalizerstest.Suite{
 	copilottest.Suite,
 	acptest.Suite,
 	opencodetest.Suite,
+	pitest.Suite,
+	openclawtest.Suite,
 }

@@ -19,10 +19,8 @@ type unsupportedAgent struct {
 // that no vendor writes. Agents with a common log format share a row.
 var unsupported = []unsupportedAgent{
 	{"Qwen Code", qwen},
-	{"OpenClaw", openClaw},
-	{"Pi or OpenClaw", pi},
 	{"Droid", droid},
-	{"Pi, OpenClaw or Droid", treeOfMessages},
+	{"Droid", treeOfMessages},
 	{"Grok", grok},
 	{"Kimi", kimi},
 	{"Kiro", kiro},
@@ -100,41 +98,13 @@ func qwen(s *core.Shape) string {
 	}
 }
 
-// openClaw recognizes an entry that only OpenClaw adds to the format of Pi.
-func openClaw(s *core.Shape) string {
-	switch {
-	case strings.HasPrefix(s.Text("customType"), "openclaw"):
-		return "customType openclaw"
-	case s.Text("type") == "session" && strings.Contains(s.Text("cwd"), "/.openclaw/"):
-		return "cwd in .openclaw"
-	default:
-		return ""
-	}
-}
-
-// pi recognizes the first line of a session, and any entry of its tree, except a message that may be Droid's.
-func pi(s *core.Shape) string {
-	switch {
-	case s.Text("type") == "session" && has(s, "id", "timestamp") && has(s, "cwd") && !has(s, "data"):
-		return "type session, id, cwd"
-	case !isTreeEntry(s):
-		return ""
-	case typed(s, "message") != "":
-		if marker := first(s, "message.timestamp", "message.provider", "message.stopReason", "message.toolCallId"); marker != "" {
-			return "type message, parentId, " + marker
-		}
-		return ""
-	default:
-		return typed(s, "model_change", "thinking_level_change", "compaction", "branch_summary", "custom", "custom_message", "label", "session_info")
-	}
-}
-
 // isTreeEntry reports whether a record is an entry of a tree of messages.
 func isTreeEntry(s *core.Shape) bool { return has(s, "id", "timestamp") && s.Kind("parentId") != 0 }
 
 // treeOfMessages recognizes a message in a tree, a format that several agents share.
 func treeOfMessages(s *core.Shape) string {
-	if isTreeEntry(s) && s.Text("type") == "message" && s.Text("message", "role") != "" {
+	if isTreeEntry(s) && s.Text("type") == "message" && s.Text("message", "role") != "" &&
+		first(s, "message.timestamp", "message.provider", "message.stopReason", "message.toolCallId") == "" {
 		return "type message, parentId, message.role"
 	}
 	return ""

@@ -11,12 +11,16 @@ import (
 	"tributary/normalizers/core"
 	"tributary/normalizers/cursor"
 	"tributary/normalizers/gemini"
+	"tributary/normalizers/openclaw"
 	"tributary/normalizers/opencode"
+	"tributary/normalizers/pi"
 )
 
 // vendors is the table of vendors. Records are recognized in this order, so vendors with looser rules come after
 // those whose records they would match.
 var vendors = []*core.Vendor{
+	&openclaw.Vendor,
+	&pi.Vendor,
 	&opencode.Vendor,
 	&gemini.Vendor,
 	&codex.Vendor,

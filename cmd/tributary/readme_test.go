@@ -104,7 +104,9 @@ func agentsList() string {
 		for _, f := range v.Logs.Folders {
 			read = append(read, "`"+logPattern(v.Logs.Home, f)+"`")
 		}
-		read = append(read, v.Reads)
+		if v.Reads != "" {
+			read = append(read, v.Reads)
+		}
 		b.WriteString(pagetest.Filled(fmt.Sprintf("- **%s** (`%s`): %s", v.Name, v.Source, strings.Join(read, "; "))))
 	}
 	return b.String()

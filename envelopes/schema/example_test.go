@@ -12,12 +12,13 @@ import (
 func Example() {
 	e := envelopes.AgentEventV1{
 		SchemaVersion: envelopes.SchemaVersion,
-		Source:        "future_agent",
+		Source:        envelopes.Codex,
 		ProjectHash:   "9126eddec7f67e038794657b4d517dd9cb5226468f30b5ee7296c27d65e84fde",
 		SessionID:     "run 42",
 		EventID:       "0f9c1c7e",
 		TS:            "2025-11-26T12:51:28.093Z",
 		EventType:     envelopes.UserMessage,
+		Origin:        "future_origin",
 		Role:          new(envelopes.RoleUser),
 		Text:          new("Why is the build red?"),
 		Sequence:      1,
@@ -36,6 +37,6 @@ func Example() {
 		fmt.Println(validator.Check(data))
 	}
 	// Output:
-	// [{/source is none of "claude_code", "codex", "gemini", "cursor", "copilot", "acp", "opencode"}]
+	// [{/origin is none of "agent", "injected", "copied"}]
 	// []
 }

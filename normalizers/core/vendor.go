@@ -24,6 +24,9 @@ type Vendor struct {
 	Time func(*Shape) time.Time
 
 	Framing Framing
+	// LogOf is the agent whose log this one writes, so that a record may look like that one's; empty for none. In a
+	// folder of this agent such a file is this agent's.
+	LogOf envelopes.Source
 
 	Normalize Normalizer
 	// NewState returns the empty [State] of a session; NewState is nil if the vendor needs none.

@@ -49,6 +49,8 @@ type Suite struct {
 	Modelled bool
 	// Tokenless states that the vendor's logs have no tokens.
 	Tokenless bool
+	// StatedOnce states that no log states the tokens of an API call more than once.
+	StatedOnce bool
 	// Read cuts a file into records, with no code of the package.
 	Read func(data []byte) []Line
 	// Unknown are records of types that the vendor does not write yet, each on its own line. "$SESSION", "$TIME" and
@@ -261,11 +263,12 @@ type CorpusFile struct {
 	Data []byte
 }
 
-// Fresh begins the names of files in the folder beside the corpus.
+// Fresh begins the names of files in a folder beside the corpus.
 const Fresh = "fresh/"
 
-// Corpus reads the files of a suite below TRIBUTARY_CORPUS; if that is unset, the test is skipped. Later logs lie
-// beside the corpus, in a folder of the same name with -fresh. With -short only every tenth file is read.
+// Corpus reads the files of a suite below TRIBUTARY_CORPUS; if that is unset, the test is skipped. Later logs, and
+// those of further agents, lie beside the corpus, in folders of the same name with -fresh and -agents. With -short
+// only every tenth file is read.
 func Corpus(tb testing.TB, s Suite) []CorpusFile {
 	tb.Helper()
 	root := os.Getenv("TRIBUTARY_CORPUS")
@@ -274,9 +277,19 @@ func Corpus(tb testing.TB, s Suite) []CorpusFile {
 	}
 	var out []CorpusFile
 	for _, folder := range s.Folders {
-		out = append(out, filesBelow(tb, root, folder, "")...)
-		if _, err := os.Stat(filepath.Join(root+"-fresh", folder)); err == nil {
-			out = append(out, filesBelow(tb, root+"-fresh", folder, Fresh)...)
+		found := len(out)
+		for _, beside := range []string{"", "-agents", "-fresh"} {
+			if _, err := os.Stat(filepath.Join(root+beside, folder)); err != nil {
+				continue
+			}
+			prefix := Fresh
+			if beside == "" {
+				prefix = ""
+			}
+			out = append(out, filesBelow(tb, root+beside, folder, prefix)...)
+		}
+		if found == len(out) {
+			tb.Fatalf("no folder %s in or beside TRIBUTARY_CORPUS", folder)
 		}
 	}
 	return out

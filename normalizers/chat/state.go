@@ -1,0 +1,61 @@
+package chat
+
+import (
+	"maps"
+
+	"tributary/normalizers/core"
+)
+
+// maxRemembered is how many values a session remembers, each of at most core.MaxName bytes.
+const maxRemembered = 32
+
+// state has the few short values that a session of a plain log remembers, by name.
+type state struct {
+	Values map[string]string `json:"v,omitzero"` // never changed in place
+}
+
+// NewState returns the empty state of a session, for the row of a vendor that uses [Writer.Remember].
+func NewState() core.State { return &state{} }
+
+// Clone implements [core.State].
+func (s *state) Clone() core.State { c := *s; return &c }
+
+// Size implements [core.State].
+func (s *state) Size() (n int) {
+	for name, v := range s.Values {
+		n += 16 + len(name) + len(v)
+	}
+	return n
+}
+
+// Shrink implements [core.State]. It drops everything at once.
+func (s *state) Shrink() bool {
+	if len(s.Values) == 0 {
+		return false
+	}
+	s.Values = nil
+	return true
+}
+
+// Remember keeps a short value for later records; an empty one is forgotten. The vendor needs [NewState] in its row.
+func (w *Writer) Remember(name, value string) {
+	s := w.Session.State.(*state)
+	if len(value) > core.MaxName || value == s.Values[name] || len(s.Values) >= maxRemembered && s.Values[name] == "" {
+		return
+	}
+	values := maps.Clone(s.Values)
+	if values == nil {
+		values = make(map[string]string, 1)
+	}
+	if values[name] = value; value == "" {
+		delete(values, name)
+	}
+	if s.Values = values; len(values) == 0 {
+		s.Values = nil // as in a session that never had one
+	}
+}
+
+// Remembered returns what [Writer.Remember] kept last; empty for nothing.
+func (w *Writer) Remembered(name string) string {
+	return w.Session.State.(*state).Values[name]
+}

@@ -1,0 +1,308 @@
+// Package chat turns the records of agents with a plain log into events: logs whose records state whole messages,
+// calls and results, as most agents write them.
+//
+// Start with [Normalizer], which a vendor calls with one function that reads a record, and with [Writer], which that
+// function writes to. The rules are those of all vendors (README.md of package normalizers): the Writer knows the ids
+// of events, the outcome of tools and the increments of tokens, so a vendor only says what its record states.
+//
+// The invariant: a Writer has no state of its own. All that is remembered between two records is in the session.
+package chat
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// Normalizer returns the normalizer of a vendor. read gets each record in a wire struct, and writes what it states.
+// tools are the tools whose names other agents lack or use with another meaning, by name.
+func Normalizer[T any](tools map[string]core.Tool, read func(w *Writer, record *T)) core.Normalizer {
+	return func(s *core.Session, r core.Record) (core.Result, error) {
+		if r.Origin.End {
+			return s.Begin(r, "").Finish("")
+		}
+		var record T
+		if err := r.Read(&record); err != nil {
+			return core.Result{}, err
+		}
+		w := &Writer{Builder: s.Begin(r, ""), tools: tools}
+		read(w, &record)
+		return w.Finish(w.skip())
+	}
+}
+
+// Writer writes the events of one record. The fields are set before the events that they belong to.
+type Writer struct {
+	*core.Builder
+
+	ID     lenient.Text    // id of the record, unique in its session; empty for none
+	Agent  lenient.Text    // subagent that the record belongs to; empty for the main conversation
+	Model  lenient.Text    // model of the messages; empty for the session's
+	Copied bool            // history of another session
+	Skip   core.SkipReason // why the record has no event; empty if its events are duplicates or it has no content
+
+	tools  map[string]core.Tool
+	number int // of events with an id made of ID
+}
+
+// At sets the time of the record, if ok.
+func (w *Writer) At(ts string, ok bool) {
+	if ok {
+		w.TS = ts
+	}
+}
+
+// Say writes a text under the user's name. It ignores a blank one.
+func (w *Writer) Say(kind core.Speech, text lenient.Text) {
+	if !isBlank(text) {
+		w.write(core.DraftOf(kind, string(text)))
+	}
+}
+
+// Attach writes a prompt without a text, which only has attachments.
+func (w *Writer) Attach() { w.write(core.ChatDraft(envelopes.UserMessage, nil, nil)) }
+
+// Answer writes a text of the assistant. It ignores a blank one.
+func (w *Writer) Answer(text lenient.Text) {
+	if !isBlank(text) {
+		w.write(core.ChatDraft(envelopes.AssistantMessage, text.Ptr(), w.model()))
+	}
+}
+
+// Think writes a thought of the assistant. It ignores a blank one.
+func (w *Writer) Think(text lenient.Text) {
+	if !isBlank(text) {
+		w.write(core.ChatDraft(envelopes.Reasoning, text.Ptr(), w.model()))
+	}
+}
+
+// Prompt writes the prompt that starts a subagent. It ignores a blank one.
+func (w *Writer) Prompt(text lenient.Text) {
+	if !isBlank(text) {
+		d := core.ChatDraft(envelopes.UserMessage, text.Ptr(), nil)
+		d.Origin = envelopes.OriginAgent
+		w.write(d)
+	}
+}
+
+// System writes an event of the agent's runtime; its text may be empty.
+func (w *Writer) System(t envelopes.EventType, text lenient.Text) {
+	d := core.SystemDraft(t, text)
+	d.Identity = string(w.Raw)
+	w.write(d)
+}
+
+// Meta writes the event that keeps a record without content of the conversation.
+func (w *Writer) Meta() { w.System(envelopes.Meta, "") }
+
+// Facts writes a [Writer.Meta] with facts that the record states.
+func (w *Writer) Facts(facts map[string]any) {
+	d := core.SystemDraft(envelopes.Meta, "")
+	d.Identity = string(w.Raw)
+	if len(facts) > 0 {
+		d.Metadata = w.Session.MetadataWithFacts(facts)
+	}
+	w.write(d)
+}
+
+// Error writes an error that the vendor reports.
+func (w *Writer) Error(code, message lenient.Text) {
+	w.write(w.Session.ErrorDraft(string(code), string(message)))
+}
+
+// UnknownRecord writes the event that keeps a record of an unknown type. name is its type, see
+// [core.Builder.Unknown].
+func (w *Writer) UnknownRecord(name ...lenient.Text) {
+	w.Unknown(core.UnknownRecord, name...)
+	w.put("", core.UnknownDraft())
+}
+
+// Call is the call of a tool.
+type Call struct {
+	ID, Name  lenient.Text
+	Arguments jsontext.Value // an object, or a text, which may be an object as JSON
+}
+
+// fileInput has the names under which the arguments of a tool name a file.
+type fileInput struct {
+	core.FileInput `json:",embed"`
+
+	CamelPath lenient.Text `json:"filePath"`
+	Absolute  lenient.Text `json:"absolute_path"`
+	Target    lenient.Text `json:"target_file"`
+	TargetAbs lenient.Text `json:"TargetFile"`
+	File      lenient.Text `json:"filename"`
+}
+
+func (i *fileInput) file() string {
+	for _, p := range []lenient.Text{lenient.Text(i.FileInput.File()), i.CamelPath, i.Absolute, i.Target, i.TargetAbs, i.File} {
+		if p != "" {
+			return string(p)
+		}
+	}
+	return ""
+}
+
+// Call writes a call. A call without an id gets that of its event, which Call returns.
+func (w *Writer) Call(c Call) (id string) {
+	id = string(c.ID)
+	if id == "" {
+		id = w.OrdinalID(&core.Pending{Record: w.Session.Records})
+	}
+	tool := w.tool(string(c.Name))
+	var text *string
+	var input fileInput
+	switch {
+	case c.Arguments.Kind() == '"':
+		text = new(lenient.Unquote(c.Arguments))
+		if inner := jsontext.Value(*text); inner.Kind() == '{' && lenient.ReadValue(inner) == nil {
+			lenient.ReadObject(inner, &input)
+		}
+	case lenient.IsValue(c.Arguments):
+		text = new(lenient.CompactText(c.Arguments))
+		lenient.ReadObject(c.Arguments, &input)
+	}
+	d := core.Draft{OnChannel: tool.Channel}
+	d.EventType, d.Text, d.Model = envelopes.ToolCall, text, w.model()
+	d.ToolName, d.ToolCallID = c.Name.Ptr(), &id
+	d.ToolStatus = new(envelopes.StatusInProgress)
+	file := ""
+	if tool.Op != "" {
+		file = input.file()
+	}
+	d.Touch(file, tool.Op)
+	if tool == core.ToolModify && file == "" && text != nil {
+		if files := core.PatchFiles(*text); len(files) > 0 {
+			d.Patch(files)
+			file = files[0].Path
+		}
+	}
+	if w.put(lenient.Text(id), d) {
+		w.Session.RememberCall(id, core.Call{Tool: string(c.Name), Channel: tool.Channel, Op: tool.Op, Path: file})
+	}
+	return id
+}
+
+// Result is the result of a call.
+type Result struct {
+	ID     lenient.Text // of the call; empty if the record states none
+	Name   lenient.Text // of the tool, if the call is not known
+	Text   *string      // what the tool returned; nil for nothing
+	Exit   *int64       // exit code, if the record states one
+	Failed bool
+	// Running means that the tool goes on in the background.
+	Running bool
+	// Latency is the duration of the call in milliseconds, if the record states one.
+	Latency lenient.Number
+	// Code and Message are the error that the record states.
+	Code, Message lenient.Text
+}
+
+// Result writes a result.
+func (w *Writer) Result(r Result) {
+	call, known := w.Session.RecallCall(string(r.ID))
+	if !known {
+		tool := w.tool(string(r.Name))
+		call = core.Call{Tool: string(r.Name), Channel: tool.Channel, Op: tool.Op}
+	}
+	d := core.Draft{OnChannel: call.Channel}
+	d.EventType, d.Text, d.Model = envelopes.ToolResult, r.Text, w.model()
+	d.ToolName, d.ToolCallID = lenient.Text(call.Tool).Ptr(), r.ID.Ptr()
+	d.ToolExitCode, d.ToolStatus = r.Exit, new(r.status())
+	if r.Latency.OK && r.Latency.Value >= 0 {
+		d.ToolLatencyMS = new(r.Latency.Count())
+	}
+	d.Touch(call.Path, call.Op)
+	if r.Code != "" || r.Message != "" {
+		d.Metadata = w.Session.MetadataWithError(string(r.Code), string(r.Message))
+	}
+	id := r.ID
+	if id != "" {
+		id += "#result"
+	}
+	w.put(id, d)
+}
+
+// IsShell reports whether the call of an id, or else the tool of a name, runs commands: only the output of those may
+// state an exit code.
+func (w *Writer) IsShell(id, name lenient.Text) bool {
+	if call, ok := w.Session.RecallCall(string(id)); ok {
+		return call.Channel == envelopes.ChannelTerminal
+	}
+	return w.tool(string(name)).Channel == envelopes.ChannelTerminal
+}
+
+// status returns the outcome (normalizers/README.md, Tools).
+func (r *Result) status() envelopes.ToolStatus {
+	switch {
+	case r.Failed, r.Exit != nil && *r.Exit != 0, r.Code != "" || r.Message != "":
+		return envelopes.StatusError
+	case r.Running:
+		return envelopes.StatusInProgress
+	case r.Text != nil, r.Exit != nil:
+		return envelopes.StatusSuccess
+	default:
+		return envelopes.StatusUnknown
+	}
+}
+
+// Put writes a draft that no other method makes, under the id of the record.
+func (w *Writer) Put(d core.Draft) bool { return w.write(d) }
+
+// write writes an event under the id of the record; further ones get a suffix.
+func (w *Writer) write(d core.Draft) bool {
+	id := w.ID
+	if id != "" && w.number > 0 {
+		id += lenient.Text("#" + strconv.Itoa(w.number))
+	}
+	w.number++
+	return w.put(id, d)
+}
+
+// put writes an event under the vendor's id, or an empty one.
+func (w *Writer) put(id lenient.Text, d core.Draft) bool {
+	d.EventID = string(id)
+	if w.Agent != "" {
+		d.Thread = core.FingerprintOf("agent", string(w.Agent))
+		d.AgentID, d.IsInternal = w.Agent.Ptr(), true
+	}
+	if w.Copied && d.Origin == "" {
+		d.Origin = envelopes.OriginCopied
+	}
+	return w.Emit(d)
+}
+
+// model returns the model of an event: that of the record, else, in the main conversation, that of the session.
+func (w *Writer) model() *string {
+	if w.Model == "" && w.Agent == "" {
+		return lenient.Text(w.Session.Model).Ptr()
+	}
+	return w.Model.Ptr()
+}
+
+// tool returns the tool of a name.
+func (w *Writer) tool(name string) core.Tool {
+	if t, ok := w.tools[name]; ok {
+		return t
+	}
+	return core.ToolOf(name)
+}
+
+// skip returns why a record without an event has none.
+func (w *Writer) skip() core.SkipReason {
+	switch {
+	case w.Skip != "":
+		return w.Skip
+	case w.Duplicate:
+		return core.SkipDuplicate
+	default:
+		return core.SkipEmpty
+	}
+}
+
+func isBlank(t lenient.Text) bool { return strings.TrimSpace(string(t)) == "" }

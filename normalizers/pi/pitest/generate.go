@@ -1,0 +1,113 @@
+package pitest
+
+import (
+	"fmt"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"tributary/normalizers/normalizerstest"
+)
+
+// script writes the log of one session, entry by entry.
+type script struct {
+	normalizerstest.Script
+
+	n     int
+	last  any // id of the last entry
+	calls []string
+}
+
+// lines generates the lines of one session of Pi or OpenClaw.
+func lines(t *rapid.T, session, agent string) [][]byte {
+	s := &script{Script: normalizerstest.NewScript(t, session)}
+	first := map[string]any{"type": "session", "version": 3, "id": session, "timestamp": s.Stamp(), "cwd": "/home/ada/." + agent + "/app"}
+	if s.Chance(20) { // a fork: some entries are older than the first line
+		first["parentSession"], first["timestamp"] = "/s.jsonl", s.Now.Add(10*time.Second).Format("2006-01-02T15:04:05.000Z")
+	}
+	s.Emit(first)
+	moves := []func(){s.prompt, s.prompt, s.answer, s.answer, s.answer, s.result, s.result, s.other, s.Repeat}
+	for range rapid.IntRange(1, 25).Draw(t, "records") {
+		rapid.SampledFrom(moves).Draw(t, "move")()
+	}
+	return s.Lines
+}
+
+func (s *script) word() string {
+	return s.OneOf("fix the test", "yes", "  \n", "", "two\nlines \u2028 \U0001F642", "Command exited with code 3", "a\n\nCommand exited with code 127\n", "{", "<b>", "<skill name=\"review\" location=\"/s\">\nLook twice.\n</skill>\n\nthe ledger", "<file name=\"a.go\">\nx\n</file>\n")
+}
+
+// put writes an entry.
+func (s *script) put(kind string, members map[string]any) {
+	s.n++
+	id := fmt.Sprintf("%s-%d", s.Session, s.n)
+	members["type"], members["id"], members["parentId"], members["timestamp"] = kind, id, s.last, s.Stamp()
+	s.last = id
+	s.Emit(members)
+}
+
+func (s *script) message(role string, content any, members map[string]any) {
+	members["role"], members["content"], members["timestamp"] = role, content, s.Now.UnixMilli()
+	s.put("message", map[string]any{"message": members})
+}
+
+func textBlock(text string) map[string]any { return map[string]any{"type": "text", "text": text} }
+
+func (s *script) prompt() {
+	switch s.OneOf("text", "blocks", "image") {
+	case "text":
+		s.message("user", s.word(), map[string]any{})
+	case "blocks":
+		s.message("user", []any{textBlock(s.word()), textBlock(s.word())}, map[string]any{})
+	case "image":
+		s.message("user", []any{map[string]any{"type": "image", "data": "iVBO", "mimeType": "image/png"}}, map[string]any{})
+	}
+}
+
+func (s *script) answer() {
+	var content []any
+	for range rapid.IntRange(0, 3).Draw(s.T, "blocks") {
+		switch s.OneOf("text", "thinking", "call") {
+		case "text":
+			content = append(content, textBlock(s.word()))
+		case "thinking":
+			content = append(content, map[string]any{"type": "thinking", "thinking": s.word(), "thinkingSignature": "x"})
+		case "call":
+			id := fmt.Sprintf("%s-call%d|fc_%d", s.Session, len(s.calls), len(s.calls))
+			s.calls = append(s.calls, id)
+			name := s.OneOf("bash", "read", "edit", "find", "mcp_x")
+			content = append(content, map[string]any{"type": "toolCall", "id": id, "name": name, "arguments": map[string]any{"path": "a.go", "command": "go test"}})
+		}
+	}
+	figure := func() int { return rapid.SampledFrom([]int{0, 1, 57, 11_480}).Draw(s.T, "tokens") }
+	more := map[string]any{
+		"provider": "openai", "model": s.OneOf("gpt-5.5", "claude-opus-4-7"), "stopReason": s.OneOf("stop", "toolUse", "length"),
+		"usage": map[string]any{
+			"input": figure(), "output": figure(), "cacheRead": figure(), "cacheWrite": figure(), "totalTokens": 7, "reasoning": figure(),
+			"cost": map[string]any{"input": 0.5, "total": float64(figure()) / 1000},
+		},
+	}
+	if s.Chance(20) {
+		more["stopReason"], more["errorMessage"] = s.OneOf("error", "aborted"), s.OneOf("it broke", "")
+	}
+	s.message("assistant", content, more)
+}
+
+func (s *script) result() {
+	id := s.Session + "-lost"
+	if len(s.calls) > 0 {
+		id = rapid.SampledFrom(s.calls).Draw(s.T, "call")
+	}
+	s.message("toolResult", []any{textBlock(s.word())}, map[string]any{"toolCallId": id, "toolName": s.OneOf("bash", "read"), "isError": s.Chance(50)})
+}
+
+func (s *script) other() {
+	switch kind := s.OneOf("model_change", "thinking_level_change", "compaction", "branch_summary", "custom", "custom_message", "label", "session_info", "bash"); kind {
+	case "model_change":
+		s.put(kind, map[string]any{"provider": "openai", "modelId": "gpt-5.5"})
+	case "bash":
+		s.message("bashExecution", nil, map[string]any{"command": "ls", "output": s.word(), "exitCode": 0})
+	default:
+		s.put(kind, map[string]any{"thinkingLevel": "high", "summary": s.word(), "customType": "x", "content": s.word(), "name": s.word(), "data": map[string]any{"a": 1}})
+	}
+}

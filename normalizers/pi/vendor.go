@@ -1,0 +1,81 @@
+package pi
+
+import (
+	"embed"
+	"time"
+
+	"tributary/envelopes"
+	"tributary/normalizers/chat"
+	"tributary/normalizers/core"
+)
+
+//go:embed all:samples
+var samples embed.FS
+
+// Vendor is Pi's row of the table of vendors.
+var Vendor = core.Vendor{
+	Source: envelopes.Pi,
+	Name:   "Pi",
+
+	Recognize: marker,
+	Session:   SessionOf,
+	Time:      TimeOf,
+
+	Framing: core.Framing{OneSession: true},
+
+	Normalize: Normalize,
+	NewState:  chat.NewState,
+
+	Checked: "0.75",
+
+	Logs: core.Logs{
+		Env:     "PI_CODING_AGENT_DIR",
+		Home:    ".pi/agent",
+		About:   "folder of Pi; default ~/.pi/agent",
+		Folders: []core.LogFolder{{Dir: "sessions", Suffixes: []string{".jsonl"}}},
+	},
+	Samples: samples,
+}
+
+// Normalize maps a record to events.
+var Normalize = chat.Normalizer(tools, read)
+
+// marker recognizes the first line of a session and any entry of its tree, except a message that may be Droid's.
+func marker(s *core.Shape) string {
+	switch kind := s.Text("type"); kind {
+	case "session":
+		if s.Text("id") != "" && s.Text("timestamp") != "" && s.Kind("cwd") == '"' && !s.Has("data") {
+			return "type session, id, cwd"
+		}
+	case "message":
+		if !isEntry(s) {
+			return ""
+		}
+		for _, name := range []string{"timestamp", "provider", "stopReason", "toolCallId"} {
+			if k := s.Kind("message", name); k != 0 && k != 'n' {
+				return "type message, parentId, message." + name
+			}
+		}
+	case "model_change", "thinking_level_change", "compaction", "branch_summary", "custom", "custom_message", "label", "session_info":
+		if isEntry(s) {
+			return "type " + kind + ", parentId"
+		}
+	}
+	return ""
+}
+
+// isEntry reports whether a record is an entry of a tree of messages.
+func isEntry(s *core.Shape) bool {
+	return s.Text("id") != "" && s.Text("timestamp") != "" && s.Kind("parentId") != 0
+}
+
+// SessionOf returns the session, which only the first line of a file states.
+func SessionOf(s *core.Shape) string {
+	if s.Text("type") == "session" {
+		return s.Text("id")
+	}
+	return ""
+}
+
+// TimeOf returns the time stated in a record.
+func TimeOf(s *core.Shape) time.Time { return s.Time([]string{"timestamp"}) }
