@@ -311,10 +311,10 @@ func (f File) time() time.Time {
 }
 
 // stem returns the session of last resort: the name of the file without extensions, or the name of its folder if the
-// vendor gives all files the same name.
+// vendor names the folder after the session.
 func (a *assigner) stem() string {
 	name := stem(a.file.Name)
-	if a.file.Folder != "" && a.vendor != nil && name == a.vendor.Framing.FolderNamed {
+	if a.file.Folder != "" && a.vendor != nil && slices.Contains(a.vendor.Framing.FolderNamed, name) {
 		return a.file.Folder
 	}
 	return name

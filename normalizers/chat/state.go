@@ -9,12 +9,15 @@ import (
 // maxRemembered is how many values a session remembers, each of at most core.MaxName bytes.
 const maxRemembered = 32
 
-// state has the few short values that a session of a plain log remembers, by name.
+// state is what a session of a plain log remembers: a few short values, and its documents, each by name. The maps are
+// never changed in place.
 type state struct {
-	Values map[string]string `json:"v,omitzero"` // never changed in place
+	Values    map[string]string            `json:"v,omitzero"`
+	Documents map[string]core.DocumentHead `json:"d,omitzero"`
 }
 
-// NewState returns the empty state of a session, for the row of a vendor that uses [Writer.Remember].
+// NewState returns the empty state of a session, for the row of a vendor that uses [Writer.Remember] or
+// [Writer.Elements].
 func NewState() core.State { return &state{} }
 
 // Clone implements [core.State].
@@ -25,15 +28,18 @@ func (s *state) Size() (n int) {
 	for name, v := range s.Values {
 		n += 16 + len(name) + len(v)
 	}
+	for name := range s.Documents {
+		n += 48 + len(name)
+	}
 	return n
 }
 
 // Shrink implements [core.State]. It drops everything at once.
 func (s *state) Shrink() bool {
-	if len(s.Values) == 0 {
+	if len(s.Values)+len(s.Documents) == 0 {
 		return false
 	}
-	s.Values = nil
+	s.Values, s.Documents = nil, nil
 	return true
 }
 

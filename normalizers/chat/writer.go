@@ -46,8 +46,9 @@ type Writer struct {
 	Copied bool            // history of another session
 	Skip   core.SkipReason // why the record has no event; empty if its events are duplicates or it has no content
 
-	tools  map[string]core.Tool
-	number int // of events with an id made of ID
+	tools   map[string]core.Tool
+	number  int // of events with an id made of ID
+	element element
 }
 
 // At sets the time of the record, if ok.
@@ -151,7 +152,11 @@ func (i *fileInput) file() string {
 // Call writes a call. A call without an id gets that of its event, which Call returns.
 func (w *Writer) Call(c Call) (id string) {
 	id = string(c.ID)
-	if id == "" {
+	switch {
+	case id != "":
+	case w.element.place != "":
+		id = string(w.idOfPlace())
+	default:
 		id = w.OrdinalID(&core.Pending{Record: w.Session.Records})
 	}
 	tool := w.tool(string(c.Name))
@@ -266,6 +271,9 @@ func (w *Writer) write(d core.Draft) bool {
 
 // put writes an event under the vendor's id, or an empty one.
 func (w *Writer) put(id lenient.Text, d core.Draft) bool {
+	if id == "" && w.element.place != "" {
+		id = w.idOfPlace()
+	}
 	d.EventID = string(id)
 	if w.Agent != "" {
 		d.Thread = core.FingerprintOf("agent", string(w.Agent))
@@ -296,9 +304,11 @@ func (w *Writer) tool(name string) core.Tool {
 // skip returns why a record without an event has none.
 func (w *Writer) skip() core.SkipReason {
 	switch {
+	case w.element.emitted:
+		return ""
 	case w.Skip != "":
 		return w.Skip
-	case w.Duplicate:
+	case w.Duplicate, w.element.repeated:
 		return core.SkipDuplicate
 	default:
 		return core.SkipEmpty

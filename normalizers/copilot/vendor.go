@@ -33,7 +33,7 @@ var Vendor = core.Vendor{
 			SessionOfLog: sessionOfLog,
 			Flag:         "copilot-logs",
 		},
-		FolderNamed: "events",
+		FolderNamed: []string{"events"},
 	},
 
 	Normalize: normalize,

@@ -66,9 +66,9 @@ type Framing struct {
 	IsPrinted func(*Shape) bool
 	// PrintedText is set if a file may be plain text in which each line is a record.
 	PrintedText *PrintedText
-	// FolderNamed is the name, without extension, that all files of the vendor share: the folder of such a file is
-	// named after the session.
-	FolderNamed string
+	// FolderNamed are the names, without extension, of files that every session has in a folder of its own: the folder
+	// of such a file is named after the session.
+	FolderNamed []string
 }
 
 // PrintedText is how the session of plain text is recognized. The text does not state it, so a line that does is

@@ -1,0 +1,68 @@
+package chat
+
+import (
+	"maps"
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// element is where a Writer is in a document.
+type element struct {
+	place    lenient.Text // id of an event of the element without one; empty outside of an element
+	placed   int          // events with such an id so far
+	emitted  bool         // an element of the record has an event
+	repeated bool         // an element of the record was read before
+}
+
+// Elements reads the elements of a document that the vendor rewrites in place, each as a record of its own: its first
+// event carries it, and one without an id has that of its place. Elements at the start of the document that were there
+// at its last read, and can no longer change, are not read again. Agent, Model and Copied are for all elements. name
+// distinguishes the documents of a session; it may be empty. The vendor needs [NewState] in its row.
+func (w *Writer) Elements(name string, elements []jsontext.Value, read func(raw jsontext.Value)) {
+	s := w.Session.State.(*state)
+	before, whole := *w, w.Raw
+	head := s.Documents[name]
+	from := head.Unchanged(elements)
+	w.element.repeated = w.element.repeated || from > 0
+	for i := from; i < len(elements); i++ {
+		w.NextElement()
+		w.ID, w.Agent, w.Model, w.Copied, w.number = "", before.Agent, before.Model, before.Copied, 0
+		w.element.place, w.element.placed = lenient.Text(name+"@"+strconv.Itoa(i+1)), 0
+		if w.Raw = elements[i]; w.Session.TS != "" {
+			w.TS = w.Session.TS
+		}
+		read(elements[i])
+		if w.First >= 0 {
+			w.CarryRaw(w.First, elements[i])
+			w.element.emitted = true
+		}
+		w.element.repeated = w.element.repeated || w.Duplicate
+	}
+	w.NextElement()
+	w.ID, w.Agent, w.Model, w.Copied, w.number = before.ID, before.Agent, before.Model, before.Copied, before.number
+	w.element.place = ""
+	if w.Raw = whole; w.element.emitted {
+		w.Raw = nil // the events of its elements have all of it
+	}
+	if head.Read(elements); head != s.Documents[name] {
+		s.Documents = maps.Clone(s.Documents)
+		if s.Documents == nil {
+			s.Documents = make(map[string]core.DocumentHead, 1)
+		}
+		s.Documents[name] = head
+	}
+}
+
+// idOfPlace returns the id of an event without one.
+func (w *Writer) idOfPlace() lenient.Text {
+	id := w.element.place
+	if w.element.placed > 0 {
+		id += lenient.Text("." + strconv.Itoa(w.element.placed))
+	}
+	w.element.placed++
+	return id
+}
