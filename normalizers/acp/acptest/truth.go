@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"path"
 	"reflect"
 	"slices"
 	"strconv"
@@ -79,48 +78,28 @@ func (o *acpMessageOpen) complete(m any, record int) {
 
 // interpret reads a file by the rules of the vendor, without code of the normalizer.
 func interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
-	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures)}
-	last, stem := "", strings.TrimSuffix(path.Base(name), path.Ext(name))
-	own := func(l normalizerstest.Line) string {
-		v := normalizerstest.Parse(l.Data)
+	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures), Sessions: normalizerstest.SessionsOf(name, lines, func(v any) string {
 		if list, ok := v.([]any); ok && len(list) > 0 {
 			v = list[0]
 		}
 		if normalizerstest.Member[map[string]any](v, "await_resume") != nil {
 			return normalizerstest.Member[string](v, "session_id")
 		}
-		for _, id := range []string{
+		return cmp.Or(
 			normalizerstest.Member[string](v, "run", "session_id"), normalizerstest.Member[string](v, "session_id"),
-			normalizerstest.Member[string](v, "run", "run_id"), normalizerstest.Member[string](v, "run_id"),
-		} {
-			if id != "" {
-				return id
-			}
-		}
-		return ""
-	}
+			normalizerstest.Member[string](v, "run", "run_id"), normalizerstest.Member[string](v, "run_id"))
+	})}
 	readers := make(map[string]*acpReader)
 	var order []*acpReader
 	for i, l := range lines {
-		if id := own(l); id != "" {
-			last = id
-		}
-		for _, next := range lines[i:] {
-			if last == "" {
-				last = own(next)
-			}
-		}
-		if last == "" {
-			last = stem
-		}
-		a.Sessions = append(a.Sessions, last)
-		r := readers[last]
+		session := a.Sessions[i]
+		r := readers[session]
 		if r == nil {
 			r = &acpReader{
-				out: &a, session: last, next: make(map[string]int), streamed: make(map[string][]string), emitted: make(map[string][]string),
+				out: &a, session: session, next: make(map[string]int), streamed: make(map[string][]string), emitted: make(map[string][]string),
 				last: make(map[string]string), asked: make(map[string]string),
 			}
-			readers[last] = r
+			readers[session] = r
 			order = append(order, r)
 		}
 		r.line, r.speakers, r.events = l.Number, nil, 0

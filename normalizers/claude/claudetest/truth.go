@@ -2,9 +2,9 @@ package claudetest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"maps"
-	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -114,37 +114,20 @@ func claudePrompt(text string) (string, bool) {
 // interpret reads a file by the rules of the vendor, without code of the normalizer.
 func interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
 	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures)}
-	stem := strings.TrimSuffix(path.Base(name), path.Ext(name))
 	parsed := make([]any, len(lines))
-	own := make([]string, len(lines))
 	for i, l := range lines {
 		if !l.Bad {
 			dec := json.NewDecoder(bytes.NewReader(l.Data))
 			dec.UseNumber()
 			_ = dec.Decode(&parsed[i]) // it was read before
 			parsed[i] = claudeObject(parsed[i])
-			own[i] = normalizerstest.Member[string](parsed[i], "sessionId")
-			if id := normalizerstest.Member[string](parsed[i], "session_id"); id != "" {
-				own[i] = id
-			}
 		}
 		a.Trimmed = a.Trimmed || normalizerstest.Member[string](parsed[i], "uuid") == "[trimmed for fixture]"
 	}
-	// Section 4: its own id, else the last one before, else the first one after, else the stem.
-	last := ""
-	for i := range lines {
-		switch {
-		case own[i] != "":
-			last = own[i]
-		case last == "":
-			if j := slices.IndexFunc(own[i:], func(s string) bool { return s != "" }); j >= 0 {
-				last = own[i+j]
-			} else {
-				last = stem
-			}
-		}
-		a.Sessions = append(a.Sessions, last)
-	}
+	a.Sessions = normalizerstest.SessionsOf(name, lines, func(v any) string {
+		v = claudeObject(v)
+		return cmp.Or(normalizerstest.Member[string](v, "session_id"), normalizerstest.Member[string](v, "sessionId"))
+	})
 	readers := make(map[string]*claudeReader)
 	for i, l := range lines {
 		session := a.Sessions[i]

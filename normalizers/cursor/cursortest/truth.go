@@ -2,9 +2,9 @@ package cursortest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,38 +67,18 @@ type cursorReader struct {
 
 // interpret reads a file by the rules of the vendor, without code of the normalizer.
 func interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
-	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures)}
-	own := func(l normalizerstest.Line) string {
-		v := normalizerstest.Parse(l.Data)
-		if !json.Valid(l.Data) {
-			return ""
-		}
-		if id := normalizerstest.Member[string](v, "sessionId"); id != "" {
-			return id
-		}
-		return normalizerstest.Member[string](v, "session_id")
-	}
-	last := ""
+	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures), Sessions: normalizerstest.SessionsOf(name, lines, func(v any) string {
+		return cmp.Or(normalizerstest.Member[string](v, "sessionId"), normalizerstest.Member[string](v, "session_id"))
+	})}
 	readers := make(map[string]*cursorReader)
 	var order []*cursorReader
 	for i, l := range lines {
-		if id := own(l); id != "" {
-			last = id
-		}
-		for _, next := range lines[i:] {
-			if last == "" {
-				last = own(next)
-			}
-		}
-		if last == "" {
-			last = strings.TrimSuffix(path.Base(name), path.Ext(name))
-		}
-		a.Sessions = append(a.Sessions, last)
+		session := a.Sessions[i]
 		a.Threads = append(a.Threads, normalizerstest.RawThread{})
-		r := readers[last]
+		r := readers[session]
 		if r == nil {
-			r = &cursorReader{out: &a, session: last, emitted: make(map[string]bool)}
-			readers[last] = r
+			r = &cursorReader{out: &a, session: session, emitted: make(map[string]bool)}
+			readers[session] = r
 			order = append(order, r)
 		}
 		if !l.Bad {

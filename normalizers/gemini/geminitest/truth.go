@@ -2,9 +2,9 @@ package geminitest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
-	"path"
 	"reflect"
 	"regexp"
 	"slices"
@@ -105,41 +105,20 @@ func geminiText(parts []any) string {
 
 // interpret reads a file by the rules of the vendor, without code of the normalizer.
 func interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
-	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures)}
-	last := ""
-	stem := strings.TrimSuffix(path.Base(name), path.Ext(name))
-	own := func(v any) string {
-		for _, id := range []string{normalizerstest.Member[string](v, "sessionId"), normalizerstest.Member[string](v, "$set", "sessionId"), normalizerstest.Member[string](v, "session_id")} {
-			if id != "" {
-				return id
-			}
-		}
-		return ""
-	}
+	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures), Sessions: normalizerstest.SessionsOf(name, lines, func(v any) string {
+		return cmp.Or(normalizerstest.Member[string](v, "sessionId"), normalizerstest.Member[string](v, "$set", "sessionId"), normalizerstest.Member[string](v, "session_id"))
+	})}
 	readers := make(map[string]*geminiReader)
 	var order []*geminiReader
 	for i, l := range lines {
-		v := normalizerstest.Parse(l.Data)
-		if id := own(v); id != "" {
-			last = id
-		}
-		if last == "" { // the first that follows, else the name of the file
-			last = stem
-			for _, next := range lines[i:] {
-				if id := own(normalizerstest.Parse(next.Data)); id != "" {
-					last = id
-					break
-				}
-			}
-		}
-		a.Sessions = append(a.Sessions, last)
-		r := readers[last]
+		v, session := normalizerstest.Parse(l.Data), a.Sessions[i]
+		r := readers[session]
 		if r == nil {
 			r = &geminiReader{
-				out: &a, session: last, phrase: make(map[string]string), texts: make(map[string]bool),
+				out: &a, session: session, phrase: make(map[string]string), texts: make(map[string]bool),
 				emitted: make(map[string]bool), names: make(map[string]string), alone: make(map[string][2]int),
 			}
-			readers[last] = r
+			readers[session] = r
 			order = append(order, r)
 		}
 		if !l.Bad {

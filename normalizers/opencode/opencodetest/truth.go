@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"path"
 	"reflect"
 	"slices"
 	"strings"
@@ -88,32 +87,18 @@ func sessionOf(v any) string {
 
 // interpret reads a file by the rules of the vendor.
 func interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
-	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures)}
-	last := ""
-	stem := strings.TrimSuffix(path.Base(name), path.Ext(name))
+	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures), Sessions: normalizerstest.SessionsOf(name, lines, sessionOf)}
 	readers := make(map[string]*reader)
 	var order []*reader
 	for i, l := range lines {
-		v := normalizerstest.Parse(l.Data)
-		if id := sessionOf(v); id != "" {
-			last = id
-		}
-		for _, next := range lines[i:] {
-			if last == "" { // the first that follows, else the name of the file
-				last = sessionOf(normalizerstest.Parse(next.Data))
-			}
-		}
-		if last == "" {
-			last = stem
-		}
-		a.Sessions = append(a.Sessions, last)
-		r := readers[last]
+		v, session := normalizerstest.Parse(l.Data), a.Sessions[i]
+		r := readers[session]
 		if r == nil {
 			r = &reader{
-				out: &a, session: last, messages: make(map[string]message), said: make(map[string]bool),
+				out: &a, session: session, messages: make(map[string]message), said: make(map[string]bool),
 				made: make(map[string]bool), done: make(map[string]bool),
 			}
-			readers[last] = r
+			readers[session] = r
 			order = append(order, r)
 		}
 		if !l.Bad {
@@ -123,7 +108,7 @@ func interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 		}
 		thread := normalizerstest.RawThread{}
 		if r.child {
-			thread = normalizerstest.RawThread{Agent: last, Internal: true}
+			thread = normalizerstest.RawThread{Agent: session, Internal: true}
 		}
 		a.Threads = append(a.Threads, thread)
 	}
