@@ -18,10 +18,11 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// TestRecordThatNeededMoreMemoryIsBroughtBack has workers that the system refuses the memory for
+// TestFaultOfMemoryBringsItsRecordBack has workers that the system refuses the memory for
 // one large record: each dies of it, until the record is a dead letter. The commands show it with
 // its size and what to do, and a worker with more memory reads it when it is requeued.
-func TestRecordThatNeededMoreMemoryIsBroughtBack(t *testing.T) {
+func TestFaultOfMemoryBringsItsRecordBack(t *testing.T) {
+	needsFaults(t)
 	t.Parallel()
 	server := pipelinetest.NewServer(t)
 	home := t.TempDir()

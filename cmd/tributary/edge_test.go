@@ -116,10 +116,11 @@ func (h *edgeHome) exchange(stream, copied string) {
 	}
 }
 
-// TestStoreThatIsRolledBackEndsWithEveryEventOnce puts an older copy of RAW, of EVENTS or of
+// TestFaultOfARolledBackStoreEndsWithEveryEventOnce puts an older copy of RAW, of EVENTS or of
 // both back, and lets the edge and the workers go on. They end with every event of every log
 // once, or name the cure, which does.
-func TestStoreThatIsRolledBackEndsWithEveryEventOnce(t *testing.T) {
+func TestFaultOfARolledBackStoreEndsWithEveryEventOnce(t *testing.T) {
+	needsFaults(t)
 	t.Parallel()
 	for _, c := range []struct {
 		name    string

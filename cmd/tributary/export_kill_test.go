@@ -36,8 +36,9 @@ var exportKills = flag.Int("export.kills", 3, "how often TestKilledExportsHaveEv
 // time. At every moment all files are whole and no event is in two of them, those left out that a compaction has replaced;
 // in the end their rows are those of an export that nothing has stopped. TRIBUTARY_CORPUS names logs, by agent, whose events are exported, too.
 //
-//	TRIBUTARY_CORPUS=... go test ./cmd/tributary -v -run 'TestKilledExports/^corpus$'
+//	TRIBUTARY_CORPUS=... go test ./cmd/tributary -v -faults -run 'TestKilledExports/^corpus$'
 func TestKilledExportsHaveEveryEventOnce(t *testing.T) {
+	needsFaults(t)
 	t.Parallel()
 	seed := stdcmp.Or(*killSeed, rand.Uint64())
 	t.Logf("repeat these moments with -kill.seed=%d", seed)

@@ -30,9 +30,10 @@ func sentEvents(tb testing.TB, records []core.Record) (list []string) {
 	return list
 }
 
-// TestExportRepairsItsFiles puts the events stream back to copies of random moments, while a worker works, and while an export runs,
+// TestFaultsOfTheStreamAreRepairedInExports puts the events stream back to copies of random moments, while a worker works, and while an export runs,
 // is stopped or is killed by SIGKILL anywhere. In the end the files have each event that was sent exactly once.
-func TestExportRepairsItsFiles(t *testing.T) {
+func TestFaultsOfTheStreamAreRepairedInExports(t *testing.T) {
+	needsFaults(t)
 	t.Parallel()
 	seed := stdcmp.Or(*killSeed, rand.Uint64())
 	t.Logf("repeat it with -kill.seed=%d", seed)

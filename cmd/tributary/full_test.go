@@ -114,7 +114,8 @@ func TestFullRawStreamRefusesAndDiscardsNothing(t *testing.T) {
 
 // A server whose disk is full stores nothing: log, readiness and doctor say so, and that it has to be restarted when there is room
 // again. Then every record is there, once, and neither the worker nor the edge was restarted.
-func TestFullDiskIsSaidAndSurvived(t *testing.T) {
+func TestFaultOfAFullDiskIsSaidAndSurvived(t *testing.T) {
+	needsFaults(t)
 	t.Parallel()
 	disk := pipelinetest.SmallDisk(t, "24")
 	cluster := pipelinetest.StartClusterOn(t, disk)

@@ -44,6 +44,7 @@ const (
 //
 //	go test ./cmd/tributary -v -run TestKill -kill.rounds 24
 func TestKillsChangeNoEvent(t *testing.T) {
+	needsFaults(t)
 	t.Parallel()
 	seed := cmp.Or(*killSeed, rand.Uint64())
 	t.Logf("repeat these moments with -kill.seed=%d", seed)

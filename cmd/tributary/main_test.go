@@ -25,6 +25,16 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the expected output of the scripts and the generated blocks of the pages")
 
+var faults = flag.Bool("faults", false, "run the tests TestFault... and TestKill..., which kill processes, fill disks and put stores back, for minutes")
+
+// needsFaults skips a test without the flag -faults.
+func needsFaults(t *testing.T) {
+	t.Helper()
+	if !*faults {
+		t.Skip("needs -faults")
+	}
+}
+
 func TestMain(m *testing.M) {
 	if code, is := pipelinetest.RunProgram(nil); is {
 		os.Exit(code)

@@ -17,10 +17,11 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// TestReplayCommandsMayBeKilledAndRunAgain kills start, diff, promote and drop, and the
+// TestKilledReplayCommandsAreRunAgain kills start, diff, promote and drop, and the
 // workers, at moments that are drawn at random, and runs them again: in the end the new
 // generation is live, has the events of a fold over the raw stream, and the old one is gone.
-func TestReplayCommandsMayBeKilledAndRunAgain(t *testing.T) {
+func TestKilledReplayCommandsAreRunAgain(t *testing.T) {
+	needsFaults(t)
 	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
