@@ -63,6 +63,7 @@ func TestJSONOfCommandsKeepsItsFields(t *testing.T) {
 	awaitRecords(t, js, "v1")
 	watch := start(t, home, server.URL(), "sessions", "watch", "-o", "json")
 	commands := map[string][]string{ // the arguments of each
+		"agents":          nil,
 		"claims gc":       {"--older-than", "0s", "--dry-run"},
 		"claims ls":       nil,
 		"dlq ls":          nil,

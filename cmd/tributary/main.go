@@ -108,6 +108,7 @@ JetStream stream, and turns the records into one stream of events: exactly once,
 in order per session.`,
 		Example: `  tributary up --samples                   try it, nothing else is needed
   tributary up                             everything in one process, with the logs of this machine
+  tributary agents                         list the agents that are read, and their logs here
   tributary normalize session.jsonl        one log to events, without a broker
   tributary run                            a worker at the broker of NATS_URL
   tributary ship                           send the logs of this machine to the broker
@@ -161,6 +162,7 @@ in order per session.`,
 		eraseCommand(a),
 		replayCommand(a),
 		schemaCommand(a),
+		agentsCommand(a),
 		versionCommand(),
 		environmentCommand(),
 	)

@@ -8,6 +8,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,6 +25,7 @@ const (
 	readme       = "../../README.md"
 	settingsPage = "../../deploy/settings.md"
 	metricsPage  = "../../deploy/metrics.md"
+	agentsPage   = "../../normalizers/README.md"
 )
 
 // TestREADMEHasTheOutputOfTheCode compares the generated blocks of the pages with the code;
@@ -39,6 +41,7 @@ func TestREADMEHasTheOutputOfTheCode(t *testing.T) {
 				"consumer": fenced("go", sourceOf(t, "../../pipeline/subscribe/example_test.go", "consume")),
 			}
 		},
+		agentsPage:   func(*testing.T, string) map[string]string { return map[string]string{"matrix": agentsMatrix()} },
 		settingsPage: func(*testing.T, string) map[string]string { return map[string]string{"settings": settingsList()} },
 		metricsPage: func(t *testing.T, _ string) map[string]string {
 			t.Helper()
@@ -108,6 +111,29 @@ func agentsList() string {
 			read = append(read, v.Reads)
 		}
 		b.WriteString(pagetest.Filled(fmt.Sprintf("- **%s** (`%s`): %s", v.Name, v.Source, strings.Join(read, "; "))))
+	}
+	return b.String()
+}
+
+// agentsMatrix is the table of what was read of each agent, and what its logs state.
+func agentsMatrix() string {
+	var b strings.Builder
+	b.WriteString("| agent | versions of logs | made from |")
+	for _, fact := range core.Facts {
+		b.WriteString(" " + string(fact) + " |")
+	}
+	b.WriteString(" not read |\n|" + strings.Repeat("---|", 4+len(core.Facts)) + "\n")
+	for _, v := range normalizers.Vendors() {
+		e := &v.Evidence
+		fmt.Fprintf(&b, "| %s | %s | %s |", v.Name, e.Versions, words(e.Read))
+		for _, fact := range core.Facts {
+			if slices.Contains(e.Lacks, fact) {
+				b.WriteString(" - |")
+			} else {
+				b.WriteString(" yes |")
+			}
+		}
+		fmt.Fprintf(&b, " %s |\n", e.Limits)
 	}
 	return b.String()
 }

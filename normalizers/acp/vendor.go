@@ -33,6 +33,11 @@ var Vendor = core.Vendor{
 	NewState:  func() core.State { return &state{} },
 
 	Checked: "1.0.3",
+	Evidence: core.Evidence{
+		Read:   []core.Basis{core.Code},
+		Lacks:  []core.Fact{core.TokenSums, core.Models, core.Subagents},
+		Limits: "citations, `content_url`",
+	},
 
 	Samples: samples,
 }

@@ -31,6 +31,11 @@ var Vendor = core.Vendor{
 	NewState:  func() core.State { return &state{} },
 
 	Checked: "2.1.235",
+	Evidence: core.Evidence{
+		Versions: "1.0.24 to 2.1.235",
+		Read:     []core.Basis{core.RealLogs, core.Code},
+		Limits:   "branches that a rewind leaves count; outputs in files of their own",
+	},
 	Version: func(s *core.Session) string {
 		return cmp.Or(s.TextExtension("version"), s.TextExtension("claudeCodeVersion"))
 	},

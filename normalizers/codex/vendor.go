@@ -28,6 +28,11 @@ var Vendor = core.Vendor{
 	NewState:  func() core.State { return &state{} },
 
 	Checked: "0.159.0",
+	Evidence: core.Evidence{
+		Versions: "0.39 to 0.147",
+		Read:     []core.Basis{core.RealLogs, core.Code},
+		Limits:   "the database of sessions",
+	},
 	Version: func(s *core.Session) string { return s.TextExtension("version") },
 
 	Logs: core.Logs{

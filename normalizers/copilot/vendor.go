@@ -40,6 +40,11 @@ var Vendor = core.Vendor{
 	NewState:  func() core.State { return &state{} },
 
 	Checked: "1.0.95",
+	Evidence: core.Evidence{
+		Versions: "0.0.34 to 1.0.95",
+		Read:     []core.Basis{core.RealLogs, core.Code},
+		Limits:   "encrypted reasoning",
+	},
 	Version: func(s *core.Session) string { return stateOf(s).Version },
 
 	Logs: core.Logs{

@@ -39,6 +39,8 @@ type Vendor struct {
 	// is nil if no log of the vendor states one.
 	Version func(*Session) string
 
+	Evidence Evidence
+
 	Logs Logs
 	// Samples are logs for trying the program. They are in a folder named samples, laid out like the folder that
 	// Logs.Env names.

@@ -27,6 +27,11 @@ var Vendor = core.Vendor{
 	NewState:  func() core.State { return &state{} },
 
 	Checked: "2026.01.28",
+	Evidence: core.Evidence{
+		Read:   []core.Basis{core.RealLogs},
+		Lacks:  []core.Fact{core.Subagents},
+		Limits: "the database `store.db` of the command line",
+	},
 
 	Logs: core.Logs{
 		Env:     "CURSOR_DATA_DIR",

@@ -35,6 +35,10 @@ var Vendor = core.Vendor{
 	NewState:  func() core.State { return &state{} },
 
 	Checked: "0.56.0",
+	Evidence: core.Evidence{
+		Read:   []core.Basis{core.RealLogs, core.Code},
+		Limits: "images and files",
+	},
 
 	Logs: core.Logs{
 		Env:     "GEMINI_CLI_HOME",

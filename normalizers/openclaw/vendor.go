@@ -30,6 +30,11 @@ var Vendor = core.Vendor{
 	NewState:  chat.NewState,
 
 	Checked: "2026.3",
+	Evidence: core.Evidence{
+		Read:   []core.Basis{core.Fixtures, core.Code},
+		Lacks:  []core.Fact{core.Subagents},
+		Limits: "its databases",
+	},
 
 	Logs: core.Logs{
 		Env:     "OPENCLAW_STATE_DIR",

@@ -38,6 +38,11 @@ var Vendor = core.Vendor{
 	NewState:  func() core.State { return &state{} },
 
 	Checked: "1.18.21",
+	Evidence: core.Evidence{
+		Versions: "0.14.6 to 1.18.21",
+		Read:     []core.Basis{core.RealLogs, core.Code},
+		Limits:   "the tree `storage/` of versions before 1.2",
+	},
 	Version: func(s *core.Session) string { return s.TextExtension("version") },
 
 	Samples: samples,

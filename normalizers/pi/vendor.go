@@ -27,6 +27,11 @@ var Vendor = core.Vendor{
 	NewState:  chat.NewState,
 
 	Checked: "0.75",
+	Evidence: core.Evidence{
+		Read:   []core.Basis{core.RealLogs, core.Code},
+		Lacks:  []core.Fact{core.Subagents},
+		Limits: "sessions of subagents, which extensions run",
+	},
 
 	Logs: core.Logs{
 		Env:     "PI_CODING_AGENT_DIR",
