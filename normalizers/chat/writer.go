@@ -160,27 +160,19 @@ func (w *Writer) Call(c Call) (id string) {
 		id = w.OrdinalID(&core.Pending{Record: w.Session.Records})
 	}
 	tool := w.tool(string(c.Name))
-	var text *string
+	text := core.ArgumentText(c.Arguments)
 	var input fileInput
-	switch {
-	case c.Arguments.Kind() == '"':
-		text = new(lenient.Unquote(c.Arguments))
-		if inner := jsontext.Value(*text); inner.Kind() == '{' && lenient.ReadValue(inner) == nil {
-			lenient.ReadObject(inner, &input)
+	if text != nil {
+		if v := jsontext.Value(*text); v.Kind() == '{' && (c.Arguments.Kind() == '{' || lenient.ReadValue(v) == nil) {
+			lenient.ReadObject(v, &input)
 		}
-	case lenient.IsValue(c.Arguments):
-		text = new(lenient.CompactText(c.Arguments))
-		lenient.ReadObject(c.Arguments, &input)
 	}
-	d := core.Draft{OnChannel: tool.Channel}
-	d.EventType, d.Text, d.Model = envelopes.ToolCall, text, w.model()
-	d.ToolName, d.ToolCallID = c.Name.Ptr(), &id
-	d.ToolStatus = new(envelopes.StatusInProgress)
 	file := ""
 	if tool.Op != "" {
 		file = input.file()
 	}
-	d.Touch(file, tool.Op)
+	d := core.CallDraft(lenient.Text(id), c.Name, tool, text, file)
+	d.Model = w.model()
 	if tool == core.ToolModify && file == "" && text != nil {
 		if files := core.PatchFiles(*text); len(files) > 0 {
 			d.Patch(files)
@@ -215,22 +207,15 @@ func (w *Writer) Result(r Result) {
 		tool := w.tool(string(r.Name))
 		call = core.Call{Tool: string(r.Name), Channel: tool.Channel, Op: tool.Op}
 	}
-	d := core.Draft{OnChannel: call.Channel}
-	d.EventType, d.Text, d.Model = envelopes.ToolResult, r.Text, w.model()
-	d.ToolName, d.ToolCallID = lenient.Text(call.Tool).Ptr(), r.ID.Ptr()
-	d.ToolExitCode, d.ToolStatus = r.Exit, new(r.status())
+	d := core.ResultDraft(r.ID, call, r.Text, r.status())
+	d.Model, d.ToolExitCode = w.model(), r.Exit
 	if r.Latency.OK && r.Latency.Value >= 0 {
 		d.ToolLatencyMS = new(r.Latency.Count())
 	}
-	d.Touch(call.Path, call.Op)
 	if r.Code != "" || r.Message != "" {
 		d.Metadata = w.Session.MetadataWithError(string(r.Code), string(r.Message))
 	}
-	id := r.ID
-	if id != "" {
-		id += "#result"
-	}
-	w.put(id, d)
+	w.put(core.PartID(r.ID, "result"), d)
 }
 
 // IsShell reports whether the call of an id, or else the tool of a name, runs commands: only the output of those may

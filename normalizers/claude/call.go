@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"strings"
 
-	"tributary/envelopes"
 	"tributary/normalizers/core"
 	"tributary/normalizers/lenient"
 )
@@ -12,18 +11,14 @@ import (
 // toolCall emits the call of a tool and remembers it for its result.
 func (e *emitter) toolCall(b *block) {
 	t := core.ToolOf(string(b.Name))
-	d := core.Draft{OnChannel: t.Channel}
-	d.EventType = envelopes.ToolCall
-	d.ToolName, d.ToolCallID = b.Name.Ptr(), b.ID.Ptr()
-	d.ToolStatus = new(envelopes.StatusInProgress)
-	d.Model = e.model.Ptr()
-	d.TextTruncated = b.truncated
 	var input core.FileInput
+	var text *string
 	if lenient.IsValue(b.Input) {
-		d.Text = new(lenient.CompactText(b.Input))
+		text = new(lenient.CompactText(b.Input))
 		lenient.ReadObject(b.Input, &input)
 	}
-	d.Touch(input.File(), t.Op)
+	d := core.CallDraft(b.ID, b.Name, t, text, input.File())
+	d.Model, d.TextTruncated = e.model.Ptr(), b.truncated
 	if !e.put(b.ID, d) || b.ID == "" {
 		return
 	}

@@ -18,15 +18,9 @@ func emitToolResult(c *mapper, b *block) {
 	r := readResult(c, b)
 	noteOutput(c, b)
 	call, _ := c.Session.RecallCall(string(r.callID))
-	d := core.Draft{OnChannel: cmp.Or(call.Channel, envelopes.ChannelOther)}
-	d.EventType = envelopes.ToolResult
-	d.ToolCallID = r.callID.Ptr()
-	d.ToolName = lenient.Text(call.Tool).Ptr()
-	d.Text = r.text.Ptr()
-	d.ToolExitCode = r.exitCode()
-	d.ToolLatencyMS = r.structured.latency()
-	d.ToolStatus = new(r.status())
-	d.Touch(cmp.Or(r.structured.path(), call.Path), call.Op)
+	call.Path = cmp.Or(r.structured.path(), call.Path)
+	d := core.ResultDraft(r.callID, call, r.text.Ptr(), r.status())
+	d.ToolExitCode, d.ToolLatencyMS = r.exitCode(), r.structured.latency()
 	d.ToolOutput = r.output()
 	if r.isObject {
 		d.ToolMetadata, d.Strict = toolMetadata(c.Session, string(r.callID), call, &r.structured), true

@@ -93,27 +93,18 @@ func hostedTool(m *mapper) {
 // emitCall emits a call, and remembers it for its result.
 func (e *emitter) emitCall(call toolCall) {
 	tool := core.ToolOf(string(call.name))
-	d := core.Draft{OnChannel: tool.Channel}
-	d.EventType = envelopes.ToolCall
-	d.ToolName, d.ToolCallID = call.name.Ptr(), call.id.Ptr()
-	d.ToolStatus = new(envelopes.StatusInProgress)
-	d.Model = e.model()
 	text := argumentText(call.args)
-	if lenient.IsValue(call.args) {
-		d.Text = &text
-	}
 	files := call.files
 	if patched := core.PatchFiles(patchOf(text)); patched != nil {
 		files = patched
 	}
-	var file string
+	file := fileOf(text)
 	if len(files) > 0 {
-		d.Patch(files)
 		file, tool.Op = files[0].Path, envelopes.OpModify
-	} else {
-		file = fileOf(text)
-		d.Touch(file, tool.Op)
 	}
+	d := core.CallDraft(call.id, call.name, tool, core.ArgumentText(call.args), file)
+	d.Model = e.model()
+	d.Patch(files)
 	if e.put(call.id, d) && call.id != "" {
 		e.Session.RememberCall(string(call.id), core.Call{Tool: string(call.name), Channel: tool.Channel, Op: tool.Op, Path: file})
 	}
@@ -193,27 +184,13 @@ func (e *emitter) callOf(id, name lenient.Text) core.Call {
 
 // emitResult emits the result of a call.
 func (e *emitter) emitResult(id lenient.Text, call core.Call, r result) {
-	d := core.Draft{OnChannel: cmp.Or(call.Channel, envelopes.ChannelOther)}
-	d.EventType = envelopes.ToolResult
-	d.ToolName, d.ToolCallID = lenient.Text(call.Tool).Ptr(), id.Ptr()
-	d.ToolStatus = new(r.status())
+	d := core.ResultDraft(id, call, nil, r.status())
 	d.ToolExitCode, d.ToolLatencyMS = r.exit, r.latency
 	if r.stated {
 		d.Text = &r.text
 	}
-	d.Touch(call.Path, call.Op)
-	if len(r.files) > 0 {
-		d.Patch(r.files)
-	}
-	e.put(resultID(id), d)
-}
-
-// resultID returns the id of the result of a call; empty if the call has none.
-func resultID(call lenient.Text) lenient.Text {
-	if call == "" {
-		return ""
-	}
-	return call + "#result"
+	d.Patch(r.files)
+	e.put(core.PartID(id, "result"), d)
 }
 
 // noteResult notes that a call has its result, and what the result states.

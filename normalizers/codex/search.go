@@ -71,7 +71,7 @@ func (s *state) releaseSearch(e *emitter) {
 	from := search.From
 	from.Raw = nil // the first of the two events carries the record
 	result := search.draft(envelopes.ToolResult, envelopes.StatusSuccess)
-	e.putPending(resultID(id), result, from, search.Copied)
+	e.putPending(core.PartID(id, "result"), result, from, search.Copied)
 }
 
 func (s *search) draft(t envelopes.EventType, status envelopes.ToolStatus) core.Draft {

@@ -119,12 +119,9 @@ func skipOfStart(m *mapper) core.SkipReason {
 func (e *emitter) emitCall(id, name lenient.Text, v jsontext.Value) {
 	text, args := readArguments(v)
 	tool := toolOf(name, &args)
-	d := core.Draft{OnChannel: tool.Channel}
-	d.EventType, d.Text, d.Model = envelopes.ToolCall, text, e.model()
-	d.ToolName, d.ToolCallID = name.Ptr(), id.Ptr()
-	d.ToolStatus = new(envelopes.StatusInProgress)
 	file := cmp.Or(args.File(), string(args.CamelPath))
-	d.Touch(file, tool.Op)
+	d := core.CallDraft(id, name, tool, text, file)
+	d.Model = e.model()
 	if name == "apply_patch" && text != nil {
 		if files := core.PatchFiles(*text); len(files) > 0 {
 			d.Patch(files)

@@ -90,11 +90,3 @@ func (e *emitter) model() *string {
 		return nil
 	}
 }
-
-// partID returns the id of a further event of a record; empty if the record has none.
-func partID(id lenient.Text, part string) lenient.Text {
-	if id == "" {
-		return ""
-	}
-	return id + "#" + lenient.Text(part)
-}

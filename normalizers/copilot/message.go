@@ -125,7 +125,7 @@ func messageReasoning(m *mapper) {
 	if isBlank(text) || m.st.Reasoning.repeats(m.agent, text, true) {
 		return
 	}
-	m.put(partID(m.ID, "reasoning"), core.ChatDraft(envelopes.Reasoning, text.Ptr(), m.model()))
+	m.put(core.PartID(m.ID, "reasoning"), core.ChatDraft(envelopes.Reasoning, text.Ptr(), m.model()))
 }
 
 // reasoning maps a record that is only a reasoning, unless its message came before.

@@ -85,19 +85,15 @@ func (e *emitter) emitResult(id, name lenient.Text, r result) {
 	if r.exit == nil && (!known || call.Channel == envelopes.ChannelTerminal) {
 		r.exit, running = shellEnd(string(r.text))
 	}
-	d := core.Draft{OnChannel: call.Channel}
-	d.EventType, d.Text, d.Model = envelopes.ToolResult, r.text.Ptr(), e.model()
-	d.ToolName, d.ToolCallID = lenient.Text(call.Tool).Ptr(), id.Ptr()
-	d.ToolExitCode = r.exit
-	d.ToolStatus = new(r.status(running))
+	d := core.ResultDraft(id, call, r.text.Ptr(), r.status(running))
+	d.Model, d.ToolExitCode = e.model(), r.exit
 	if r.latency.OK && r.latency.Value >= 0 {
 		d.ToolLatencyMS = new(r.latency.Count())
 	}
-	d.Touch(call.Path, call.Op)
 	if r.code != "" || r.message != "" {
 		d.Metadata = e.Session.MetadataWithError(r.code, r.message)
 	}
-	e.put(partID(id, "result"), d)
+	e.put(core.PartID(id, "result"), d)
 }
 
 // status returns the status of the event. A nonzero exit code is a failure, whatever else is stated.

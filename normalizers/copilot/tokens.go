@@ -102,7 +102,7 @@ func billMessage(m *mapper, event int) {
 func (e *emitter) putUsage() int {
 	d := core.SystemDraft(envelopes.Meta, "")
 	d.Identity, d.Model = string(e.Data), e.model()
-	if !e.put(partID(e.ID, "usage"), d) {
+	if !e.put(core.PartID(e.ID, "usage"), d) {
 		return -1
 	}
 	return e.First
@@ -138,7 +138,7 @@ func shutdown(m *mapper) {
 	}
 	settle(m)
 	if reason := m.data.ErrorReason; m.data.ShutdownType == "error" || reason != "" {
-		m.put(partID(m.ID, "error"), m.Session.ErrorDraft(string(cmp.Or(m.data.ShutdownType, "error")), string(reason)))
+		m.put(core.PartID(m.ID, "error"), m.Session.ErrorDraft(string(cmp.Or(m.data.ShutdownType, "error")), string(reason)))
 	}
 }
 
@@ -163,7 +163,7 @@ func settle(m *mapper) {
 		if event < 0 {
 			d := core.SystemDraft(envelopes.Meta, "")
 			d.Identity = string(m.Data)
-			if !m.put(partID(m.ID, "usage:"+name), d) {
+			if !m.put(core.PartID(m.ID, "usage:"+name), d) {
 				continue
 			}
 			event = len(m.Events) - 1

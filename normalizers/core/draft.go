@@ -1,6 +1,10 @@
 package core
 
 import (
+	"cmp"
+
+	"github.com/go-json-experiment/json/jsontext"
+
 	"tributary/envelopes"
 	"tributary/normalizers/lenient"
 )
@@ -10,6 +14,47 @@ func ChatDraft(t envelopes.EventType, text, model *string) Draft {
 	d := Draft{OnChannel: envelopes.ChannelChat}
 	d.EventType, d.Text, d.Model = t, text, model
 	return d
+}
+
+// CallDraft returns the draft of the call of a tool. text has its arguments and may be nil; file is what it works on,
+// empty for none.
+func CallDraft(id, name lenient.Text, tool Tool, text *string, file string) Draft {
+	d := Draft{OnChannel: tool.Channel}
+	d.EventType, d.Text, d.ToolStatus = envelopes.ToolCall, text, new(envelopes.StatusInProgress)
+	d.ToolName, d.ToolCallID = name.Ptr(), id.Ptr()
+	d.Touch(file, tool.Op)
+	return d
+}
+
+// ResultDraft returns the draft of the result of a call; text may be nil. The zero Call stands for one that is not
+// known.
+func ResultDraft(id lenient.Text, call Call, text *string, status envelopes.ToolStatus) Draft {
+	d := Draft{OnChannel: cmp.Or(call.Channel, envelopes.ChannelOther)}
+	d.EventType, d.Text, d.ToolStatus = envelopes.ToolResult, text, &status
+	d.ToolName, d.ToolCallID = lenient.Text(call.Tool).Ptr(), id.Ptr()
+	d.Touch(call.Path, call.Op)
+	return d
+}
+
+// PartID returns the id of a further event of a record or a call; empty if that has none.
+func PartID(id lenient.Text, part string) lenient.Text {
+	if id == "" {
+		return ""
+	}
+	return id + "#" + lenient.Text(part)
+}
+
+// ArgumentText returns the arguments of a call as the text of its event: a string unchanged, any other value as JSON;
+// nil for none.
+func ArgumentText(args jsontext.Value) *string {
+	switch {
+	case args.Kind() == '"':
+		return new(lenient.Unquote(args))
+	case lenient.IsValue(args):
+		return new(lenient.CompactText(args))
+	default:
+		return nil
+	}
 }
 
 // SystemDraft returns a draft of an event by the agent's runtime, not by a participant of the conversation: role and

@@ -130,19 +130,9 @@ func (m *mapper) emitCall(id string, t tool) {
 		id = m.OrdinalID(&core.Pending{Record: m.Session.Records})
 	}
 	kind := core.ToolOf(t.name)
-	d := core.Draft{OnChannel: kind.Channel}
-	d.EventType, d.EventID = envelopes.ToolCall, id
-	d.ToolName, d.ToolCallID = lenient.Text(t.name).Ptr(), &id
-	d.ToolStatus = new(envelopes.StatusInProgress)
-	d.Model = lenient.Text(m.Session.Model).Ptr()
-	switch {
-	case t.args.Kind() == '"':
-		d.Text = new(lenient.Unquote(t.args))
-	case lenient.IsValue(t.args):
-		d.Text = new(lenient.CompactText(t.args))
-	}
 	file := t.file()
-	d.Touch(file, kind.Op)
+	d := core.CallDraft(lenient.Text(id), lenient.Text(t.name), kind, core.ArgumentText(t.args), file)
+	d.EventID, d.Model = id, lenient.Text(m.Session.Model).Ptr()
 	if kind == core.ToolModify && t.args.Kind() == '"' {
 		d.Patch(core.PatchFiles(*d.Text))
 	}

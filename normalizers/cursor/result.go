@@ -13,12 +13,7 @@ import (
 )
 
 // resultID returns the id of the event of a result; empty if its call has none.
-func resultID(call string) string {
-	if call == "" {
-		return ""
-	}
-	return call + "#result"
-}
+func resultID(call string) string { return string(core.PartID(lenient.Text(call), "result")) }
 
 // emitResult emits the result of a call in the stream, even of one that never started.
 func (m *mapper) emitResult(id string, t tool) {
@@ -27,45 +22,37 @@ func (m *mapper) emitResult(id string, t tool) {
 	kind := core.ToolOf(name)
 	r := readResult(t.result)
 	noteOutput(m, &r)
-	d := core.Draft{OnChannel: kind.Channel}
-	d.EventType, d.EventID = envelopes.ToolResult, resultID(id)
-	d.ToolCallID, d.ToolName = lenient.Text(id).Ptr(), lenient.Text(name).Ptr()
-	d.Text = r.text()
-	d.ToolStatus = new(r.status())
-	d.ToolExitCode = r.exitCode()
-	d.ToolLatencyMS = r.latency()
-	d.ToolOutput = r.output(kind.Op)
-	if !known {
-		d.ToolInput = t.input()
-	}
 	file := ""
 	if kind.Op != "" {
 		file = cmp.Or(t.file(), made.Path, r.outcome.file())
 	}
-	d.Touch(file, kind.Op)
+	d := core.ResultDraft(lenient.Text(id), core.Call{Tool: name, Channel: kind.Channel, Op: kind.Op, Path: file}, r.text(), r.status())
+	d.EventID, d.ToolExitCode, d.ToolLatencyMS = resultID(id), r.exitCode(), r.latency()
+	d.ToolOutput = r.output(kind.Op)
+	if !known {
+		d.ToolInput = t.input()
+	}
 	m.Emit(d)
 }
 
 // emitToolResult emits the result of a tool in a transcript, where only its call names the tool.
 func emitToolResult(m *mapper, b *block) {
 	made, _ := m.Session.RecallCall(string(b.ToolUseID))
-	d := core.Draft{OnChannel: cmp.Or(made.Channel, envelopes.ChannelOther)}
-	d.EventType, d.EventID = envelopes.ToolResult, resultID(string(b.ToolUseID))
-	d.ToolCallID, d.ToolName = b.ToolUseID.Ptr(), lenient.Text(made.Tool).Ptr()
-	d.Touch(made.Path, made.Op)
 	status := envelopes.StatusUnknown
+	var text *string
 	noteBlocks(m, b.Content)
 	if lenient.IsValue(b.Content) {
 		status = envelopes.StatusSuccess
-		d.Text = new(joinTexts(readBlocks(b.Content), "\n"))
+		text = new(joinTexts(readBlocks(b.Content), "\n"))
 		if b.Content.Kind() == '{' {
-			d.Text = new(lenient.CompactText(b.Content))
+			text = new(lenient.CompactText(b.Content))
 		}
 	}
 	if b.IsError {
 		status = envelopes.StatusError
 	}
-	d.ToolStatus = &status
+	d := core.ResultDraft(b.ToolUseID, made, text, status)
+	d.EventID = resultID(string(b.ToolUseID))
 	m.Emit(d)
 }
 

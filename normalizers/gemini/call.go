@@ -104,26 +104,15 @@ func (c *call) id() lenient.Text {
 // emitCall emits the call of a tool.
 func (e *emitter) emitCall(id, name lenient.Text, args jsontext.Value, timestamp, model lenient.Text) {
 	tool := core.ToolOf(string(name))
-	d := core.Draft{OnChannel: tool.Channel}
-	d.EventType = envelopes.ToolCall
-	d.ToolName, d.ToolCallID = name.Ptr(), id.Ptr()
-	d.ToolStatus = new(envelopes.StatusInProgress)
-	d.Model = model.Ptr()
-	d.TS, _ = core.ParseTime(string(timestamp))
-	switch {
-	case args.Kind() == '"':
-		d.Text = new(lenient.Unquote(args))
-	case lenient.IsValue(args):
-		d.Text = new(lenient.CompactText(args))
-	}
 	var in toolArgs
 	lenient.ReadObject(args, &in)
 	file := in.file()
 	if tool == core.ToolShell {
 		file = "" // it is the shell's directory
 	}
-	d.Touch(file, tool.Op)
-	d.Files = in.files(tool.Op)
+	d := core.CallDraft(id, name, tool, core.ArgumentText(args), file)
+	d.Model, d.Files = model.Ptr(), in.files(tool.Op)
+	d.TS, _ = core.ParseTime(string(timestamp))
 	if e.put(id, d) {
 		e.Session.RememberCall(string(id), core.Call{Tool: string(name), Channel: tool.Channel, Op: tool.Op, Path: file})
 	}

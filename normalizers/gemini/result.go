@@ -241,18 +241,12 @@ func screenText(screen jsontext.Value) string {
 // emitResult emits the result of a call; id is that of the event.
 func (e *emitter) emitResult(id, callID lenient.Text, r result) {
 	made, _ := e.Session.RecallCall(string(callID))
-	name := cmp.Or(lenient.Text(made.Tool), r.name)
-	tool := core.ToolOf(string(name))
-	d := core.Draft{OnChannel: tool.Channel}
-	d.EventType = envelopes.ToolResult
-	d.ToolCallID, d.ToolName = callID.Ptr(), name.Ptr()
-	d.Text = r.text()
-	d.ToolExitCode = r.exitCode(tool.Channel)
-	d.ToolMetadata = r.listed
-	d.ToolStatus = new(r.toolStatus(d.ToolExitCode))
+	name, path := cmp.Or(made.Tool, string(r.name)), cmp.Or(r.path, made.Path)
+	tool := core.ToolOf(name)
+	exit := r.exitCode(tool.Channel)
+	d := core.ResultDraft(callID, core.Call{Tool: name, Channel: tool.Channel, Op: tool.Op, Path: path}, r.text(), r.toolStatus(exit))
+	d.ToolExitCode, d.ToolMetadata = exit, r.listed
 	d.TS, _ = core.ParseTime(string(r.timestamp))
-	path := cmp.Or(r.path, made.Path)
-	d.Touch(path, tool.Op)
 	if r.created && path != "" && len(path) <= core.MaxPath {
 		d.Files = []envelopes.File{{Path: path, Op: envelopes.OpCreate}}
 	}
