@@ -25,10 +25,11 @@ const (
 	OpenCode   Source = "opencode"
 	Pi         Source = "pi"
 	OpenClaw   Source = "openclaw"
+	Kimi       Source = "kimi"
 )
 
 // Sources lists every source, in the order of the documentation.
-var Sources = []Source{ClaudeCode, Codex, Gemini, Cursor, Copilot, ACP, OpenCode, Pi, OpenClaw}
+var Sources = []Source{ClaudeCode, Codex, Gemini, Cursor, Copilot, ACP, OpenCode, Pi, OpenClaw, Kimi}
 
 // sendsChunks are the sources that may split an assistant message into several events without a separator between
 // their texts. Events of other sources are complete messages or paragraphs. No field of an event states this.

@@ -95,7 +95,15 @@ func newAssigner(f File) assigner {
 			a.recognition.Agent = a.vendor.Name
 		}
 	}
+	a.place()
 	return a
+}
+
+// place gives the records of the file the session that its path shows.
+func (a *assigner) place() {
+	if a.file.Session == "" && a.vendor != nil && a.vendor.Framing.SessionOfPath != nil {
+		a.file.Session = a.vendor.Framing.SessionOfPath(path.Join(a.file.Folder, a.file.Name))
+	}
 }
 
 // identify sets the identity of the file once its first line is there.
@@ -156,6 +164,7 @@ func (a *assigner) detect(sh *core.Shape, r Framed) {
 	a.recognition = is
 	a.file.Source = a.recognition.Source
 	a.vendor = VendorOf(a.file.Source)
+	a.place()
 }
 
 // sessionOf returns the session of the next record; empty while none is known. A session stated in the record also
@@ -315,7 +324,7 @@ func (f File) time() time.Time {
 func (a *assigner) stem() string {
 	name := stem(a.file.Name)
 	if a.file.Folder != "" && a.vendor != nil && slices.Contains(a.vendor.Framing.FolderNamed, name) {
-		return a.file.Folder
+		return path.Base(a.file.Folder)
 	}
 	return name
 }

@@ -20,7 +20,7 @@ type File struct {
 	Assumed  bool             // Source comes from the folder: refuse a file whose content shows another agent
 	Name     string           // without folders; its stem is the session of last resort; "stdin" for standard input
 	Path     string           // below the vendor's root, with '/'; part of the file's identity; empty for Name
-	Folder   string           // name of its folder: the session of last resort if every file has the same name
+	Folder   string           // its folder, with '/': the last name is the session of last resort if every file has the same name
 	Modified time.Time        // the time of last resort
 	Session  string           // session of every record, unless empty
 

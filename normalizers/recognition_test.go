@@ -50,15 +50,6 @@ var strangers = map[string]stranger{
 {"type":"tool_result","tool_call_id":"c1","content":"print"}
 {"type":"backend_tool_call","kind":{"tool_type":"web_search","id":"w1"}}`, 0},
 	"Grok, a summary": {"Grok", `{"info":{"id":"s1","cwd":"/w"},"session_summary":"x","created_at":"2026-01-01T00:00:10.000000Z","num_messages":4,"chat_format_version":1,"grok_home":"/g"}`, 0},
-	"Kimi": {"Kimi", `{"type":"metadata","protocol_version":"1.4","created_at":1785612803281}
-{"type":"config.update","profileName":"agent","systemPrompt":"x","time":1785612803281}
-{"type":"turn.prompt","input":[{"type":"text","text":"go"}],"origin":{"kind":"user"},"time":1785612803290}
-{"type":"context.append_message","message":{"role":"user","content":[]},"time":1785612803290}
-{"type":"usage.record","model":"m","usage":{"output":3},"usageScope":"turn","time":1785612803299}`, 0},
-	"Kimi, older": {"Kimi", `{"timestamp":1761000000.1,"message":{"type":"TurnBegin","payload":{"user_input":"go"}}}
-{"role":"_checkpoint","id":0}
-{"role":"user","content":"go"}
-{"role":"_usage","token_count":9}`, 1},
 	"Kiro": {"Kiro", `{"version":"v1","kind":"Prompt","data":{"message_id":"m1","content":[{"kind":"text","data":"ok"}],"meta":{"timestamp":1780617364}}}
 {"version":"v1","kind":"AssistantMessage","data":{"message_id":"m2","content":[{"kind":"text","data":"ok"}]}}
 {"version":"v1","kind":"ToolResults","data":{"message_id":"m3","content":[]}}`, 0},

@@ -7,6 +7,7 @@ import (
 	"tributary/normalizers/copilot/copilottest"
 	"tributary/normalizers/cursor/cursortest"
 	"tributary/normalizers/gemini/geminitest"
+	"tributary/normalizers/kimi/kimitest"
 	"tributary/normalizers/normalizerstest"
 	"tributary/normalizers/openclaw/openclawtest"
 	"tributary/normalizers/opencode/opencodetest"
@@ -24,4 +25,5 @@ var suites = []normalizerstest.Suite{
 	opencodetest.Suite,
 	pitest.Suite,
 	openclawtest.Suite,
+	kimitest.Suite,
 }

@@ -22,7 +22,6 @@ var unsupported = []unsupportedAgent{
 	{"Droid", droid},
 	{"Droid", treeOfMessages},
 	{"Grok", grok},
-	{"Kimi", kimi},
 	{"Kiro", kiro},
 	{"Hermes", hermes},
 	{"Mistral Vibe", vibe},
@@ -164,25 +163,6 @@ func grok(s *core.Shape) string {
 		return "type backend_tool_call"
 	}
 	return ""
-}
-
-// kimi recognizes a line of a session, also in older versions.
-func kimi(s *core.Shape) string {
-	kind := s.Text("type")
-	switch {
-	case kind == "metadata" && has(s, "protocol_version"):
-		return "type metadata, protocol_version"
-	case strings.Contains(kind, ".") && s.Kind("time") == '0' && !has(s, "properties"):
-		return "type with a dot, time"
-	case kind == "" && s.Kind("timestamp") == '0' && has(s, "message.type", "message.payload"):
-		return "message.type, message.payload"
-	}
-	switch role := s.Text("role"); role {
-	case "_system_prompt", "_checkpoint", "_usage":
-		return "role " + role
-	default:
-		return ""
-	}
 }
 
 // kiro recognizes a line of a session, its state, and a saved conversation.

@@ -11,6 +11,7 @@ import (
 	"tributary/normalizers/core"
 	"tributary/normalizers/cursor"
 	"tributary/normalizers/gemini"
+	"tributary/normalizers/kimi"
 	"tributary/normalizers/openclaw"
 	"tributary/normalizers/opencode"
 	"tributary/normalizers/pi"
@@ -19,6 +20,7 @@ import (
 // vendors is the table of vendors. Records are recognized in this order, so vendors with looser rules come after
 // those whose records they would match.
 var vendors = []*core.Vendor{
+	&kimi.Vendor,
 	&openclaw.Vendor,
 	&pi.Vendor,
 	&opencode.Vendor,

@@ -54,7 +54,7 @@ func openLog(a *app, path string, file *normalizers.File) (*openedLog, error) {
 	name := normalizers.Unpacked(filepath.Base(path))
 	file.Name, file.Path, file.Modified = name, name, info.ModTime()
 	if abs, err := filepath.Abs(path); err == nil {
-		file.Folder = filepath.Base(filepath.Dir(abs))
+		file.Folder = filepath.ToSlash(filepath.Dir(abs))
 	}
 	unpacked, err := normalizers.Unpack(path, in)
 	if err != nil {

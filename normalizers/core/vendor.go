@@ -71,6 +71,9 @@ type Framing struct {
 	// FolderNamed are the names, without extension, of files that every session has in a folder of its own: the folder
 	// of such a file is named after the session.
 	FolderNamed []string
+	// SessionOfPath returns the session of a file by its path with '/', if the records state none; empty for a path
+	// that does not show it. Nil if no path does.
+	SessionOfPath func(path string) string
 }
 
 // PrintedText is how the session of plain text is recognized. The text does not state it, so a line that does is

@@ -60,7 +60,7 @@ func Folder(dir string) ([]core.Record, error) {
 
 // frame returns the records of a log; none for a file of an unknown agent.
 func frame(path string, data []byte) []core.Record {
-	framer := normalizers.NewFramer(normalizers.File{Name: filepath.Base(path), Path: path, Folder: filepath.Base(filepath.Dir(path))})
+	framer := normalizers.NewFramer(normalizers.File{Name: filepath.Base(path), Path: path, Folder: filepath.ToSlash(filepath.Dir(path))})
 	_, _ = framer.Write(data) // never fails
 	framer.Close()
 	if framer.Source() == "" || !framer.IsLog() {

@@ -74,7 +74,7 @@ func (v *visit) startFramer(info fs.FileInfo) {
 		Assumed:  !v.log.forced,
 		Name:     path.Base(f.offset.Origin),
 		Path:     f.offset.Origin,
-		Folder:   filepath.Base(filepath.Dir(v.log.path)),
+		Folder:   filepath.ToSlash(filepath.Dir(v.log.path)),
 		Modified: info.ModTime(), FirstLine: v.redactLine,
 	})
 }

@@ -1,0 +1,347 @@
+// Package kimi normalizes the journals of Kimi Code, and those of kimi-cli before it.
+//
+// Start with [Vendor]. A line of Kimi Code is read by read, one case per type, and a line of kimi-cli by readWire.
+// README.md has the rules.
+//
+// The invariant: a journal states a prompt and the tokens of an API call twice, and each counts once, where it stands
+// first.
+package kimi
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"tributary/normalizers/chat"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// read writes what a record states.
+func read(w *chat.Writer, r *record) {
+	begin(w, r)
+	switch r.Type {
+	case "turn.prompt", "turn.steer":
+		readPrompt(w, parts(r.Input), &r.Origin.Value, true)
+	case "context.append_message":
+		readMessage(w, &r.Message.Value)
+	case "context.append_loop_event":
+		readStep(w, &r.Event.Value)
+	case "usage.record":
+		w.Session.SetModel(string(r.Model))
+		w.Model = r.Model
+		use(w, lenient.Text(core.HexHash([]byte(w.Raw))[:32]), &r.Usage.Value, recordFirst, r.Scope != "session")
+	case "context.apply_compaction":
+		w.Say(core.SpeechSummary, summaryOf(r))
+	case "turn.ended":
+		if r.Reason == "failed" {
+			w.Error(r.Error.Value.Code, r.Error.Value.Message)
+		} else {
+			w.Meta()
+		}
+	case "plugin.session_start":
+		w.Say(core.SpeechInjected, r.Content)
+	case "llm.request", "llm.tools_snapshot", "mcp.tools_discovered", "prompt.accepted":
+		w.Skip = core.SkipHeartbeat
+	case "":
+		readOther(w, r)
+	default:
+		readState(w, r.Type)
+	}
+}
+
+// begin sets what holds for all types.
+func begin(w *chat.Writer, r *record) {
+	for _, n := range []lenient.Number{millis(r.Seconds), r.Created, r.Time} {
+		ts, ok := core.TimeOfMillis(n)
+		w.At(ts, ok)
+	}
+	resume, agent := placeOf(w.Session.ID())
+	if agent == "" && r.Agent != mainAgent {
+		agent = r.Agent
+	}
+	w.Agent = agent
+	w.Session.SetResumeID(resume)
+	w.Session.SetRoot(string(r.Cwd))
+	w.Session.SetRoot(string(r.Place.Value.Cwd))
+	w.Session.SetModel(string(r.Alias))
+	w.Session.SetTextExtension("provider", r.Provider)
+	w.Session.SetTextExtension("thinkingEffort", r.Effort)
+	w.Model = lenient.Text(w.Session.Model)
+}
+
+// states are the types of records that change a state of the agent, up to their dot.
+var states = []string{
+	"config", "context", "cron", "forked", "full_compaction", "goal", "interaction", "interruptionReminder", "metadata",
+	"permission", "plan", "plan_mode", "profile", "runtime", "staleGuard", "swarm_mode", "task", "tools", "tower_mode",
+	"turn",
+}
+
+// readState writes a change of a state.
+func readState(w *chat.Writer, kind lenient.Text) {
+	group, _, _ := strings.Cut(string(kind), ".")
+	if group == "token_counting" { // the size of the context
+		w.Skip = core.SkipHeartbeat
+		return
+	}
+	if slices.Contains(states, group) {
+		w.Meta()
+	} else {
+		w.UnknownRecord(kind)
+	}
+}
+
+// readOther writes a record without a type: one of kimi-cli.
+func readOther(w *chat.Writer, r *record) {
+	switch {
+	case r.Message.Value.Type != "":
+		readWire(w, r.Message.Value.Type, r.Message.Value.Payload)
+	case r.Role != "": // the context, which the journal beside it states
+		w.Skip = core.SkipMirror
+	default:
+		w.UnknownRecord("")
+	}
+}
+
+// readMessage writes a message that was added to the context.
+func readMessage(w *chat.Writer, m *message) {
+	w.ID = m.ID
+	list := parts(m.Content)
+	switch m.Role {
+	case "user":
+		readPrompt(w, list, &m.Origin.Value, false)
+	case "assistant":
+		for _, p := range list {
+			readPart(w, p)
+		}
+		for _, c := range m.Calls {
+			f := c.Function.Value
+			if !c.Function.OK {
+				f = function{c.Name, c.Arguments}
+			}
+			w.Call(chat.Call{ID: newCall(w, c.ID), Name: f.Name, Arguments: f.Arguments})
+		}
+	case "tool":
+		readResult(w, m.CallID, joined(list), bool(m.IsError))
+	case "system":
+		w.Say(core.SpeechInjected, lenient.Text(joined(list)))
+	default:
+		w.UnknownRecord("message", m.Role)
+	}
+}
+
+// readPart writes a part of an answer.
+func readPart(w *chat.Writer, p part) {
+	switch {
+	case p.Type == "text":
+		w.Answer(p.Text)
+	case p.Type == "think":
+		w.Think(p.Think)
+	case isMedia(p):
+		w.Meta()
+	default:
+		w.Unknown(core.UnknownBlock, p.Type)
+	}
+}
+
+// readPrompt writes a text under the user's name. Most are stated twice: as the input of a turn, and then as a message
+// of the context. The second is a mirror of the first.
+func readPrompt(w *chat.Writer, list []part, o *origin, isInput bool) {
+	if o.Kind == "" {
+		o.Kind = "user"
+	}
+	text := joined(list)
+	if isInput {
+		expect(w, o.Kind, text)
+	} else if isExpected(w, o.Kind, text) {
+		w.Skip = core.SkipMirror
+		return
+	}
+	switch o.Kind {
+	case "user":
+		skills := min(len(o.Skills), len(list))
+		sayPrompt(w, list[skills:])
+		w.Say(core.SpeechInjected, lenient.Text(joined(list[:skills])))
+	case "skill_activation", "plugin_command":
+		if o.Trigger == "user-slash" {
+			w.Say(core.SpeechCommand, command(o))
+		}
+		w.Say(core.SpeechInjected, lenient.Text(text))
+	case "shell_command": // a command that the human ran, or its output
+		w.Say(core.SpeechTerminal, lenient.Text(text))
+	case "compaction_summary":
+		w.Say(core.SpeechSummary, lenient.Text(text))
+	case "system_trigger":
+		if o.Name == "subagent" {
+			w.Prompt(lenient.Text(gitContext.ReplaceAllString(text, "")))
+			return
+		}
+		w.Say(core.SpeechInjected, lenient.Text(text))
+	default: // injection, hook_result, task, cron_job, cron_missed, retry
+		w.Say(core.SpeechInjected, lenient.Text(text))
+	}
+}
+
+// sayPrompt writes what a human typed, or attached.
+func sayPrompt(w *chat.Writer, list []part) {
+	text := joined(list)
+	if w.Say(core.SpeechHuman, lenient.Text(text)); strings.TrimSpace(text) == "" && slices.ContainsFunc(list, isMedia) {
+		w.Attach()
+	}
+}
+
+// gitContext is what Kimi puts before the prompt of a subagent.
+var gitContext = regexp.MustCompile(`(?s)^\s*<git-context(?:>.*?</git-context>|[^>]*/>)\s*`)
+
+// command returns what the human typed to start a skill or a command of a plugin.
+func command(o *origin) lenient.Text {
+	name, arguments := o.Skill, o.SkillArgs
+	if o.Kind == "plugin_command" {
+		name, arguments = o.Plugin+":"+o.Command, o.Arguments
+	}
+	return lenient.Text(strings.TrimSpace("/" + string(name) + " " + string(arguments)))
+}
+
+// The inputs of turns whose messages are not in the context yet are remembered as one value: a key of fixed length for
+// each, oldest first.
+const (
+	inputs    = "inputs"
+	inputSize = 8
+)
+
+func inputKey(kind lenient.Text, text string) string {
+	key, _ := core.FingerprintOf(string(kind), strings.TrimSpace(text)).MarshalText() // never fails
+	return string(key)
+}
+
+// expect notes that a message of the context will repeat an input.
+func expect(w *chat.Writer, kind lenient.Text, text string) {
+	open := w.Remembered(inputs) + inputKey(kind, text)
+	w.Remember(inputs, open[max(0, len(open)-core.MaxName):])
+}
+
+// isExpected reports whether a message of the context repeats an input, which then is no longer expected.
+func isExpected(w *chat.Writer, kind lenient.Text, text string) bool {
+	open, key := w.Remembered(inputs), inputKey(kind, text)
+	for i := 0; i < len(open); i += inputSize {
+		if open[i:i+inputSize] == key {
+			w.Remember(inputs, open[:i]+open[i+inputSize:])
+			return true
+		}
+	}
+	return false
+}
+
+// readStep writes an event of the loop.
+func readStep(w *chat.Writer, s *step) {
+	w.ID = s.UUID
+	switch s.Type {
+	case "step.begin":
+		w.Remember(tokens, "")
+		w.Skip = core.SkipProgress
+	case "content.part":
+		readPart(w, s.Part.Value)
+	case "tool.call":
+		var input place
+		lenient.ReadObject(s.Arguments, &input)
+		if input.Cwd == "" { // then it runs where the session does
+			w.Session.SetRoot(string(s.Display.Value.Cwd))
+		}
+		w.Call(chat.Call{ID: newCall(w, s.CallID), Name: s.Name, Arguments: s.Arguments})
+	case "tool.result":
+		readResult(w, s.CallID, joined(parts(s.Result.Value.Output)), bool(s.Result.Value.IsError))
+	case "step.end":
+		w.Skip = core.SkipProgress
+		call := s.MessageID
+		if call == "" {
+			call = s.UUID
+		}
+		use(w, call, &s.Usage.Value, stepFirst, true)
+	default:
+		w.UnknownRecord("step", s.Type)
+	}
+}
+
+// A step and a record of tokens state the same numbers. The first one is remembered until the other follows.
+const (
+	tokens      = "tokens"
+	stepFirst   = "step"
+	recordFirst = "record"
+)
+
+// use writes the tokens of an API call. paired says that the other kind of statement may repeat them.
+func use(w *chat.Writer, call lenient.Text, u *usage, statement string, paired bool) {
+	counts := fmt.Sprint(u.Input.Count(), u.CacheRead.Count(), u.CacheWrite.Count(), u.Output.Count())
+	if before, same := strings.CutSuffix(w.Remembered(tokens), " "+counts); paired && same && before != statement {
+		w.Remember(tokens, "")
+		w.Skip = core.SkipMirror
+		return
+	}
+	if paired && counts != "0 0 0 0" {
+		w.Remember(tokens, statement+" "+counts)
+	}
+	w.Use(call, chat.Tokens{Input: u.Input, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, Output: u.Output, ReasoningInOutput: true})
+}
+
+// Calls are counted by their model, which may begin again after a compaction: an id whose result is known is then that
+// of another call, and gets a number.
+
+// newCall returns the id of a call.
+func newCall(w *chat.Writer, id lenient.Text) lenient.Text {
+	is := id
+	for n := 2; id != "" && w.Session.HasEvent(string(is)+"#result"); n++ {
+		is = numbered(id, n)
+	}
+	return is
+}
+
+// lastCall returns the id of the call that a result belongs to.
+func lastCall(w *chat.Writer, id lenient.Text) lenient.Text {
+	is := id
+	for n := 2; id != "" && w.Session.HasEvent(string(numbered(id, n))); n++ {
+		is = numbered(id, n)
+	}
+	return is
+}
+
+func numbered(id lenient.Text, n int) lenient.Text { return id + lenient.Text("~"+strconv.Itoa(n)) }
+
+// exitLine is the line that the shell adds to the output of a command that failed. A note on its length may follow.
+var exitLine = regexp.MustCompile(`(?m)^Command failed with exit code: (-?\d{1,10})\.`)
+
+// readResult writes the result of a call.
+func readResult(w *chat.Writer, id lenient.Text, text string, failed bool) {
+	r := chat.Result{ID: lastCall(w, id), Text: &text, Failed: failed}
+	if failed && w.IsShell(r.ID, "") {
+		r.Exit = exitOf(text)
+	}
+	w.Result(r)
+}
+
+// exitOf returns the exit code that a text states last; nil for none.
+func exitOf(text string) *int64 {
+	found := exitLine.FindAllStringSubmatch(text, -1)
+	if found == nil {
+		return nil
+	}
+	code, err := strconv.ParseInt(found[len(found)-1][1], 10, 64)
+	if err != nil {
+		return nil
+	}
+	return &code
+}
+
+// summaryOf returns the summary of a compaction, without what introduces it to the model.
+func summaryOf(r *record) lenient.Text {
+	var m message
+	lenient.ReadObject(r.Summary, &m)
+	if text := joined(parts(m.Content)); text != "" {
+		return lenient.Text(text)
+	}
+	if text := joined(parts(r.Summary)); text != "" {
+		return lenient.Text(text)
+	}
+	return r.Context
+}

@@ -1,0 +1,34 @@
+package kimi_test
+
+import (
+	"testing"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/normalizers/normalizerstest"
+)
+
+// The path of a journal shows its session and its subagent; its records do not.
+func TestPathShowsTheSession(t *testing.T) {
+	t.Parallel()
+	const (
+		log = `{"type":"context.append_loop_event","event":{"type":"content.part","uuid":"p1","part":{"type":"text","text":"x"}},"time":1773071402000}`
+		id  = "8b1f6c2a-57d3-4e09-9a46-c1e2d7405f38"
+	)
+	for path, want := range map[[2]string][2]string{
+		{"/h/.kimi-code/sessions/wd_x/session_" + id + "/agents/main", "wire.jsonl"}:    {"session_" + id, ""},
+		{"/h/.kimi-code/sessions/wd_x/session_" + id + "/agents/agent-0", "wire.jsonl"}: {"session_" + id + ".agent-0", "agent-0"},
+		{"/h/.kimi/sessions/md5/" + id, "wire.jsonl"}:                                   {id, ""},
+		{"/h/.kimi/sessions/md5/" + id + "/subagents/a1b2", "wire.jsonl"}:               {id + ".a1b2", "a1b2"},
+		{"/tmp/a.b", "saved.v2.jsonl"}:                                                  {"saved.v2", ""},
+		{"", "wire.jsonl"}:                                                              {"wire", ""},
+	} {
+		for _, source := range []envelopes.Source{envelopes.Kimi, ""} {
+			framed := normalizerstest.Frame(normalizers.File{Source: source, Folder: path[0], Name: path[1]}, []byte(log))
+			e := normalizerstest.Events(normalizerstest.Fold(normalizers.Normalize, framed))[0]
+			if got := [2]string{e.SessionID, normalizerstest.Value(e.AgentID)}; got != want {
+				t.Errorf("%v is of %v, want %v", path, got, want)
+			}
+		}
+	}
+}

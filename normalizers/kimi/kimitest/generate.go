@@ -1,0 +1,170 @@
+package kimitest
+
+import (
+	"fmt"
+
+	"pgregory.net/rapid"
+
+	"tributary/normalizers/normalizerstest"
+)
+
+// script writes a journal of Kimi Code, or of kimi-cli.
+type script struct {
+	normalizerstest.Script
+
+	n     int
+	isCLI bool
+	calls []string
+	due   []any // messages of the context that follow
+}
+
+// lines generates the lines of one session.
+func lines(t *rapid.T, session string) [][]byte {
+	s := &script{Script: normalizerstest.NewScript(t, session)}
+	s.isCLI = s.Chance(25)
+	s.put(map[string]any{"type": "metadata", "protocol_version": "1.4", "created_at": s.Now.UnixMilli()})
+	moves := []func(){s.prompt, s.prompt, s.answer, s.answer, s.call, s.call, s.result, s.result, s.step, s.step, s.other}
+	for range rapid.IntRange(1, 25).Draw(t, "records") {
+		rapid.SampledFrom(moves).Draw(t, "move")()
+	}
+	return s.Lines
+}
+
+func (s *script) word() string {
+	return s.OneOf("fix the test", "yes", "  \n", "", "two\nlines \u2028 \U0001F642", "Command failed with exit code: 3.", "a\nCommand failed with exit code: 127. More.\nb", "{", "<git-context>\nx\n</git-context>\n\nCount.")
+}
+
+// put writes a record of Kimi Code.
+func (s *script) put(r map[string]any) {
+	s.Stamp()
+	if r["type"] != "metadata" && !s.Chance(5) {
+		r["time"] = s.Now.UnixMilli()
+	}
+	if s.Chance(30) {
+		r["agentId"] = "main"
+	}
+	s.Emit(r)
+}
+
+// wire writes a message of kimi-cli, some as that of a subagent.
+func (s *script) wire(kind string, payload map[string]any) {
+	s.Stamp()
+	m := map[string]any{"type": kind, "payload": payload}
+	if kind[0] != 'T' && s.Chance(20) { // no prompt and no call
+		m = map[string]any{"type": "SubagentEvent", "payload": map[string]any{"parent_tool_call_id": "Task:1", "event": m}}
+		if s.Chance(50) {
+			m["payload"].(map[string]any)["agent_id"] = "a1"
+		}
+	}
+	s.Emit(map[string]any{"timestamp": float64(s.Now.UnixMilli()) / 1000, "message": m})
+}
+
+func (s *script) event(e map[string]any) {
+	s.put(map[string]any{"type": "context.append_loop_event", "event": e})
+}
+
+func part(text string) map[string]any { return map[string]any{"type": "text", "text": text} }
+
+func (s *script) prompt() {
+	content := []any{part(s.word())}
+	if s.Chance(20) {
+		content = []any{map[string]any{"type": "image_url", "imageUrl": map[string]any{"url": "blobref:1"}}}
+	}
+	if s.isCLI {
+		s.wire("TurnBegin", map[string]any{"user_input": content})
+		return
+	}
+	origin := map[string]any{"kind": s.OneOf("user", "user", "injection", "system_trigger", "skill_activation", "shell_command", "task"), "name": s.OneOf("subagent", "goal"), "skillName": "review", "trigger": s.OneOf("user-slash", "model-tool")}
+	message := map[string]any{"role": "user", "content": content, "toolCalls": []any{}, "origin": origin}
+	switch s.OneOf("twice", "late", "imported") {
+	case "twice":
+		s.put(map[string]any{"type": s.OneOf("turn.prompt", "turn.steer"), "input": content, "origin": origin})
+		s.put(map[string]any{"type": "context.append_message", "message": message})
+	case "late":
+		s.put(map[string]any{"type": "turn.steer", "input": content, "origin": origin})
+		s.due = append(s.due, message)
+	case "imported":
+		s.put(map[string]any{"type": "context.append_message", "message": message})
+	}
+}
+
+func (s *script) answer() {
+	p := part(s.word())
+	if s.Chance(30) {
+		p = map[string]any{"type": "think", "think": s.word()}
+	}
+	s.n++
+	switch {
+	case s.isCLI:
+		s.wire("ContentPart", p)
+	case s.Chance(20):
+		s.put(map[string]any{"type": "context.append_message", "message": map[string]any{"role": "assistant", "content": []any{p}, "toolCalls": []any{}}})
+	default:
+		s.event(map[string]any{"type": "content.part", "uuid": fmt.Sprintf("p%d", s.n), "part": p})
+	}
+}
+
+func (s *script) call() {
+	name := s.OneOf("Bash", "Shell", "Read", "Agent")
+	id := fmt.Sprintf("%s_%d", name, rapid.IntRange(0, 3).Draw(s.T, "number"))
+	s.calls = append(s.calls, id)
+	if s.isCLI {
+		s.wire("ToolCall", map[string]any{"type": "function", "id": id, "function": map[string]any{"name": name, "arguments": `{"path":"a.go"}`}})
+	} else {
+		s.event(map[string]any{"type": "tool.call", "toolCallId": id, "name": name, "args": map[string]any{"path": "a.go", "n": s.n}})
+	}
+}
+
+func (s *script) result() {
+	if len(s.calls) == 0 {
+		return
+	}
+	id, failed := rapid.SampledFrom(s.calls).Draw(s.T, "call"), s.Chance(50)
+	if s.isCLI {
+		s.wire("ToolResult", map[string]any{"tool_call_id": id, "return_value": map[string]any{"is_error": failed, "output": s.word(), "message": s.word()}})
+	} else {
+		s.event(map[string]any{"type": "tool.result", "toolCallId": id, "result": map[string]any{"output": s.word(), "isError": failed}})
+	}
+}
+
+// step writes the tokens of an API call, in the order of an old or a new version.
+func (s *script) step() {
+	figure := func() int { return rapid.SampledFrom([]int{0, 1, 57, 11_480}).Draw(s.T, "tokens") }
+	s.n++
+	id := fmt.Sprintf("s%d", s.n)
+	if s.isCLI {
+		s.wire("StatusUpdate", map[string]any{"message_id": id, "token_usage": map[string]any{"input_other": figure(), "output": figure(), "input_cache_read": figure(), "input_cache_creation": figure()}})
+		return
+	}
+	usage := map[string]any{"inputOther": figure(), "output": figure(), "inputCacheRead": figure(), "inputCacheCreation": figure()}
+	end := map[string]any{"type": "step.end", "uuid": id, "usage": usage}
+	record := map[string]any{"type": "usage.record", "model": "k", "usage": usage, "usageScope": s.OneOf("turn", "turn", "session")}
+	s.event(map[string]any{"type": "step.begin", "uuid": id})
+	switch s.OneOf("old", "new", "alone") {
+	case "old":
+		s.event(end)
+		s.put(record)
+	case "new":
+		s.put(record)
+		s.answer()
+		s.event(end)
+	case "alone":
+		s.put(record)
+	}
+}
+
+func (s *script) other() {
+	for _, m := range s.due {
+		s.put(map[string]any{"type": "context.append_message", "message": m})
+	}
+	s.due = nil
+	if s.isCLI {
+		s.wire(s.OneOf("StepBegin", "TurnEnd", "BtwBegin", "BtwEnd", "StepRetry"), map[string]any{"question": s.word(), "response": s.word(), "error_type": "APIError"})
+		return
+	}
+	s.put(map[string]any{
+		"type":    s.OneOf("config.update", "llm.request", "turn.ended", "context.apply_compaction", "context.undo", "token_counting.measured", "plugin.session_start", "forked"),
+		"summary": s.word(), "content": s.word(), "reason": s.OneOf("completed", "failed"), "modelAlias": s.OneOf("k", "l"), "cwd": "/w",
+		"error": map[string]any{"code": "c", "message": s.word()},
+	})
+}
