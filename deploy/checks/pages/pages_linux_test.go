@@ -8,8 +8,9 @@
 // the other functions of scripts.
 //
 // A line "# tools: nats-server nats nk" names the programs of a script: they are built from the modules in ../tools,
-// with the versions there, to /root/go/bin, as "go install" does; tributary is always there. To add a tool, run
-// "go get -tool" in one of the modules, or in a new one if its libraries conflict. The checkout is /src, read-only.
+// with the versions there, to /root/go/bin, as "go install" does; tributary is always there. tributary-next is the same
+// source with the next revision of the normalizers. To add a tool, run "go get -tool" in one of the modules, or in a new
+// one if its libraries conflict. The checkout is /src, read-only.
 //
 // A script with a line "# long: REASON" runs only with the flag -long. A line "# systemd: yes" makes systemd the first
 // process of the root, which runs the script as a unit: systemctl works, with the sandboxes of units; it needs root. A
@@ -278,7 +279,7 @@ func newBuilder(t *testing.T) *builder {
 	return b
 }
 
-// build builds tributary, or a tool of one of the modules in ../tools.
+// build builds tributary, tributary-next, or a tool of one of the modules in ../tools.
 func (b *builder) build(t *testing.T, name string) {
 	t.Helper()
 	b.mu.Lock()
@@ -290,15 +291,46 @@ func (b *builder) build(t *testing.T, name string) {
 		b.built[name] = true
 		return
 	}
-	module, path := repository, "./cmd/tributary"
-	if name != "tributary" {
+	module, path, overlay := repository, "./cmd/tributary", ""
+	switch name {
+	case "tributary":
+	case "tributary-next":
+		overlay = nextRevision(t)
+	default:
 		module, path = tool(t, name)
 	}
-	cmd := exec.CommandContext(t.Context(), "go", "-C", module, "build", "-o", filepath.Join(b.folder, name), path)
+	cmd := exec.CommandContext(t.Context(), "go", "-C", module, "build", "-overlay", overlay, "-o", filepath.Join(b.folder, name), path)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("cannot build %s: %v\n%s", name, err, out)
 	}
 	b.built[name] = true
+}
+
+// nextRevision returns an overlay for go build that raises the revision of the normalizers by one.
+func nextRevision(t *testing.T) string {
+	t.Helper()
+	file, err := filepath.Abs(filepath.Join(repository, "normalizers/normalizer.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := regexp.MustCompile(`(?m)^const Revision = \d+$`).ReplaceAll(text, []byte("$0 + 1"))
+	if slices.Equal(next, text) {
+		t.Fatal("no constant Revision in ", file)
+	}
+	folder := t.TempDir()
+	replaced, overlay := filepath.Join(folder, "normalizer.go"), filepath.Join(folder, "overlay.json")
+	list, err := json.Marshal(map[string]map[string]string{"Replace": {file: replaced}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.WriteFile(replaced, next, 0o644), os.WriteFile(overlay, list, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	return overlay
 }
 
 // tool returns the module of ../tools that has a tool, and its path.
