@@ -248,6 +248,12 @@ func printShipped(w io.Writer, sum ship.Summary, dryRun bool) {
 		fmt.Fprintf(w, ", %s known already", terminal.Plural(sum.Duplicates, "record"))
 	}
 	fmt.Fprintln(w)
+	if dryRun {
+		for _, source := range slices.Sorted(maps.Keys(sum.Agents)) {
+			of := sum.Agents[source]
+			fmt.Fprintf(w, "  %s: %s of %s\n", source, terminal.Plural(of.Records, "record"), terminal.Plural(of.Sessions, "session"))
+		}
+	}
 	printRedacted(w, sum.Redacted)
 	for _, loss := range sum.Losses {
 		fmt.Fprintf(w, "note: %v\n", loss)

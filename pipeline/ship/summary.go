@@ -16,9 +16,10 @@ const maxRefusals = 100
 
 // Summary counts what a [Ship] has done so far.
 type Summary struct {
-	Files      int            // files found
-	Hidden     int            // hidden folders below the paths, which were skipped
-	Sessions   int            // sessions with a shipped record
+	Files      int // files found
+	Hidden     int // hidden folders below the paths, which were skipped
+	Sessions   int // sessions with a shipped record
+	Agents     map[envelopes.Source]Counts
 	Records    int            // records acknowledged by the broker; in a dry run, those to be sent
 	Duplicates int            // records among these that the broker already had
 	Bytes      int64          // bytes of Records
@@ -38,6 +39,9 @@ type Summary struct {
 	Trouble    error          // last error that may not be over: a stall, another refusal, unsaved offsets; nil for none
 	TroubleAt  time.Time      // when Trouble was noticed
 }
+
+// Counts are the records of an agent among those of a Summary, and their sessions.
+type Counts struct{ Records, Sessions int }
 
 // Behind is the content of files that can be sent and is not sent yet, estimated from sizes on disk.
 type Behind struct {
@@ -107,7 +111,7 @@ const (
 )
 
 func newTally(report func(Summary)) *tally {
-	return &tally{report: report, sum: Summary{Refused: map[Reason]int{}, Redacted: map[string]int{}}, sessions: map[session]struct{}{}, held: map[*file]Held{}, troubles: map[string]trouble{}}
+	return &tally{report: report, sum: Summary{Agents: map[envelopes.Source]Counts{}, Refused: map[Reason]int{}, Redacted: map[string]int{}}, sessions: map[session]struct{}{}, held: map[*file]Held{}, troubles: map[string]trouble{}}
 }
 
 // reset forgets the files, for another pass over them.
@@ -149,12 +153,23 @@ func (t *tally) count(stored []outgoing, duplicates int) {
 			}
 			sum.Records++
 			sum.Bytes += int64(o.size)
+			of := sum.Agents[o.session.source]
+			if of.Records++; !t.has(o.session) {
+				of.Sessions++
+			}
+			sum.Agents[o.session.source] = of
 			t.sessions[o.session] = struct{}{}
 			sum.Shipped = time.Now()
 		}
 		sum.Duplicates += duplicates
 		sum.Sessions = len(t.sessions)
 	})
+}
+
+// has reports whether a session has a stored record.
+func (t *tally) has(s session) bool {
+	_, ok := t.sessions[s]
+	return ok
 }
 
 // refuse adds a refusal.
@@ -324,6 +339,7 @@ func (t *tally) summary() Summary {
 
 func (t *tally) copy() Summary {
 	sum := t.sum
+	sum.Agents = maps.Clone(sum.Agents)
 	sum.Refused = maps.Clone(sum.Refused)
 	sum.Redacted = maps.Clone(sum.Redacted)
 	sum.Refusals = slices.Clip(sum.Refusals) // appending to the copy reallocates
