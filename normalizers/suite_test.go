@@ -8,6 +8,7 @@ import (
 	"tributary/normalizers/cursor/cursortest"
 	"tributary/normalizers/gemini/geminitest"
 	"tributary/normalizers/kimi/kimitest"
+	"tributary/normalizers/kiro/kirotest"
 	"tributary/normalizers/normalizerstest"
 	"tributary/normalizers/openclaw/openclawtest"
 	"tributary/normalizers/opencode/opencodetest"
@@ -26,4 +27,5 @@ var suites = []normalizerstest.Suite{
 	pitest.Suite,
 	openclawtest.Suite,
 	kimitest.Suite,
+	kirotest.Suite,
 }

@@ -22,7 +22,6 @@ var unsupported = []unsupportedAgent{
 	{"Droid", droid},
 	{"Droid", treeOfMessages},
 	{"Grok", grok},
-	{"Kiro", kiro},
 	{"Hermes", hermes},
 	{"Mistral Vibe", vibe},
 	{"Antigravity", antigravity},
@@ -163,20 +162,6 @@ func grok(s *core.Shape) string {
 		return "type backend_tool_call"
 	}
 	return ""
-}
-
-// kiro recognizes a line of a session, its state, and a saved conversation.
-func kiro(s *core.Shape) string {
-	switch {
-	case s.Text("version") == "v1" && has(s, "kind", "data"):
-		return "version v1, kind, data"
-	case has(s, "conversation_id", "history"):
-		return "conversation_id, history"
-	case has(s, "session_state", "cwd"):
-		return "session_state"
-	default:
-		return ""
-	}
 }
 
 // hermes recognizes a message and a saved session.

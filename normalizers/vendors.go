@@ -12,6 +12,7 @@ import (
 	"tributary/normalizers/cursor"
 	"tributary/normalizers/gemini"
 	"tributary/normalizers/kimi"
+	"tributary/normalizers/kiro"
 	"tributary/normalizers/openclaw"
 	"tributary/normalizers/opencode"
 	"tributary/normalizers/pi"
@@ -21,6 +22,7 @@ import (
 // those whose records they would match.
 var vendors = []*core.Vendor{
 	&kimi.Vendor,
+	&kiro.Vendor,
 	&openclaw.Vendor,
 	&pi.Vendor,
 	&opencode.Vendor,

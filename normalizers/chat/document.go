@@ -43,7 +43,7 @@ func (w *Writer) Elements(name string, elements []jsontext.Value, read func(raw 
 		w.element.repeated = w.element.repeated || w.Duplicate
 	}
 	w.NextElement()
-	w.ID, w.Agent, w.Model, w.Copied, w.number = before.ID, before.Agent, before.Model, before.Copied, before.number
+	w.ID, w.Agent, w.Model, w.Copied, w.named, w.number = before.ID, before.Agent, before.Model, before.Copied, before.named, before.number
 	w.element.place = ""
 	if w.Raw = whole; w.element.emitted {
 		w.Raw = nil // the events of its elements have all of it
@@ -66,3 +66,6 @@ func (w *Writer) idOfPlace() lenient.Text {
 	w.element.placed++
 	return id
 }
+
+// HasElements reports whether the record is a document of which [Writer.Elements] has read an element, now or before.
+func (w *Writer) HasElements() bool { return w.element.emitted || w.element.repeated }

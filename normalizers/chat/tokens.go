@@ -12,6 +12,7 @@ import (
 type Tokens struct {
 	Input, CacheRead, CacheWrite, Output, Reasoning lenient.Number
 
+	Several           bool // the counts are of several API calls, so that they state the size of no prompt
 	CacheInInput      bool // Input includes the cache
 	ReasoningInOutput bool // Output includes Reasoning
 
@@ -78,7 +79,7 @@ func (w *Writer) Use(call lenient.Text, t Tokens) {
 	if u == nil || w.Copied {
 		return
 	}
-	if call != "" {
+	if call != "" && !t.Several {
 		u.Prompt = now.Prompt()
 	}
 	if w.First < 0 {

@@ -9,6 +9,7 @@
 package chat
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -40,14 +41,15 @@ func Normalizer[T any](tools map[string]core.Tool, read func(w *Writer, record *
 type Writer struct {
 	*core.Builder
 
-	ID     lenient.Text    // id of the record, unique in its session; empty for none
+	ID     lenient.Text    // id of the record, or of a message in it, unique in its session; empty for none
 	Agent  lenient.Text    // subagent that the record belongs to; empty for the main conversation
 	Model  lenient.Text    // model of the messages; empty for the session's
 	Copied bool            // history of another session
 	Skip   core.SkipReason // why the record has no event; empty if its events are duplicates or it has no content
 
 	tools   map[string]core.Tool
-	number  int // of events with an id made of ID
+	number  int          // of events with an id made of named
+	named   lenient.Text // the last ID that an event has
 	element element
 }
 
@@ -127,6 +129,8 @@ func (w *Writer) UnknownRecord(name ...lenient.Text) {
 type Call struct {
 	ID, Name  lenient.Text
 	Arguments jsontext.Value // an object, or a text, which may be an object as JSON
+	File      lenient.Text   // file of the call; empty for the one that the arguments have under a usual name
+	Tool      *core.Tool     // nil for the tool of this name
 }
 
 // fileInput has the names under which the arguments of a tool name a file.
@@ -160,6 +164,9 @@ func (w *Writer) Call(c Call) (id string) {
 		id = w.OrdinalID(&core.Pending{Record: w.Session.Records})
 	}
 	tool := w.tool(string(c.Name))
+	if c.Tool != nil {
+		tool = *c.Tool
+	}
 	text := core.ArgumentText(c.Arguments)
 	var input fileInput
 	if text != nil {
@@ -169,7 +176,7 @@ func (w *Writer) Call(c Call) (id string) {
 	}
 	file := ""
 	if tool.Op != "" {
-		file = input.file()
+		file = cmp.Or(string(c.File), input.file())
 	}
 	d := core.CallDraft(lenient.Text(id), c.Name, tool, text, file)
 	d.Model = w.model()
@@ -247,6 +254,9 @@ func (w *Writer) Put(d core.Draft) bool { return w.write(d) }
 // write writes an event under the id of the record; further ones get a suffix.
 func (w *Writer) write(d core.Draft) bool {
 	id := w.ID
+	if id != w.named {
+		w.named, w.number = id, 0
+	}
 	if id != "" && w.number > 0 {
 		id += lenient.Text("#" + strconv.Itoa(w.number))
 	}
