@@ -11,6 +11,8 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/parquet-go/parquet-go"
+
+	"tributary/pipeline/pipelinetest"
 )
 
 // newest is the manifest of a new export.
@@ -222,6 +224,7 @@ func TestManySpansBecomeFewFiles(t *testing.T) {
 // TestFilesThatWaitAreCounted compacts before there are enough files, as an export does that goes on: with those that come behind
 // them they are enough.
 func TestFilesThatWaitAreCounted(t *testing.T) {
+	pipelinetest.SkipShort(t)
 	t.Parallel()
 	dir := t.TempDir()
 	if err := openFolder(dir); err != nil {

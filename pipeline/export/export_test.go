@@ -337,6 +337,7 @@ func TestFollowStoresWhatArrives(t *testing.T) {
 
 // The events of four cells are each in one file, exported in two runs.
 func TestEveryEventOfFourCellsIsInOneFile(t *testing.T) {
+	pipelinetest.SkipShort(t)
 	t.Parallel()
 	top := streams.Topology{Generation: "v1", Partitions: 8, Cells: 4}
 	js := pipelinetest.NewServer(t).Provision(top)

@@ -20,6 +20,7 @@ import (
 // JSON, to a folder and to a bucket, and those of a source that is a path. The source of one event is no part of a URI, so
 // that the event cannot be read, and is in no file.
 func TestSessionsOfAnyBytesAreInTheRows(t *testing.T) {
+	pipelinetest.SkipShort(t)
 	t.Parallel()
 	hostile := []string{"..", "a/b", `a\b`, "\x00", "\x7f\u2028", "line\nbreak", `quote"'`, "date=2026", "%41%2F", "a+b c?d#e", "日本🦊", "*", strings.Repeat("long ", 100)}
 	js := pipelinetest.NewServer(t).Provision(streams.Topology{Generation: "v1", Partitions: 1})

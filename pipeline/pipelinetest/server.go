@@ -93,6 +93,15 @@ func Parallel() {
 	_ = flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0))) // the flag exists
 }
 
+// SkipShort skips a test with -short, as for the race detector: one that takes long, and whose goroutines other tests
+// have, too.
+func SkipShort(tb testing.TB) {
+	tb.Helper()
+	if testing.Short() {
+		tb.Skip("takes long")
+	}
+}
+
 // Start starts the server again after [Server.Stop], with the same store and port.
 func (s *Server) Start() {
 	s.tb.Helper()

@@ -11,12 +11,14 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/ship"
 )
 
 // TestSeed runs the acceptance rows about the session of the plain text of Copilot CLI. The
 // number of a row is the first word of its name.
 func TestSeed(t *testing.T) {
+	pipelinetest.SkipShort(t)
 	t.Parallel()
 	t.Run("000-15 log_name_states_the_session", func(t *testing.T) {
 		t.Run("of_each_form", logNameStatesSession)

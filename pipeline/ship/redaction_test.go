@@ -60,6 +60,7 @@ func must[T any](v T, err error) T {
 // What is shipped with redaction has no secret: neither the raw stream nor its objects, nor
 // anything that is made of it, in messages and on the disk.
 func TestRedactedShipLeavesNoSecretAtTheBroker(t *testing.T) {
+	pipelinetest.SkipShort(t)
 	t.Parallel()
 	e := newEdge(t)
 	e.server.Uncompressed(e.js)

@@ -33,6 +33,7 @@ func fourCells() streams.Topology {
 // The same records yield the same events of each session with one cell and with four, and each
 // cell stores some; also while workers are killed and come back.
 func TestFourCellsHoldTheEventsOfOne(t *testing.T) {
+	pipelinetest.SkipShort(t)
 	t.Parallel()
 	records := pipelinetest.Workload(81, 40, 1200)
 	var want map[string][]string

@@ -230,6 +230,7 @@ func prompt(session string, n, size int) core.Record {
 
 // A record yields the same events whether it travels in its message or by claim check.
 func TestRecordYieldsTheSameEventsInlineOrByClaimCheck(t *testing.T) {
+	pipelinetest.SkipShort(t)
 	t.Parallel()
 	top := topology(2)
 	sent := pipelinetest.Workload(50, 4, 50)

@@ -265,6 +265,7 @@ func killCommands(t *testing.T, first, step int, answered bool) {
 
 // claims gc that is killed at any request, and run again, removes what no record names and nothing else.
 func TestKilledCollectionOfClaimsIsFinished(t *testing.T) {
+	pipelinetest.SkipShort(t)
 	t.Parallel()
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(topology(1))

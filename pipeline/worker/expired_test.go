@@ -290,6 +290,7 @@ func TestRecordsThatExpireBeforeASlowPartitionAreCounted(t *testing.T) {
 // A worker is so far behind that records expire that it has not read: they are counted while it runs. Those that it had in
 // memory are done, and count no longer then.
 func TestRecordsThatExpireBeforeAWorkerThatIsBehindAreCounted(t *testing.T) {
+	pipelinetest.SkipShort(t)
 	t.Parallel()
 	r := newRetention(t, topology(1))
 	h := newHang(t, 3)

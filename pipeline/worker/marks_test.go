@@ -20,6 +20,7 @@ import (
 // Marks are few, have the first and the last event, and for each event that was read one before it that is not much farther
 // from the end: a reader that goes back reads little again.
 func TestMarksAreFewAndNearToEachEvent(t *testing.T) {
+	pipelinetest.SkipShort(t)
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 20 {

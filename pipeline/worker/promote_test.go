@@ -176,6 +176,7 @@ func TestGenerationThatCannotBePromotedIsRefused(t *testing.T) {
 // A generation of a part has the events of that part, and the diff compares them with those of
 // the same records.
 func TestReplayOfAPart(t *testing.T) {
+	pipelinetest.SkipShort(t)
 	t.Parallel()
 	top := topology(3)
 	js := pipelinetest.NewServer(t).Provision(top)

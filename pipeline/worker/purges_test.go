@@ -241,6 +241,7 @@ func TestRecordsWhoseObjectsWerePurgedAreBroughtBack(t *testing.T) {
 // Workers go on when the bucket with the name of the live generation is purged, and say so. One that starts changes
 // nothing, and names the keys that have to be put back.
 func TestControlBucketThatIsPurgedStopsNoWorkerAndIsRestored(t *testing.T) {
+	pipelinetest.SkipShort(t)
 	t.Parallel()
 	top := topology(4)
 	server := pipelinetest.NewServer(t)

@@ -258,6 +258,7 @@ func TestHeadersOfProducersReachNoStreamOfOurs(t *testing.T) {
 
 // A dead letter that would not fit a message names its record instead of repeating it.
 func TestDeadLetterThatDoesNotFitNamesItsRecord(t *testing.T) {
+	pipelinetest.SkipShort(t)
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)

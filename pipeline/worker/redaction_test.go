@@ -201,6 +201,7 @@ func awaitSummaries(t *testing.T, js jetstream.JetStream, top streams.Topology) 
 // A record at which redaction takes more work than a record may becomes a dead letter without its
 // bytes, at once; it can be given back, because the raw stream has it.
 func TestRecordThatTakesTooMuchWorkIsADeadLetterWithoutItsBytes(t *testing.T) {
+	pipelinetest.SkipShort(t)
 	t.Parallel()
 	rules := filepath.Join(t.TempDir(), "rules.toml")
 	// At each x the expression reads on to the end of the text, in vain.

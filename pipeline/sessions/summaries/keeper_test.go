@@ -188,6 +188,7 @@ func removed(t *testing.T, js jetstream.JetStream, n int) {
 // TestEventsOfBeforeArePickedUp has events, and a record of a foreign program, before any keeper runs. Afterwards the
 // stream of records is removed, and the records are made again.
 func TestEventsOfBeforeArePickedUp(t *testing.T) {
+	pipelinetest.SkipShort(t)
 	t.Parallel()
 	top := streams.Topology{Generation: "v1", Partitions: 2}
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -221,6 +222,7 @@ func TestEventsOfBeforeArePickedUp(t *testing.T) {
 
 // TestRecordsThatAreWrongAreMadeAgain damages what is stored: a fold, the checkpoint, and the events themselves.
 func TestRecordsThatAreWrongAreMadeAgain(t *testing.T) {
+	pipelinetest.SkipShort(t)
 	t.Parallel()
 	top := streams.Topology{Generation: "v1", Partitions: 1}
 	js := pipelinetest.NewServer(t).Provision(top)

@@ -25,6 +25,7 @@ var manySessions = flag.Int("sessions", 3000, "sessions of TestManySessionsInBou
 // TestStatisticsWithLimitsReadWholeSessionsAlone compares statistics from the events that a view selects with those
 // from all events, with records that are up to date and with records that are behind.
 func TestStatisticsWithLimitsReadWholeSessionsAlone(t *testing.T) {
+	pipelinetest.SkipShort(t)
 	t.Parallel()
 	top := streams.Topology{Generation: "v1", Partitions: 2}
 	js := pipelinetest.NewServer(t).Provision(top)
