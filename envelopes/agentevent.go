@@ -16,21 +16,22 @@ type Source string
 
 // The sources.
 const (
-	ClaudeCode Source = "claude_code"
-	Codex      Source = "codex"
-	Gemini     Source = "gemini"
-	Cursor     Source = "cursor"
-	Copilot    Source = "copilot"
-	ACP        Source = "acp"
-	OpenCode   Source = "opencode"
-	Pi         Source = "pi"
-	OpenClaw   Source = "openclaw"
-	Kimi       Source = "kimi"
-	Kiro       Source = "kiro"
+	ClaudeCode  Source = "claude_code"
+	Codex       Source = "codex"
+	Gemini      Source = "gemini"
+	Cursor      Source = "cursor"
+	Copilot     Source = "copilot"
+	ACP         Source = "acp"
+	OpenCode    Source = "opencode"
+	Pi          Source = "pi"
+	OpenClaw    Source = "openclaw"
+	Kimi        Source = "kimi"
+	Kiro        Source = "kiro"
+	Antigravity Source = "antigravity"
 )
 
 // Sources lists every source, in the order of the documentation.
-var Sources = []Source{ClaudeCode, Codex, Gemini, Cursor, Copilot, ACP, OpenCode, Pi, OpenClaw, Kimi, Kiro}
+var Sources = []Source{ClaudeCode, Codex, Gemini, Cursor, Copilot, ACP, OpenCode, Pi, OpenClaw, Kimi, Kiro, Antigravity}
 
 // sendsChunks are the sources that may split an assistant message into several events without a separator between
 // their texts. Events of other sources are complete messages or paragraphs. No field of an event states this.

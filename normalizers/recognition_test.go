@@ -56,8 +56,6 @@ var strangers = map[string]stranger{
 	"Mistral Vibe": {"Mistral Vibe", `{"role": "user", "content": "fresh", "injected": false, "message_id": "m1"}
 {"role": "assistant", "content": "fresh", "injected": false, "reasoning_content": "r", "reasoning_message_id": "m2", "message_id": "m3"}
 {"role": "tool", "content": "out", "injected": false, "name": "bash", "tool_call_id": "c1"}`, 1},
-	"Antigravity": {"Antigravity", `{"step_index":0,"source":"USER_EXPLICIT","type":"USER_INPUT","status":"DONE","created_at":"2026-06-11T20:14:42Z","content":"x"}
-{"step_index":3,"source":"MODEL","type":"PLANNER_RESPONSE","status":"DONE","created_at":"2026-06-11T20:14:43Z","thinking":"x","tool_calls":[]}`, 0},
 	"Amp": {"Amp", `{"v":9,"id":"T-0198","created":1700000000000,"messages":[{"role":"user","content":[{"type":"text","text":"x"}]}]}`, 0},
 	"Amp, a run": {"Amp", `{"type":"system","subtype":"init","cwd":"/w","session_id":"T-0198","tools":["Bash"],"mcp_servers":[]}
 {"type":"user","message":{"role":"user","content":[{"type":"text","text":"x"}]},"parent_tool_use_id":null,"session_id":"T-0198"}

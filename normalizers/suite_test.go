@@ -2,6 +2,7 @@ package normalizers_test
 
 import (
 	"tributary/normalizers/acp/acptest"
+	"tributary/normalizers/antigravity/antigravitytest"
 	"tributary/normalizers/claude/claudetest"
 	"tributary/normalizers/codex/codextest"
 	"tributary/normalizers/copilot/copilottest"
@@ -28,4 +29,5 @@ var suites = []normalizerstest.Suite{
 	openclawtest.Suite,
 	kimitest.Suite,
 	kirotest.Suite,
+	antigravitytest.Suite,
 }

@@ -24,7 +24,6 @@ var unsupported = []unsupportedAgent{
 	{"Grok", grok},
 	{"Hermes", hermes},
 	{"Mistral Vibe", vibe},
-	{"Antigravity", antigravity},
 	{"Amp", amp},
 	{"Cline", cline},
 	{"Goose", goose},
@@ -193,14 +192,6 @@ func vibe(s *core.Shape) string {
 		}
 	case has(s, "session_id", "environment", "git_commit"), has(s, "metadata.session_id", "messages"):
 		return "session_id, messages or environment"
-	}
-	return ""
-}
-
-// antigravity recognizes a step of a trajectory.
-func antigravity(s *core.Shape) string {
-	if s.Kind("step_index") == '0' && has(s, "source", "type") {
-		return "step_index, source, type"
 	}
 	return ""
 }

@@ -5,6 +5,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers/acp"
+	"tributary/normalizers/antigravity"
 	"tributary/normalizers/claude"
 	"tributary/normalizers/codex"
 	"tributary/normalizers/copilot"
@@ -21,6 +22,7 @@ import (
 // vendors is the table of vendors. Records are recognized in this order, so vendors with looser rules come after
 // those whose records they would match.
 var vendors = []*core.Vendor{
+	&antigravity.Vendor,
 	&kimi.Vendor,
 	&kiro.Vendor,
 	&openclaw.Vendor,

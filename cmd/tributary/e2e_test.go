@@ -113,6 +113,7 @@ func TestLogsThatAreShippedAgainChangeNoEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	environ := func(c *exec.Cmd) {
+		c.Env = append(c.Env, "XDG_STATE_HOME="+filepath.Join(home, ".local", "state"))
 		for _, v := range normalizers.Vendors() {
 			if v.Logs.Env != "" {
 				c.Env = append(c.Env, v.Logs.Env+"="+filepath.Join(logs, string(v.Source)))
@@ -121,7 +122,7 @@ func TestLogsThatAreShippedAgainChangeNoEvent(t *testing.T) {
 	}
 	once := func() string {
 		t.Helper()
-		edge := startWith(t, environ, home, server.URL(), "ship", "--once")
+		edge := startWith(t, environ, logs, server.URL(), "ship", "--once")
 		if code := edge.wait(); code != 0 {
 			t.Fatalf("ship: exit code %d\n%s", code, &edge.stderr)
 		}

@@ -11,7 +11,7 @@ import (
 
 // copySamples writes the samples of all vendors to files below dir, for ship to follow, and returns their roots.
 func copySamples(dir string) ([]ship.Root, error) {
-	folders := make(map[string]string) // the folder of a vendor's samples, by the variable that sets it
+	folders := make(map[string]string) // the folder of a vendor's samples, by the variable that sets it, if there is one
 	var homeless []ship.Root
 	for _, v := range normalizers.Vendors() {
 		logs, err := fs.Sub(v.Samples, "samples")
@@ -19,10 +19,15 @@ func copySamples(dir string) ([]ship.Root, error) {
 			return nil, err
 		}
 		folder := filepath.Join(dir, string(v.Source))
+		switch {
+		case v.Logs.Env != "":
+			folders[v.Logs.Env] = folder
+		case len(v.Logs.Folders) > 0: // dir takes the place of the home
+			folder = filepath.Join(dir, filepath.FromSlash(v.Logs.Home))
+		}
 		if err := os.CopyFS(folder, logs); err != nil {
 			return nil, err
 		}
-		folders[v.Logs.Env] = folder
 		if len(v.Logs.Folders) == 0 {
 			homeless = append(homeless, ship.Root{Source: v.Source, Dir: folder})
 		}

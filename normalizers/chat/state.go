@@ -9,15 +9,16 @@ import (
 // maxRemembered is how many values a session remembers, each of at most core.MaxName bytes.
 const maxRemembered = 32
 
-// state is what a session of a plain log remembers: a few short values, and its documents, each by name. The maps are
-// never changed in place.
+// state is what a session of a plain log remembers: a few short values, and its documents, each by name, and calls
+// whose results do not state them. Nothing is changed in place.
 type state struct {
 	Values    map[string]string            `json:"v,omitzero"`
 	Documents map[string]core.DocumentHead `json:"d,omitzero"`
+	Waiting   core.Window[waiting]         `json:"w,omitzero"`
 }
 
-// NewState returns the empty state of a session, for the row of a vendor that uses [Writer.Remember] or
-// [Writer.Elements].
+// NewState returns the empty state of a session, for the row of a vendor that uses [Writer.Remember],
+// [Writer.Elements] or [Writer.Await].
 func NewState() core.State { return &state{} }
 
 // Clone implements [core.State].
@@ -31,15 +32,18 @@ func (s *state) Size() (n int) {
 	for name := range s.Documents {
 		n += 48 + len(name)
 	}
+	for _, c := range s.Waiting {
+		n += 16 + len(c.ID) + len(c.Kind)
+	}
 	return n
 }
 
 // Shrink implements [core.State]. It drops everything at once.
 func (s *state) Shrink() bool {
-	if len(s.Values)+len(s.Documents) == 0 {
+	if len(s.Values)+len(s.Documents)+len(s.Waiting) == 0 {
 		return false
 	}
-	s.Values, s.Documents = nil, nil
+	s.Values, s.Documents, s.Waiting = nil, nil, nil
 	return true
 }
 

@@ -142,10 +142,13 @@ type fileInput struct {
 	Target    lenient.Text `json:"target_file"`
 	TargetAbs lenient.Text `json:"TargetFile"`
 	File      lenient.Text `json:"filename"`
+	Directory lenient.Text `json:"DirectoryPath"`
+	Read      lenient.Text `json:"AbsolutePath"`
+	Searched  lenient.Text `json:"SearchPath"`
 }
 
 func (i *fileInput) file() string {
-	for _, p := range []lenient.Text{lenient.Text(i.FileInput.File()), i.CamelPath, i.Absolute, i.Target, i.TargetAbs, i.File} {
+	for _, p := range []lenient.Text{lenient.Text(i.FileInput.File()), i.CamelPath, i.Absolute, i.Target, i.TargetAbs, i.File, i.Directory, i.Read, i.Searched} {
 		if p != "" {
 			return string(p)
 		}

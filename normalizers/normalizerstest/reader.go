@@ -145,10 +145,10 @@ func (r *Reader) Call(id, name string) {
 // Tool returns the name of the tool of a call; empty if the call is not known.
 func (r *Reader) Tool(id string) string { return r.names[r.Session+"\x00"+id] }
 
-// Result notes the result of a call, each id once. code is the exit code that it states, nil for none; form is where
+// Result notes the result of a call, each id once; without an id it is always a new one. code is the exit code that it states, nil for none; form is where
 // it states that.
 func (r *Reader) Result(id string, code *int64, form string) {
-	if r.isNew("result "+id, "") {
+	if id == "" || r.isNew("result "+id, "") {
 		r.account.Results = append(r.account.Results, ToolOutcome{Session: r.Session, ID: id, Code: code, Form: form, Line: r.line})
 	}
 }

@@ -41,6 +41,8 @@ type Suite struct {
 	Room   string // the vendor's folder
 	// Folders of the corpus, below TRIBUTARY_CORPUS.
 	Folders []string
+	// Others are suffixes of files in Folders that the suite does not read.
+	Others []string
 	// Lines generates well-formed lines of a file of one session, with every type of record that the vendor writes.
 	Lines func(t *rapid.T, session string) [][]byte
 	// Apart states that each file has one session.
@@ -286,13 +288,20 @@ func Corpus(tb testing.TB, s Suite) []CorpusFile {
 			if beside == "" {
 				prefix = ""
 			}
-			out = append(out, filesBelow(tb, root+beside, folder, prefix)...)
+			out = append(out, s.own(filesBelow(tb, root+beside, folder, prefix))...)
 		}
 		if found == len(out) {
 			tb.Fatalf("no folder %s in or beside TRIBUTARY_CORPUS", folder)
 		}
 	}
 	return out
+}
+
+// own returns the files without the suffixes of Others.
+func (s Suite) own(files []CorpusFile) []CorpusFile {
+	return slices.DeleteFunc(files, func(f CorpusFile) bool {
+		return slices.ContainsFunc(s.Others, func(suffix string) bool { return strings.HasSuffix(f.Name, suffix) })
+	})
 }
 
 // filesBelow reads the files in a folder of a corpus; their names begin with prefix.

@@ -27,7 +27,7 @@ func events(tb testing.TB, r *redact.Redactor, mode redact.Mode, path string) (l
 	if err != nil {
 		tb.Fatal(err)
 	}
-	f := normalizers.NewFramer(normalizers.File{Name: filepath.Base(path), Folder: filepath.Base(filepath.Dir(path)), Modified: time.Unix(1767225600, 0)})
+	f := normalizers.NewFramer(normalizers.File{Name: filepath.Base(path), Folder: filepath.ToSlash(filepath.Dir(path)), Modified: time.Unix(1767225600, 0)})
 	_, _ = f.Write(data) // never fails
 	f.Close()
 	sessions := map[string]*core.Session{}

@@ -586,6 +586,21 @@ func TestInterruptedOnceReturnsTheErrorOfTheContext(t *testing.T) {
 	}
 }
 
+// A folder that an agent hides and keeps its logs in is searched, and no other hidden folder.
+func TestHiddenFolderOfLogsIsSearched(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	e.mkdir("s1/.system/logs")
+	e.mkdir("s1/.cache/logs")
+	e.write("s1/.system/logs/one.jsonl", lines(prompt("one", 1)))
+	e.write("s1/.cache/logs/two.jsonl", lines(prompt("two", 1)))
+	e.write("s1/three.jsonl", lines(prompt("three", 1)))
+	got := e.once(func(c *ship.Config) { c.Roots[0].Within = ".system" })
+	if got.Files != 1 || got.Sessions != 1 || got.Records != 1 {
+		t.Errorf("%d files, %d sessions, %d records", got.Files, got.Sessions, got.Records)
+	}
+}
+
 // The folder of Cursor's projects has other files, too.
 func TestOnlyTranscriptsOfCursorAreShipped(t *testing.T) {
 	t.Parallel()

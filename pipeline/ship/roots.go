@@ -108,8 +108,8 @@ func find(c Config) (finder, error) {
 	return f, missing
 }
 
-// walk adds the logs below a folder. It skips hidden files and folders, see skipHidden, and does not follow
-// a link to a folder, which may lead back.
+// walk adds the logs below a folder. It skips hidden files and folders, see skipHidden, but not a folder that the agent
+// hides and keeps its logs in, and does not follow a link to a folder, which may lead back.
 func (f *finder) walk(dir string) {
 	root := f.place(filepath.Join(dir, "any"))
 	// The callback handles every error: the walk has none of its own.
@@ -120,7 +120,7 @@ func (f *finder) walk(dir string) {
 		case err != nil:
 			f.failed = append(f.failed, unreadable(path, err))
 			return nil
-		case path != dir && strings.HasPrefix(d.Name(), "."):
+		case path != dir && strings.HasPrefix(d.Name(), ".") && d.Name() != f.place(path).Within:
 			if d.IsDir() {
 				f.skipHidden(path, root)
 				return fs.SkipDir

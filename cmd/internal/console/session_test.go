@@ -88,7 +88,7 @@ func samples(tb testing.TB) []core.Record {
 			if err != nil {
 				return err
 			}
-			framer := normalizers.NewFramer(normalizers.File{Name: path.Base(name), Path: name, Folder: path.Base(path.Dir(name))})
+			framer := normalizers.NewFramer(normalizers.File{Name: path.Base(name), Path: name, Folder: path.Dir(name)})
 			if _, err := framer.Write(data); err != nil {
 				return err
 			}

@@ -1,0 +1,140 @@
+// Package antigravity normalizes the transcripts of Antigravity, Google's agent.
+//
+// Start with [Vendor]. A record is read by read, which has one case per type. README.md has the rules.
+//
+// The invariant: a line is a finished step, in the order of completion, and no line states its session or its call.
+package antigravity
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+
+	"tributary/envelopes"
+	"tributary/normalizers/chat"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// read writes what a step states.
+func read(w *chat.Writer, r *record) {
+	w.At(core.ParseTime(string(r.CreatedAt)))
+	switch r.Type {
+	case "USER_INPUT":
+		readPrompt(w, r.Content.Value)
+	case "PLANNER_RESPONSE":
+		w.Think(r.Thinking)
+		w.Answer(lenient.Text(r.Content.Value))
+		readCalls(w, r)
+	case "CHECKPOINT":
+		w.System(envelopes.SessionSummary, lenient.Text(summaryOf(r.Content.Value)))
+	case "EPHEMERAL_MESSAGE":
+		w.Say(core.SpeechInjected, lenient.Text(r.Content.Value))
+	case "SYSTEM_MESSAGE":
+		w.System(envelopes.SystemMessage, lenient.Text(r.Content.Value))
+	case "ERROR_MESSAGE":
+		readError(w, lenient.Text(r.Content.Value))
+	case "CONVERSATION_HISTORY": // a marker without content
+		w.Skip = core.SkipEmpty
+	default:
+		readResult(w, r)
+	}
+}
+
+// readPrompt writes the prompt of a human, which Antigravity wraps and follows with facts of its own.
+func readPrompt(w *chat.Writer, text string) {
+	said, facts := text, ""
+	if rest, ok := strings.CutPrefix(text, "<USER_REQUEST>"); ok {
+		end := max(strings.LastIndex(rest, "</USER_REQUEST>"), 0)
+		said, facts = strings.Trim(rest[:end], "\r\n"), rest[end:]
+	} else if strings.HasPrefix(text, "<ADDITIONAL_METADATA>") || strings.HasPrefix(text, "<USER_SETTINGS_CHANGE>") {
+		said, facts = "", text
+	}
+	w.Session.SetModel(chosenModel(facts))
+	if strings.TrimSpace(said) != "" {
+		w.Say(core.SpeechHuman, lenient.Text(said))
+	} else {
+		w.Meta()
+	}
+}
+
+// chosenModel returns the model that a change of the settings states; empty for none. Its name may have dots and
+// brackets: the sentence ends at a dot before a space.
+func chosenModel(facts string) string {
+	_, change, ok := strings.Cut(facts, "setting `Model Selection` from ")
+	if !ok {
+		return ""
+	}
+	change, _, _ = strings.Cut(change, "\n")
+	change, _, _ = strings.Cut(change, ". ")
+	at := strings.LastIndex(change, " to ")
+	if at < 0 {
+		return ""
+	}
+	return strings.TrimSuffix(strings.TrimSpace(change[at+len(" to "):]), ".")
+}
+
+// summaryOf returns what a checkpoint states after its standing words, beginning with the title.
+func summaryOf(text string) string {
+	if _, rest, ok := strings.Cut(text, "# USER Objective:\n"); ok {
+		return strings.TrimLeft(rest, "# \n")
+	}
+	return text
+}
+
+// readCalls writes the calls of a step.
+func readCalls(w *chat.Writer, r *record) {
+	for _, c := range r.Calls {
+		id := w.Call(chat.Call{ID: c.ID, Name: c.Name, Arguments: c.arguments()})
+		w.Await(kinds[c.Name], id)
+	}
+}
+
+// readError writes an error: of a call that could not be read, which has no other result, or of the model.
+func readError(w *chat.Writer, text lenient.Text) {
+	if strings.HasPrefix(string(text), "Error invalid tool call") {
+		if id := w.Awaited("ERROR_MESSAGE"); id != "" {
+			w.Result(chat.Result{ID: lenient.Text(id), Text: new(string(text)), Failed: true})
+			return
+		}
+	}
+	w.Error("", text)
+}
+
+// readResult writes the result of a call: any step of the model that is nothing else.
+func readResult(w *chat.Writer, r *record) {
+	readCalls(w, r) // of another version
+	name, known := results[r.Type]
+	id := ""
+	if r.Source == "MODEL" {
+		id = w.Awaited(string(r.Type))
+	}
+	if id == "" && !known {
+		w.UnknownRecord(r.Type)
+		return
+	}
+	result := chat.Result{ID: lenient.Text(id), Name: name, Text: r.Content.Ptr(), Failed: r.Status == "ERROR" || r.Status == "CANCELED"}
+	if r.Type == "RUN_COMMAND" {
+		result.Exit = exitOf(r.Content.Value)
+	}
+	w.Result(result)
+}
+
+// exitLine is what a command's result states before the output. A success states no code.
+var exitLine = regexp.MustCompile(`(?m)^[ \t]*The command failed with exit code: (-?\d{1,10})\b`)
+
+// output begins the output of a command.
+var output = regexp.MustCompile(`(?m)^[ \t]*(?:Output|Stdout|Stderr):`)
+
+// exitOf returns the exit code that the result of a command states.
+func exitOf(text string) *int64 {
+	if at := output.FindStringIndex(text); at != nil {
+		text = text[:at[0]]
+	}
+	if found := exitLine.FindStringSubmatch(text); found != nil {
+		if code, err := strconv.ParseInt(found[1], 10, 64); err == nil {
+			return &code
+		}
+	}
+	return nil
+}

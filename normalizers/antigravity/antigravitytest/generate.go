@@ -1,0 +1,95 @@
+package antigravitytest
+
+import (
+	"encoding/json"
+
+	"pgregory.net/rapid"
+
+	"tributary/normalizers/normalizerstest"
+)
+
+// script writes the transcript of one conversation, step by step.
+type script struct {
+	normalizerstest.Script
+
+	n int
+}
+
+// lines generates the lines of one conversation.
+func lines(t *rapid.T, session string) [][]byte {
+	s := &script{Script: normalizerstest.NewScript(t, session)}
+	s.prompt()
+	moves := []func(){s.prompt, s.planner, s.planner, s.planner, s.result, s.result, s.result, s.other, s.Repeat}
+	for range rapid.IntRange(1, 25).Draw(t, "records") {
+		rapid.SampledFrom(moves).Draw(t, "move")()
+	}
+	return s.Lines
+}
+
+func (s *script) word() string {
+	return s.OneOf("fix the test", "yes", "  \n", "", "two\nlines \u2028 \U0001F642", "The command failed with exit code: 3", "{", "<b>", "a </USER_REQUEST> b", "7", `"q"`)
+}
+
+// step writes a step.
+func (s *script) step(source, kind string, members map[string]any) {
+	s.n++
+	members["step_index"], members["source"], members["type"], members["status"] = s.n, source, kind, "DONE"
+	members["created_at"] = s.Stamp()
+	s.Emit(members)
+}
+
+func (s *script) prompt() {
+	text := "<USER_REQUEST>\n" + s.word() + "\n</USER_REQUEST>\n<ADDITIONAL_METADATA>\nThe current local time is: 2026-03-01T09:00:00+01:00.\n</ADDITIONAL_METADATA>"
+	if s.Chance(30) {
+		text += "\n<USER_SETTINGS_CHANGE>\nThe user changed setting `Model Selection` from None to Gemini 3.1 Pro (High). No need to comment.\n</USER_SETTINGS_CHANGE>"
+	}
+	if s.Chance(20) {
+		text = s.word()
+	}
+	s.step("USER_EXPLICIT", "USER_INPUT", map[string]any{"content": text})
+}
+
+func (s *script) planner() {
+	m := map[string]any{}
+	if s.Chance(50) {
+		m["content"] = s.word()
+	}
+	if s.Chance(50) {
+		m["thinking"] = s.word()
+	}
+	var calls []any
+	for range rapid.IntRange(0, 3).Draw(s.T, "calls") {
+		quoted, err := json.Marshal(s.word())
+		if err != nil {
+			s.T.Fatalf("encode a word: %v", err)
+		}
+		name := s.OneOf("run_command", "view_file", "list_dir", "write_to_file", "manage_task", "mcp_x")
+		calls = append(calls, map[string]any{"name": name, "args": map[string]any{"CommandLine": string(quoted), "TargetFile": `"/w/a.go"`, "WaitMs": "500", "Bare": s.word()}})
+	}
+	if calls != nil {
+		m["tool_calls"] = calls
+	}
+	s.step("MODEL", "PLANNER_RESPONSE", m)
+}
+
+func (s *script) result() {
+	kind := s.OneOf("RUN_COMMAND", "RUN_COMMAND", "VIEW_FILE", "LIST_DIRECTORY", "CODE_ACTION", "GENERIC", "OF_A_TOOL")
+	text := s.OneOf(
+		"Created At: 2026-03-01T09:00:00Z\n\n\t\t\t\tThe command failed with exit code: 2\n\t\t\t\tOutput:\n\t\t\t\tno\n",
+		"\n\t\t\t\tThe command completed successfully.\n\t\t\t\tOutput:\n\t\t\t\tThe command failed with exit code: 9\n", "File Path: `file:///w/a.go`\n", "",
+	)
+	m := map[string]any{"content": text}
+	if s.Chance(10) {
+		m = map[string]any{}
+	}
+	s.step("MODEL", kind, m)
+}
+
+func (s *script) other() {
+	kind := s.OneOf("CHECKPOINT", "EPHEMERAL_MESSAGE", "SYSTEM_MESSAGE", "CONVERSATION_HISTORY", "ERROR_MESSAGE")
+	m := map[string]any{"content": s.OneOf(s.word(), "{{ CHECKPOINT 0 }}\n\n# USER Objective:\nA title\n\n# User Requests\n1. x", "Error invalid tool call: no such tool", "Error: model output error")}
+	if kind == "CONVERSATION_HISTORY" {
+		m = map[string]any{}
+	}
+	s.step("SYSTEM", kind, m)
+}

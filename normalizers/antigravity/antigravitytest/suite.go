@@ -1,0 +1,151 @@
+// Package antigravitytest reads and generates transcripts of Antigravity for the tests.
+//
+// [Suite] is what the tests of all vendors use.
+//
+// The invariant: the reader and the generator share no code and no table with the normalizer, so that a mistake in
+// one of them shows as a difference.
+package antigravitytest
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"tributary/envelopes"
+	"tributary/normalizers/normalizerstest"
+)
+
+// Suite describes Antigravity to the tests of all vendors.
+var Suite = normalizerstest.Suite{
+	Unknown: []string{
+		`{"step_index":9,"source":"SYSTEM","type":"of_tomorrow","status":"DONE","created_at":"$TIME","content":"x"}`,
+		`42`,
+	},
+	Source:    envelopes.Antigravity,
+	Room:      "antigravity",
+	Folders:   []string{"antigravity"},
+	Others:    []string{".db"}, // databases
+	Apart:     true,
+	Tokenless: true,
+	Lines:     lines,
+	Read:      normalizerstest.ReadLines,
+	Bad:       normalizerstest.Malformed,
+	Ledger:    reading.Ledger,
+	Interpret: reading.Interpret,
+}
+
+var reading = normalizerstest.Reading{
+	Session: func(any) string { return "" },
+	Read:    read,
+}
+
+// failed is how the result of a command states its exit code, before the output.
+var failed = regexp.MustCompile(`The command failed with exit code: (-?[0-9]+)`)
+
+// toolOf are the tools whose results have a type of their own.
+var toolOf = map[string]string{
+	"RUN_COMMAND": "run_command", "VIEW_FILE": "view_file", "LIST_DIRECTORY": "list_dir", "GREP_SEARCH": "grep_search",
+	"SEARCH_WEB": "search_web", "INVOKE_SUBAGENT": "invoke_subagent",
+	"CODE_ACTION": "write_to_file replace_file_content multi_replace_file_content",
+}
+
+// read notes what a step states.
+func read(r *normalizerstest.Reader, v any) {
+	n, _ := strconv.Atoi(r.Noted("records"))
+	r.Note("records", strconv.Itoa(n+1))
+	content := normalizerstest.Member[string](v, "content")
+	hasContent := normalizerstest.Member[any](v, "content") != nil
+	switch kind := normalizerstest.Member[string](v, "type"); kind {
+	case "USER_INPUT":
+		r.Say("human", "", typed(content))
+	case "PLANNER_RESPONSE":
+		r.Say("assistant", "", content)
+		events := 0
+		for _, text := range []string{normalizerstest.Member[string](v, "thinking"), content} {
+			if strings.TrimSpace(text) != "" {
+				events++
+			}
+		}
+		call(r, v, n+1, events)
+	case "CHECKPOINT", "EPHEMERAL_MESSAGE", "SYSTEM_MESSAGE", "CONVERSATION_HISTORY":
+	case "ERROR_MESSAGE":
+		if id := take(r, kind, false); strings.HasPrefix(content, "Error invalid tool call") && id != "" {
+			take(r, kind, true)
+			r.Result(id, nil, "")
+		}
+	default:
+		call(r, v, n+1, 0)
+		id := ""
+		if normalizerstest.Member[string](v, "source") == "MODEL" {
+			id = take(r, kind, true)
+		}
+		if id == "" && toolOf[kind] == "" && kind != "GENERIC" {
+			return
+		}
+		var code *int64
+		head, _, _ := strings.Cut(content, "Output:")
+		if found := failed.FindStringSubmatch(head); found != nil && kind == "RUN_COMMAND" && hasContent {
+			if x, err := strconv.ParseInt(found[1], 10, 64); err == nil {
+				code = &x
+			}
+		}
+		r.Result(id, code, "failed with exit code")
+	}
+}
+
+// call notes the calls of a record, which have the ids of their events unless they state one.
+func call(r *normalizerstest.Reader, v any, record, events int) {
+	for _, c := range normalizerstest.Member[[]any](v, "tool_calls") {
+		id, name := normalizerstest.Member[string](c, "id"), normalizerstest.Member[string](c, "name")
+		if id == "" {
+			id = fmt.Sprint("@", record)
+			if events > 0 {
+				id += fmt.Sprint(".", events)
+			}
+			events++
+		}
+		r.Call(id, name)
+		r.Note("open", r.Noted("open")+id+" "+name+"\n")
+	}
+}
+
+// take returns the open call that a result of a kind belongs to: the oldest of the kind's tools, else of a tool
+// without a kind, else of all. It is closed if drop is set.
+func take(r *normalizerstest.Reader, kind string, drop bool) string {
+	all := strings.Join(slices.Collect(maps.Values(toolOf)), " ")
+	open := strings.SplitAfter(r.Noted("open"), "\n")
+	for _, fits := range []func(tool string) bool{
+		func(tool string) bool { return tool != "" && isOf(toolOf[kind], tool) },
+		func(tool string) bool { return tool == "" || !isOf(all, tool) },
+		func(string) bool { return true },
+	} {
+		for i, line := range open {
+			id, tool, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+			if !ok || !fits(tool) {
+				continue
+			}
+			if drop {
+				r.Note("open", strings.Join(append(open[:i:i], open[i+1:]...), ""))
+			}
+			return id
+		}
+	}
+	return ""
+}
+
+func isOf(tools, tool string) bool { return slices.Contains(strings.Fields(tools), tool) }
+
+// typed returns what a human typed.
+func typed(content string) string {
+	if after, ok := strings.CutPrefix(content, "<USER_REQUEST>"); ok {
+		at := strings.LastIndex(after, "</USER_REQUEST>")
+		return after[:max(at, 0)]
+	}
+	if strings.HasPrefix(content, "<ADDITIONAL_METADATA>") || strings.HasPrefix(content, "<USER_SETTINGS_CHANGE>") {
+		return ""
+	}
+	return content
+}

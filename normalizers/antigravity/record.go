@@ -1,0 +1,86 @@
+package antigravity
+
+import (
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// record is a step of a conversation.
+type record struct {
+	Source    lenient.Text       `json:"source"` // MODEL, SYSTEM or USER_EXPLICIT
+	Type      lenient.Text       `json:"type"`
+	Status    lenient.Text       `json:"status"`
+	CreatedAt lenient.Text       `json:"created_at"`
+	Content   lenient.NullText   `json:"content"`
+	Thinking  lenient.Text       `json:"thinking"`
+	Calls     lenient.List[call] `json:"tool_calls"`
+}
+
+// call is a call of a tool. Args has a JSON text in the string of each argument; another version wrote id and
+// arguments.
+type call struct {
+	Name      lenient.Text   `json:"name"`
+	Args      jsontext.Value `json:"args"`
+	ID        lenient.Text   `json:"id"`
+	Arguments jsontext.Value `json:"arguments"`
+}
+
+// arguments returns the arguments of a call, each as the value that its text states.
+func (c *call) arguments() jsontext.Value {
+	if c.Args.Kind() != '{' {
+		if lenient.IsValue(c.Args) {
+			return c.Args
+		}
+		return c.Arguments
+	}
+	out := []byte{'{'}
+	for i, m := range lenient.ObjectMembers(c.Args) {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(lenient.AppendQuote(out, m.Name), ':')
+		if inner := jsontext.Value(lenient.Unquote(m.Value)); m.Value.Kind() == '"' && inner.IsValid() {
+			out = append(out, inner...)
+		} else {
+			out = append(out, m.Value...)
+		}
+	}
+	return append(out, '}')
+}
+
+// tools are the tools of Antigravity that other agents lack.
+var tools = map[string]core.Tool{
+	"run_command":                core.ToolShell,
+	"manage_task":                core.ToolShell,
+	"view_file":                  core.ToolRead,
+	"write_to_file":              core.ToolWrite,
+	"replace_file_content":       core.ToolModify,
+	"multi_replace_file_content": core.ToolModify,
+}
+
+// kinds are the types of the steps that are results of a tool, by the tool's name.
+var kinds = map[lenient.Text]string{
+	"run_command":                "RUN_COMMAND",
+	"view_file":                  "VIEW_FILE",
+	"list_dir":                   "LIST_DIRECTORY",
+	"grep_search":                "GREP_SEARCH",
+	"write_to_file":              "CODE_ACTION",
+	"replace_file_content":       "CODE_ACTION",
+	"multi_replace_file_content": "CODE_ACTION",
+	"search_web":                 "SEARCH_WEB",
+	"invoke_subagent":            "INVOKE_SUBAGENT",
+}
+
+// results are the tools of results whose call is not in the log, by type; of some types several tools are.
+var results = map[lenient.Text]lenient.Text{
+	"RUN_COMMAND":     "run_command",
+	"VIEW_FILE":       "view_file",
+	"LIST_DIRECTORY":  "list_dir",
+	"GREP_SEARCH":     "grep_search",
+	"SEARCH_WEB":      "search_web",
+	"INVOKE_SUBAGENT": "invoke_subagent",
+	"CODE_ACTION":     "",
+	"GENERIC":         "",
+}

@@ -1,0 +1,63 @@
+package antigravity
+
+import (
+	"embed"
+	"path"
+	"strings"
+	"time"
+
+	"tributary/envelopes"
+	"tributary/normalizers/chat"
+	"tributary/normalizers/core"
+)
+
+//go:embed all:samples
+var samples embed.FS
+
+// Vendor is Antigravity's row of the table of vendors.
+var Vendor = core.Vendor{
+	Source: envelopes.Antigravity,
+	Name:   "Antigravity",
+
+	Recognize: marker,
+	Session:   func(*core.Shape) string { return "" },
+	Time:      func(s *core.Shape) time.Time { return s.Time([]string{"created_at"}) },
+
+	Framing: core.Framing{SessionOfPath: sessionOfPath},
+
+	Normalize: chat.Normalizer(tools, read),
+	NewState:  chat.NewState,
+
+	Checked: "1.1.16",
+	Evidence: core.Evidence{
+		Read:   []core.Basis{core.RealLogs, core.Fixtures},
+		Lacks:  []core.Fact{core.TokenSums, core.Subagents},
+		Limits: "the databases of conversations, which alone have tokens; the twin `transcript_full.jsonl`",
+	},
+
+	Logs: core.Logs{
+		Home: ".gemini",
+		Folders: []core.LogFolder{
+			{Dir: "antigravity-cli/brain", Suffixes: []string{"transcript.jsonl"}, Within: ".system_generated"},
+			{Dir: "antigravity/brain", Suffixes: []string{"transcript.jsonl"}, Within: ".system_generated"},
+			{Dir: "antigravity-ide/brain", Suffixes: []string{"transcript.jsonl"}, Within: ".system_generated"},
+		},
+	},
+	Samples: samples,
+}
+
+// sessionOfPath returns the conversation in whose folder a transcript lies.
+func sessionOfPath(file string) string {
+	if folder, ok := strings.CutSuffix(file, "/.system_generated/logs/transcript.jsonl"); ok {
+		return path.Base(folder)
+	}
+	return ""
+}
+
+// marker recognizes a step of a conversation.
+func marker(s *core.Shape) string {
+	if s.Kind("step_index") == '0' && s.Text("source") != "" && s.Text("type") != "" {
+		return "step_index, source, type"
+	}
+	return ""
+}

@@ -1,0 +1,40 @@
+package chat
+
+import "tributary/normalizers/core"
+
+// maxWaiting is how many calls of a session wait for their results.
+const maxWaiting = 64
+
+// waiting is a call whose result will not state it.
+type waiting struct {
+	ID   string `json:"i"`
+	Kind string `json:"k,omitzero"`
+}
+
+// Await notes that the result of a call will not state the call, only its kind: empty for a call that any result may
+// belong to. The vendor needs [NewState] in its row.
+func (w *Writer) Await(kind, id string) {
+	s := w.Session.State.(*state)
+	if len(kind)+len(id) <= core.MaxName {
+		s.Waiting = s.Waiting.Push(waiting{id, kind}, maxWaiting, &w.Session.Lost)
+	}
+}
+
+// Awaited returns the call that a result of a kind belongs to: the oldest one that waits for this kind, else for any,
+// else the oldest at all. That call waits no longer. Awaited returns an empty id if no call waits.
+func (w *Writer) Awaited(kind string) (id string) {
+	s := w.Session.State.(*state)
+	for _, fits := range []func(waiting) bool{
+		func(c waiting) bool { return c.Kind == kind },
+		func(c waiting) bool { return c.Kind == "" },
+		func(waiting) bool { return true },
+	} {
+		for _, c := range s.Waiting {
+			if fits(c) {
+				s.Waiting = s.Waiting.Without(func(o waiting) bool { return o.ID == c.ID })
+				return c.ID
+			}
+		}
+	}
+	return ""
+}
