@@ -28,10 +28,11 @@ const (
 	Kimi        Source = "kimi"
 	Kiro        Source = "kiro"
 	Antigravity Source = "antigravity"
+	Qwen        Source = "qwen"
 )
 
 // Sources lists every source, in the order of the documentation.
-var Sources = []Source{ClaudeCode, Codex, Gemini, Cursor, Copilot, ACP, OpenCode, Pi, OpenClaw, Kimi, Kiro, Antigravity}
+var Sources = []Source{ClaudeCode, Codex, Gemini, Cursor, Copilot, ACP, OpenCode, Pi, OpenClaw, Kimi, Kiro, Antigravity, Qwen}
 
 // sendsChunks are the sources that may split an assistant message into several events without a separator between
 // their texts. Events of other sources are complete messages or paragraphs. No field of an event states this.

@@ -26,11 +26,6 @@ type stranger struct {
 
 // strangers are logs of the shapes that agents without a normalizer write.
 var strangers = map[string]stranger{
-	"Qwen Code": {"Qwen Code", `{"uuid":"u1","parentUuid":null,"sessionId":"s1","timestamp":"2026-08-05T18:47:42.636Z","type":"user","provenance":"real_user","cwd":"/w","version":"0.21.6","message":{"role":"user","parts":[{"text":"count the beds"}]}}
-{"uuid":"u2","parentUuid":"u1","sessionId":"s1","timestamp":"2026-08-05T18:47:43.636Z","type":"system","cwd":"/w","version":"0.21.6","subtype":"rewind","systemPayload":{"targetUuid":"u1"}}
-{"uuid":"u3","parentUuid":"u2","sessionId":"s1","timestamp":"2026-08-05T18:47:44.636Z","type":"assistant","cwd":"/w","version":"0.21.6","model":"q","message":{"role":"model","parts":[{"functionCall":{"id":"c1","name":"read_file","args":{}}}]},"usageMetadata":{"promptTokenCount":3}}
-{"uuid":"u4","parentUuid":"u3","sessionId":"s1","timestamp":"2026-08-05T18:47:45.636Z","type":"tool_result","cwd":"/w","version":"0.21.6","message":{"role":"user","parts":[{"functionResponse":{"id":"c1","name":"read_file"}}]},"toolCallResult":{"callId":"c1","status":"success"}}
-{"uuid":"u5","parentUuid":"u4","sessionId":"s1","timestamp":"2026-08-05T18:47:46.636Z","type":"system","provenance":"system","cwd":"/w","version":"0.21.6","subtype":"ui_telemetry"}`, 0},
 	"Qwen Code, a run": {"Qwen Code", `{"type":"system","subtype":"init","uuid":"s1","session_id":"s1","cwd":"/w","tools":["edit"],"model":"coder-model","permission_mode":"yolo","qwen_code_version":"0.14.0","agents":[]}`, 0},
 	"Droid": {"Droid", `{"type":"session_start","id":"s1","title":"t","cwd":"/w","owner":"o","sessionTitle":"t","version":"0.81.0"}
 {"type":"message","id":"m1","parentId":"s1","timestamp":"2025-12-26T00:10:00.000Z","message":{"role":"user","content":[{"type":"text","text":"go"}]}}

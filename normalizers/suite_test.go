@@ -14,6 +14,7 @@ import (
 	"tributary/normalizers/openclaw/openclawtest"
 	"tributary/normalizers/opencode/opencodetest"
 	"tributary/normalizers/pi/pitest"
+	"tributary/normalizers/qwen/qwentest"
 )
 
 // suites are the suites of all vendors.
@@ -30,4 +31,5 @@ var suites = []normalizerstest.Suite{
 	kimitest.Suite,
 	kirotest.Suite,
 	antigravitytest.Suite,
+	qwentest.Suite,
 }

@@ -18,7 +18,7 @@ type unsupportedAgent struct {
 // unsupported are the agents without a normalizer. They are asked before the vendors, so a marker must be something
 // that no vendor writes. Agents with a common log format share a row.
 var unsupported = []unsupportedAgent{
-	{"Qwen Code", qwen},
+	{"Qwen Code", qwenRun},
 	{"Droid", droid},
 	{"Droid", treeOfMessages},
 	{"Grok", grok},
@@ -83,17 +83,8 @@ func typed(s *core.Shape, types ...string) string {
 	return ""
 }
 
-// qwen recognizes a line of a session, and the first line that a run prints.
-func qwen(s *core.Shape) string {
-	switch {
-	case has(s, "qwen_code_version"):
-		return "qwen_code_version"
-	case !has(s, "uuid", "sessionId"):
-		return ""
-	default:
-		return first(s, "message.parts", "systemPayload", "toolCallResult", "usageMetadata", "provenance")
-	}
-}
+// qwenRun recognizes the first line that a run prints.
+func qwenRun(s *core.Shape) string { return first(s, "qwen_code_version") }
 
 // isTreeEntry reports whether a record is an entry of a tree of messages.
 func isTreeEntry(s *core.Shape) bool { return has(s, "id", "timestamp") && s.Kind("parentId") != 0 }

@@ -17,6 +17,7 @@ import (
 	"tributary/normalizers/openclaw"
 	"tributary/normalizers/opencode"
 	"tributary/normalizers/pi"
+	"tributary/normalizers/qwen"
 )
 
 // vendors is the table of vendors. Records are recognized in this order, so vendors with looser rules come after
@@ -27,6 +28,7 @@ var vendors = []*core.Vendor{
 	&kiro.Vendor,
 	&openclaw.Vendor,
 	&pi.Vendor,
+	&qwen.Vendor,
 	&opencode.Vendor,
 	&gemini.Vendor,
 	&codex.Vendor,

@@ -356,7 +356,7 @@ func TestFileOfAnUnknownAgentIsRefused(t *testing.T) {
 func TestFileOfAnAgentWithoutNormalizerIsRefused(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
-	log := lines(`{"uuid":"u1","parentUuid":null,"sessionId":"one","timestamp":"2026-08-05T18:47:42Z","type":"user","message":{"role":"user","parts":[{"text":"x"}]}}`, prompt("one", 1))
+	log := lines(`{"type":"system","subtype":"init","uuid":"u1","session_id":"one","cwd":"/w","tools":[],"qwen_code_version":"0.14.0"}`, prompt("one", 1))
 	e.write("garden/one.jsonl", log)
 	named := func(c *ship.Config) { c.Roots, c.Paths = nil, []string{e.path("garden/one.jsonl")} }
 	got := e.once(named)

@@ -1,0 +1,174 @@
+package qwentest
+
+import (
+	"fmt"
+	"maps"
+
+	"pgregory.net/rapid"
+
+	"tributary/normalizers/normalizerstest"
+)
+
+// script writes the log of one session, record by record.
+type script struct {
+	normalizerstest.Script
+
+	n     int
+	last  any // uuid of the last record
+	calls []string
+}
+
+// object is a JSON object.
+type object = map[string]any
+
+// lines generates the lines of one session.
+func lines(t *rapid.T, session string) [][]byte {
+	s := &script{Script: normalizerstest.NewScript(t, session)}
+	moves := []func(){s.prompt, s.prompt, s.turn, s.turn, s.turn, s.result, s.result, s.telemetry, s.other, s.Repeat}
+	for range rapid.IntRange(1, 25).Draw(t, "records") {
+		rapid.SampledFrom(moves).Draw(t, "move")()
+	}
+	return s.Lines
+}
+
+func (s *script) word() string {
+	return s.OneOf("fix the test", "yes", "/review", "  \n", "", "two\nlines \u2028 \U0001F642", "Exit Code: 7", "{", "<b>",
+		"<system-reminder>\nno\n</system-reminder>", "look\n--- Content from referenced files ---\na\n--- End of content ---",
+		"<qwen:user-prompt-submit-context>\nx\n</qwen:user-prompt-submit-context>")
+}
+
+// put writes a record.
+func (s *script) put(kind string, members object) {
+	s.n++
+	id := fmt.Sprintf("%s-%d", s.Session, s.n)
+	maps.Copy(members, object{"uuid": id, "parentUuid": s.last, "sessionId": s.Session, "timestamp": s.Stamp(), "type": kind, "cwd": "/home/ada/src/ledger", "version": "0.21.13"})
+	if s.Chance(10) {
+		members["gitBranch"] = s.OneOf("main", "HEAD", "a b", "fix")
+	}
+	if s.Chance(5) {
+		members["forkedFrom"] = object{"sessionId": "s0", "messageUuid": id}
+	}
+	s.last = id
+	s.Emit(members)
+}
+
+func (s *script) message(kind string, parts []any, members object) {
+	role := "user"
+	if kind == "assistant" {
+		role = "model"
+	}
+	members["message"] = object{"role": role, "parts": parts}
+	if s.Chance(10) {
+		members["agentId"], members["isSidechain"] = "explore-1", true
+	}
+	s.put(kind, members)
+}
+
+func (s *script) prompt() {
+	members := object{}
+	switch s.OneOf("plain", "shown", "subtype", "provenance", "external") {
+	case "shown":
+		members["systemPayload"] = object{"displayText": s.word(), "hookContext": ""}
+	case "subtype":
+		members["subtype"] = s.OneOf("mid_turn_user_message", "notification", "cron", "goal_runtime", "realtime_message")
+	case "provenance":
+		members["provenance"] = s.OneOf("real_user", "system", "goal_control")
+	case "external":
+		members["externalInputKind"] = s.OneOf("message", "notification")
+	}
+	var parts []any
+	for range rapid.IntRange(0, 2).Draw(s.T, "parts") {
+		parts = append(parts, object{"text": s.word()})
+	}
+	if s.Chance(20) {
+		parts = append(parts, object{"inlineData": object{"mimeType": "image/png", "data": "iVBO"}})
+	}
+	s.message("user", parts, members)
+}
+
+func (s *script) figure() int { return rapid.SampledFrom([]int{0, 3, 57, 11_480}).Draw(s.T, "tokens") }
+
+// turn writes a message of the model, mostly behind the telemetry of its call.
+func (s *script) turn() {
+	var parts []any
+	for range rapid.IntRange(0, 3).Draw(s.T, "parts") {
+		switch s.OneOf("text", "thought", "call") {
+		case "text":
+			parts = append(parts, object{"text": s.word()})
+		case "thought":
+			parts = append(parts, object{"text": s.word(), "thought": true})
+		case "call":
+			id := fmt.Sprintf("%s-call%d", s.Session, len(s.calls))
+			s.calls = append(s.calls, id)
+			parts = append(parts, object{"functionCall": object{"id": id, "name": s.OneOf("run_shell_command", "read_file", "edit", "glob"), "args": object{"file_path": "a.go"}}})
+		}
+	}
+	usage := object{"promptTokenCount": s.figure(), "candidatesTokenCount": s.figure()}
+	told := object{"input_token_count": usage["promptTokenCount"], "output_token_count": usage["candidatesTokenCount"], "model": "coder"}
+	if s.Chance(60) {
+		usage["thoughtsTokenCount"], usage["cachedContentTokenCount"] = s.figure(), s.figure()
+		told["thoughts_token_count"], told["cached_content_token_count"] = usage["thoughtsTokenCount"], usage["cachedContentTokenCount"]
+		total := usage["promptTokenCount"].(int) + usage["candidatesTokenCount"].(int)
+		if s.Chance(50) {
+			total += usage["thoughtsTokenCount"].(int)
+		}
+		usage["totalTokenCount"], told["total_token_count"] = total, total
+	}
+	if told["total_token_count"] == nil && s.Chance(50) {
+		told["output_token_count"] = s.figure()
+	}
+	told["event.name"] = "qwen-code.api_response"
+	first := s.Chance(80)
+	if first {
+		s.event(told)
+	}
+	s.message("assistant", parts, object{"model": s.OneOf("coder", "small"), "usageMetadata": usage})
+	if !first && s.Chance(50) {
+		s.event(told)
+	}
+}
+
+func (s *script) event(e object) {
+	s.put("system", object{"subtype": "ui_telemetry", "systemPayload": object{"uiEvent": e}})
+}
+
+// telemetry writes an event without a message.
+func (s *script) telemetry() {
+	e := object{
+		"event.name": s.OneOf("qwen-code.api_response", "qwen-code.api_error", "qwen-code.tool_call"), "model": "small", "duration_ms": s.figure(),
+		"input_token_count": s.figure(), "output_token_count": s.figure(), "thoughts_token_count": s.figure(), "cached_content_token_count": s.figure(),
+		"auth_type": s.OneOf("openai", "gemini", "qwen-oauth"), "error": "it broke", "error_type": s.OneOf("", "rate_limit"),
+	}
+	if len(s.calls) > 0 {
+		e["call_id"] = rapid.SampledFrom(s.calls).Draw(s.T, "call")
+	}
+	e["prompt_id"] = s.OneOf(s.Session+"########0", s.Session+"#helper-1#0", "")
+	if s.Chance(10) {
+		e["subagent_name"] = "helper"
+	}
+	s.event(e)
+}
+
+func (s *script) result() {
+	id := s.Session + "-lost"
+	if len(s.calls) > 0 {
+		id = rapid.SampledFrom(s.calls).Draw(s.T, "call")
+	}
+	out := s.OneOf("", "done", "Command: x\nOutput: Exit Code: 3\nExit Code: 4\nError: (none)\nExit Code: 0\nSignal: (none)", "Command: x\nExit Code: 127\nSignal: (none)",
+		"Command: x\nExit Code: 1\nExit Code: (none)\nSignal: 9", "Background shell started.\nid: bg_1")
+	response := object{s.OneOf("output", "output", "error"): out}
+	shown := object{"callId": id, "status": s.OneOf("success", "error", "cancelled"), "resultDisplay": s.word()}
+	if s.Chance(30) {
+		shown["errorType"], shown["durationMs"] = "shell_execute_error", s.figure()
+	}
+	s.message("tool_result", []any{object{"functionResponse": object{"id": id, "name": "read_file", "response": response}}}, object{"toolCallResult": shown})
+}
+
+func (s *script) other() {
+	subtype := s.OneOf("custom_title", "chat_compression", "slash_command", "session_model", "rewind", "turn_result", "attribution_snapshot")
+	s.put("system", object{"subtype": subtype, "systemPayload": object{
+		"customTitle": s.OneOf("The ledger", "Tests"), "compressedHistory": []any{object{"role": "user", "parts": []any{object{"text": s.word()}}}, object{"role": "model", "parts": []any{object{"text": "Got it."}}}},
+		"phase": s.OneOf("invocation", "result"), "rawCommand": s.OneOf("/review", "/clear"), "sentToModel": s.Chance(50), "hiddenInvocation": s.Chance(20),
+		"outputHistoryItems": []any{object{"type": "info", "text": s.word()}}, "modelId": "small", "truncatedCount": 2,
+	}})
+}

@@ -1,0 +1,229 @@
+// Package qwentest reads and generates logs of Qwen Code for the tests.
+//
+// [Suite] is what the tests of all vendors use.
+//
+// The invariant: the reader and the generator share no code and no table with the normalizer, so that a mistake in
+// one of them shows as a difference.
+package qwentest
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"tributary/envelopes"
+	"tributary/normalizers/normalizerstest"
+)
+
+// Suite describes Qwen Code to the tests of all vendors.
+var Suite = normalizerstest.Suite{
+	Unknown: []string{
+		`{"type":"of_tomorrow","uuid":"t1","parentUuid":null,"sessionId":"$SESSION","timestamp":"$TIME","systemPayload":{}}`,
+		`{"type":"system","subtype":"of_tomorrow","uuid":"t2","sessionId":"$SESSION","timestamp":"$TIME","systemPayload":{"text":"x"}}`,
+		`42`,
+	},
+	Source:    envelopes.Qwen,
+	Room:      "qwen",
+	Folders:   []string{"qwen"},
+	Others:    []string{"meta.json"},
+	Lines:     lines,
+	Read:      normalizerstest.ReadLines,
+	Bad:       normalizerstest.Malformed,
+	Ledger:    reading.Ledger,
+	Interpret: reading.Interpret,
+	VCS:       branches,
+}
+
+// text reads a string of a record.
+func text(v any, path ...string) string { return normalizerstest.Member[string](v, path...) }
+
+func list(v any, path ...string) []any { return normalizerstest.Member[[]any](v, path...) }
+
+// branches returns the branch that a session stated last.
+func branches() func(string, normalizerstest.Line) envelopes.VCS {
+	known := make(map[string]envelopes.VCS)
+	return func(session string, l normalizerstest.Line) envelopes.VCS {
+		if branch := text(normalizerstest.Parse(l.Data), "gitBranch"); branch != "" && !l.Bad {
+			known[session] = envelopes.VCS{Branch: normalizerstest.StatedBranch(branch)}
+		}
+		return known[session]
+	}
+}
+
+var reading = normalizerstest.Reading{
+	Session: func(record any) string { return text(record, "sessionId") },
+	Read:    read,
+}
+
+// read notes what a record states.
+func read(r *normalizerstest.Reader, v any) {
+	id, subtype := text(v, "uuid"), text(v, "subtype")
+	r.Agent = text(v, "agentId")
+	r.Copied = normalizerstest.Member[any](v, "forkedFrom") != nil
+	parts := list(v, "message", "parts")
+	switch text(v, "type") {
+	case "user":
+		readPrompt(r, v, id, subtype)
+	case "assistant":
+		for i, p := range parts {
+			if body := text(p, "text"); body != "" && !normalizerstest.Member[bool](p, "thought") {
+				r.Say("assistant", fmt.Sprint(id, parts, i), body)
+			}
+			if f := normalizerstest.Member[any](p, "functionCall"); f != nil {
+				r.Call(text(f, "id"), text(f, "name"))
+			}
+		}
+		if u := normalizerstest.Member[any](v, "usageMetadata"); u != nil {
+			use(r, "message", id, text(v, "parentUuid"), counts(u, "promptTokenCount", "cachedContentTokenCount", "candidatesTokenCount", "thoughtsTokenCount", "totalTokenCount"), true)
+		}
+	case "tool_result":
+		for _, p := range parts {
+			if f := normalizerstest.Member[any](p, "functionResponse"); f != nil {
+				readResult(r, f)
+			}
+		}
+	case "system":
+		readSystem(r, normalizerstest.Member[any](v, "systemPayload"), id, subtype)
+	}
+}
+
+// readPrompt notes a prompt.
+func readPrompt(r *normalizerstest.Reader, v any, id, subtype string) {
+	if subtype != "" && subtype != "mid_turn_user_message" && subtype != "realtime_message" {
+		return
+	}
+	if p := text(v, "provenance"); text(v, "externalInputKind") != "" || p == "system" || strings.HasPrefix(p, "goal_") {
+		return
+	}
+	var all, human []string
+	attached := false
+	for _, p := range list(v, "message", "parts") {
+		if body, ok := normalizerstest.Member[any](p, "text").(string); ok {
+			all = append(all, body)
+			if !strings.HasPrefix(strings.TrimSpace(body), "<qwen:user-prompt-submit-context>") && !strings.HasPrefix(strings.TrimSpace(body), "<system-reminder>") {
+				human = append(human, body)
+			}
+		}
+		attached = attached || normalizerstest.Member[any](p, "inlineData") != nil
+	}
+	said := text(v, "systemPayload", "displayText")
+	if strings.TrimSpace(said) == "" {
+		said = regexp.MustCompile(`(?s)(^|\n)--- Content from referenced files ---.*`).ReplaceAllString(strings.Join(human, "\n"), "")
+	}
+	switch {
+	case r.Agent != "":
+		r.Say("agent", id, strings.Join(all, "\n"))
+	case said != "" && said == r.Noted("slash"):
+	case strings.TrimSpace(strings.Join(all, "")+said) == "" && attached:
+		r.Attach(id)
+	default:
+		r.Say("human", id, said)
+		if strings.TrimSpace(said) != "" {
+			r.Note("slash", "")
+		}
+	}
+}
+
+var exitLine = regexp.MustCompile(`(?m)^Exit Code: (-?[0-9]+|\(none\))`)
+
+// readResult notes the result of a call.
+func readResult(r *normalizerstest.Reader, f any) {
+	body := text(f, "response", "output") + "\n" + text(f, "response", "error")
+	tool := r.Tool(text(f, "id"))
+	if tool == "" {
+		tool = text(f, "name")
+	}
+	var code *int64
+	if found := exitLine.FindAllStringSubmatch(body, -1); found != nil && tool == "run_shell_command" {
+		if n, err := strconv.ParseInt(found[len(found)-1][1], 10, 64); err == nil {
+			code = &n
+		}
+	}
+	r.Result(text(f, "id"), code, "Exit Code:")
+}
+
+// readSystem notes what a record of the program states.
+func readSystem(r *normalizerstest.Reader, p any, id, subtype string) {
+	switch subtype {
+	case "slash_command":
+		if command := text(p, "rawCommand"); text(p, "phase") == "invocation" && !normalizerstest.Member[bool](p, "hiddenInvocation") {
+			r.Say("human", id, command)
+			if normalizerstest.Member[bool](p, "sentToModel") {
+				r.Note("slash", command)
+			}
+		}
+	case "ui_telemetry":
+		e := normalizerstest.Member[any](p, "uiEvent")
+		if r.Agent == "" {
+			r.Agent = text(e, "subagent_name")
+			if prompt := strings.Split(text(e, "prompt_id"), "#"); len(prompt) == 3 {
+				r.Agent = prompt[1]
+			}
+			if named := text(e, "subagent_id"); named != "" {
+				r.Agent = named
+			}
+		}
+		if text(e, "event.name") == "qwen-code.api_response" {
+			use(r, "telemetry", id, "", counts(e, "input_token_count", "cached_content_token_count", "output_token_count", "thoughts_token_count", "total_token_count"), strings.Contains("openai qwen-oauth", text(e, "auth_type")))
+		}
+	}
+}
+
+// counts reads the members of these names.
+func counts(v any, names ...string) (n [5]int64) {
+	for i, name := range names {
+		n[i], _ = normalizerstest.Member[json.Number](v, name).Int64()
+	}
+	return n
+}
+
+// use notes the tokens of an API call, which its telemetry and its message may both state. Each side has a list of
+// the statements of some figures that the other side has not stated.
+func use(r *normalizerstest.Reader, side, id, parent string, n [5]int64, inside bool) {
+	if r.Copied {
+		return
+	}
+	if n[4] > 0 {
+		inside = n[4] != n[0]+n[2]+n[3]
+	}
+	same := fmt.Sprint(n[:4])
+	other := map[string]string{"message": "telemetry", "telemetry": "message"}[side]
+	take := func(same string) bool {
+		left := strings.Fields(r.Noted(other + same))
+		if len(left) > 0 {
+			r.Note(other+same, strings.Join(left[1:], " "))
+		}
+		return len(left) > 0
+	}
+	switch {
+	case r.Noted("is "+id) == "mirror":
+		return
+	case r.Noted("is "+id) == "call":
+	case take(same):
+		r.Note("is "+id, "mirror")
+		return
+	case side == "message" && strings.HasPrefix(r.Noted("response "+parent), fmt.Sprintf("[%d %d ", n[0], n[1])) && take(r.Noted("response "+parent)):
+		r.Note("is "+id, "mirror")
+		id = parent
+	default:
+		r.Note("is "+id, "call")
+		r.Note(side+same, r.Noted(side+same)+" "+id)
+		if side == "telemetry" && r.Agent == "" {
+			r.Note("response "+id, same)
+		}
+	}
+	r.Use(id, normalizerstest.Tokens{
+		Input: n[0], CacheRead: min(n[1], n[0]), CacheInInput: true,
+		Output: n[2], Reasoning: reasoning(n, inside), ReasoningInOutput: inside,
+	})
+}
+
+// reasoning returns the thoughts, which are at most the output if that includes them.
+func reasoning(n [5]int64, inside bool) int64 {
+	if inside {
+		return min(n[3], n[2])
+	}
+	return n[3]
+}

@@ -1,0 +1,60 @@
+package qwen
+
+import (
+	"embed"
+	"strings"
+	"time"
+
+	"tributary/envelopes"
+	"tributary/normalizers/chat"
+	"tributary/normalizers/core"
+)
+
+//go:embed all:samples
+var samples embed.FS
+
+// Vendor is Qwen Code's row of the table of vendors.
+var Vendor = core.Vendor{
+	Source: envelopes.Qwen,
+	Name:   "Qwen Code",
+
+	Recognize: marker,
+	Session:   func(s *core.Shape) string { return s.Text("sessionId") },
+	Time:      func(s *core.Shape) time.Time { return s.Time([]string{"timestamp"}) },
+
+	Normalize: chat.Normalizer(tools, read),
+	NewState:  chat.NewState,
+
+	Checked: "0.21.13",
+	Version: func(s *core.Session) string { return s.TextExtension("version") },
+
+	Evidence: core.Evidence{
+		Versions: "0.21.6",
+		Read:     []core.Basis{core.RealLogs, core.Fixtures, core.Code},
+		Limits:   "what a run prints; chats before 0.4; managed sessions; calls that only the telemetry states",
+	},
+
+	Logs: core.Logs{
+		Env:     "QWEN_HOME",
+		Home:    ".qwen",
+		About:   "folder of Qwen Code; default ~/.qwen",
+		Folders: []core.LogFolder{{Dir: "projects", Suffixes: []string{".jsonl"}}},
+	},
+	Samples: samples,
+}
+
+// tools are the tools of Qwen Code that other agents lack.
+var tools = map[string]core.Tool{"notebook_edit": core.ToolModify, "lsp": core.ToolSearch}
+
+// marker recognizes a record by what Qwen Code puts into the envelope that Claude Code has, too.
+func marker(s *core.Shape) string {
+	if s.Text("uuid") == "" || s.Text("sessionId") == "" {
+		return ""
+	}
+	for _, path := range []string{"message.parts", "systemPayload", "toolCallResult", "usageMetadata", "provenance"} {
+		if k := s.Kind(strings.Split(path, ".")...); k != 0 && k != 'n' {
+			return "uuid, sessionId, " + path
+		}
+	}
+	return ""
+}
