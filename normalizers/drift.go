@@ -1,10 +1,12 @@
 package normalizers
 
 import (
+	"strings"
 	"sync"
 
 	"tributary/envelopes"
 	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
 )
 
 // Bounds of the labels made by [DriftLabels], for each source.
@@ -91,3 +93,32 @@ func VersionOf(s *core.Session) string {
 	}
 	return ""
 }
+
+// NormalizeWatched is [Normalize]. Its result also has the members of the record that no rule reads, as unknown of
+// the kind [core.UnknownField], except those that the vendor's row has as ignored. It takes longer, and calls wait for
+// each other.
+func NormalizeWatched(s *core.Session, r core.Record) (res core.Result, err error) {
+	fields := lenient.Unread(r.Data, func() { res, err = Normalize(s, r) })
+	if err != nil {
+		return res, err
+	}
+	for _, f := range fields {
+		if !ignored()[r.Source][f.Path] {
+			res.Unknown = append(res.Unknown, core.Unknown{Kind: core.UnknownField, Name: f.Path, Count: f.Count})
+		}
+	}
+	return res, nil
+}
+
+// ignored returns the paths that each vendor's row has as ignored.
+var ignored = sync.OnceValue(func() map[envelopes.Source]map[string]bool {
+	all := make(map[envelopes.Source]map[string]bool)
+	for _, v := range vendors {
+		paths := make(map[string]bool)
+		for path := range strings.Lines(v.Ignored) {
+			paths[strings.TrimSpace(path)] = true
+		}
+		all[v.Source] = paths
+	}
+	return all
+})

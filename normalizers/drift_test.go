@@ -420,3 +420,33 @@ func TestWhatIsReportedSurvivesACut(t *testing.T) {
 		t.Errorf("1.0.102 is not newer than %s", v.Checked)
 	}
 }
+
+// A member that no rule reads is reported by its path, wherever it is, and nothing of the same log without it.
+// The arguments of tools may have any member.
+func TestFieldsThatNoRuleReadsAreReported(t *testing.T) {
+	t.Parallel()
+	const (
+		known = `{"type":"assistant","sessionId":"s","uuid":"u","version":"2.0.1","timestamp":"2026-03-09T09:00:00Z","message":{"id":"m","role":"assistant",` +
+			`"content":[{"type":"tool_use","id":"t","name":"X","input":{"file_path":"a"}}],"usage":{"input_tokens":1,"output_tokens":2}}}`
+		added = `{"type":"assistant","sessionId":"s","uuid":"u","version":"2.0.1","timestamp":"2026-03-09T09:00:00Z","moon":1,"message":{"id":"m","role":"assistant","tide":{"height":1},` +
+			`"content":[{"type":"tool_use","id":"t","name":"X","input":{"file_path":"a","sand":1},"wave":1},{"type":"text","text":"a","wave":1}],"usage":{"input_tokens":1,"output_tokens":2,"qubits":3}}}`
+	)
+	for log, want := range map[string][]core.Unknown{
+		known: nil,
+		added: {
+			{Kind: core.UnknownUsage, Name: "qubits", Count: 1},
+			{Kind: core.UnknownField, Name: "message.content[].wave", Count: 2},
+			{Kind: core.UnknownField, Name: "message.tide", Count: 1},
+			{Kind: core.UnknownField, Name: "moon", Count: 1},
+		},
+	} {
+		s := normalizers.NewSession(envelopes.ClaudeCode, "s")
+		result, err := normalizers.NormalizeWatched(s, core.Record{Source: envelopes.ClaudeCode, Session: "s", Sequence: 1, Data: []byte(log)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, result.Unknown); diff != "" {
+			t.Errorf("of %s: %s", log, diff)
+		}
+	}
+}

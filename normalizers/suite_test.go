@@ -15,7 +15,6 @@ import (
 	"tributary/normalizers/opencode/opencodetest"
 	"tributary/normalizers/pi/pitest"
 	"tributary/normalizers/qwen/qwentest"
-	"tributary/normalizers/vibe/vibetest"
 )
 
 // suites are the suites of all vendors.
@@ -33,5 +32,4 @@ var suites = []normalizerstest.Suite{
 	kirotest.Suite,
 	antigravitytest.Suite,
 	qwentest.Suite,
-	vibetest.Suite,
 }

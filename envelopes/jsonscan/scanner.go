@@ -36,6 +36,9 @@ func (c *Scanner) Kind() jsontext.Kind {
 	return 0
 }
 
+// Rest returns what follows, from the next value on if its kind was asked for.
+func (c *Scanner) Rest() []byte { return c.data[c.at:] }
+
 // Value returns the next value and advances past it; nil at the end.
 func (c *Scanner) Value() jsontext.Value {
 	kind := c.Kind()

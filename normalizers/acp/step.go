@@ -64,6 +64,8 @@ func resultDraft(s *envelopes.ACPTrajectory, tool core.Tool, file, call string) 
 
 // toolInput has the members of a tool's input that name a file.
 type toolInput struct {
+	lenient.Data
+
 	Path     lenient.Text `json:"path"`
 	FilePath lenient.Text `json:"file_path"`
 }
@@ -74,6 +76,8 @@ func (i *toolInput) file() string { return string(cmp.Or(i.FilePath, i.Path)) }
 // toolOutput has the members of a tool's output that state an exit code or a failure. Agents define the output, so
 // any agent may use other names.
 type toolOutput struct {
+	lenient.Data
+
 	ExitCode      lenient.Number `json:"exit_code"`
 	ExitCodeCamel lenient.Number `json:"exitCode"`
 	IsError       lenient.Flag   `json:"is_error"`

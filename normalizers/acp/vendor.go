@@ -14,6 +14,9 @@ import (
 //go:embed all:samples
 var samples embed.FS
 
+//go:embed ignored.txt
+var ignored string
+
 // Vendor is the row for agents that speak ACP.
 var Vendor = core.Vendor{
 	Source: envelopes.ACP,
@@ -33,6 +36,7 @@ var Vendor = core.Vendor{
 	NewState:  func() core.State { return &state{} },
 
 	Checked: "1.0.3",
+	Ignored: ignored,
 	Evidence: core.Evidence{
 		Read:   []core.Basis{core.Code},
 		Lacks:  []core.Fact{core.TokenSums, core.Models, core.Subagents},

@@ -14,6 +14,9 @@ import (
 //go:embed all:samples
 var samples embed.FS
 
+//go:embed ignored.txt
+var ignored string
+
 // Vendor is Antigravity's row of the table of vendors.
 var Vendor = core.Vendor{
 	Source: envelopes.Antigravity,
@@ -29,6 +32,7 @@ var Vendor = core.Vendor{
 	NewState:  chat.NewState,
 
 	Checked: "1.1.16",
+	Ignored: ignored,
 	Evidence: core.Evidence{
 		Read:   []core.Basis{core.RealLogs, core.Fixtures},
 		Lacks:  []core.Fact{core.TokenSums, core.Subagents},

@@ -12,6 +12,9 @@ import (
 //go:embed all:samples
 var samples embed.FS
 
+//go:embed ignored.txt
+var ignored string
+
 // Vendor is Claude Code's row of the table of vendors.
 var Vendor = core.Vendor{
 	Source: envelopes.ClaudeCode,
@@ -31,6 +34,7 @@ var Vendor = core.Vendor{
 	NewState:  func() core.State { return &state{} },
 
 	Checked: "2.1.235",
+	Ignored: ignored,
 	Evidence: core.Evidence{
 		Versions: "1.0.24 to 2.1.235",
 		Read:     []core.Basis{core.RealLogs, core.Code},

@@ -11,6 +11,9 @@ import (
 //go:embed all:samples
 var samples embed.FS
 
+//go:embed ignored.txt
+var ignored string
+
 // Vendor is Codex's row of the table of vendors.
 var Vendor = core.Vendor{
 	Source: envelopes.Codex,
@@ -28,6 +31,7 @@ var Vendor = core.Vendor{
 	NewState:  func() core.State { return &state{} },
 
 	Checked: "0.159.0",
+	Ignored: ignored,
 	Evidence: core.Evidence{
 		Versions: "0.39 to 0.147",
 		Read:     []core.Basis{core.RealLogs, core.Code},

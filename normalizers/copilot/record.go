@@ -131,6 +131,8 @@ type telemetry struct {
 }
 
 type measured struct {
+	lenient.Data
+
 	DurationMS lenient.Number `json:"durationMs"`
 	ExitCode   lenient.Number `json:"exit_code"`
 }

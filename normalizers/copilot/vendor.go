@@ -13,6 +13,9 @@ import (
 //go:embed all:samples
 var samples embed.FS
 
+//go:embed ignored.txt
+var ignored string
+
 // Vendor is Copilot CLI's row of the table of vendors.
 var Vendor = core.Vendor{
 	Source: envelopes.Copilot,
@@ -40,6 +43,7 @@ var Vendor = core.Vendor{
 	NewState:  func() core.State { return &state{} },
 
 	Checked: "1.0.95",
+	Ignored: ignored,
 	Evidence: core.Evidence{
 		Versions: "0.0.34 to 1.0.95",
 		Read:     []core.Basis{core.RealLogs, core.Code},

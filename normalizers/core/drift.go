@@ -16,15 +16,16 @@ const (
 	UnknownBlock  UnknownKind = "block_type"  // type of a part of a message
 	UnknownOutput UnknownKind = "tool_output" // form of a tool's output, or of a part of it
 	UnknownUsage  UnknownKind = "usage_field" // member beside token counts
+	UnknownField  UnknownKind = "field"       // any other member; only normalizers.NormalizeWatched reports it, by its path
 )
 
-// UnknownKinds lists all kinds.
+// UnknownKinds lists the kinds that every reading of a log reports: all but [UnknownField].
 var UnknownKinds = []UnknownKind{UnknownRecord, UnknownBlock, UnknownOutput, UnknownUsage}
 
 // Names of an [Unknown] that do not come from a log.
 const (
-	nameNone  = "none"  // the log has no name in this place
-	NameOther = "other" // the name is no identifier, or one too many
+	nameNone  = "none"            // the log has no name in this place
+	NameOther = lenient.NameOther // the name is no identifier, or one too many
 )
 
 const (

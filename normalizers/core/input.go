@@ -6,6 +6,8 @@ import (
 
 // FileInput has the members of a tool's input that name a file, or describe a command.
 type FileInput struct {
+	lenient.Data
+
 	FilePath     lenient.Text     `json:"file_path"`
 	NotebookPath lenient.Text     `json:"notebook_path"`
 	Path         lenient.Text     `json:"path"`

@@ -39,6 +39,10 @@ type Vendor struct {
 	// is nil if no log of the vendor states one.
 	Version func(*Session) string
 
+	// Ignored has the paths of members that are known and not read, one a line, in order. It is the file ignored.txt of
+	// the vendor's folder, which TestIgnored writes.
+	Ignored string
+
 	Evidence Evidence
 
 	Logs Logs

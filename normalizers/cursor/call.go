@@ -31,6 +31,8 @@ type wireTool struct {
 
 // wireToolID is the place of a call's id in newer versions.
 type wireToolID struct {
+	lenient.Data
+
 	ID lenient.Text `json:"toolCallId"`
 }
 
@@ -80,6 +82,8 @@ func findTool(v jsontext.Value) (key string, body jsontext.Value) {
 
 // toolArgs has the arguments of a tool that name a file.
 type toolArgs struct {
+	lenient.Data
+
 	Path           lenient.Text `json:"path"`
 	FilePath       lenient.Text `json:"file_path"`
 	FilePathCamel  lenient.Text `json:"filePath"`

@@ -11,6 +11,9 @@ import (
 //go:embed all:samples
 var samples embed.FS
 
+//go:embed ignored.txt
+var ignored string
+
 // Vendor is Cursor's row of the table of vendors.
 var Vendor = core.Vendor{
 	Source: envelopes.Cursor,
@@ -27,6 +30,7 @@ var Vendor = core.Vendor{
 	NewState:  func() core.State { return &state{} },
 
 	Checked: "2026.01.28",
+	Ignored: ignored,
 	Evidence: core.Evidence{
 		Read:   []core.Basis{core.RealLogs},
 		Lacks:  []core.Fact{core.Subagents},

@@ -33,6 +33,8 @@ type functionCall struct {
 
 // toolArgs has the arguments of a tool that name a file.
 type toolArgs struct {
+	lenient.Data
+
 	FilePath     lenient.Text               `json:"file_path"`
 	AbsolutePath lenient.Text               `json:"absolute_path"`
 	Path         lenient.Text               `json:"path"`

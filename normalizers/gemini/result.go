@@ -121,6 +121,8 @@ func (r *result) addPart(p *part) {
 		return
 	}
 	var in struct {
+		lenient.Data
+
 		Output jsontext.Value `json:"output"`
 		Error  jsontext.Value `json:"error"`
 	}

@@ -15,6 +15,9 @@ import (
 //go:embed all:samples
 var samples embed.FS
 
+//go:embed ignored.txt
+var ignored string
+
 // Vendor is Gemini CLI's row of the table of vendors.
 var Vendor = core.Vendor{
 	Source: envelopes.Gemini,
@@ -35,6 +38,7 @@ var Vendor = core.Vendor{
 	NewState:  func() core.State { return &state{} },
 
 	Checked: "0.56.0",
+	Ignored: ignored,
 	Evidence: core.Evidence{
 		Read:   []core.Basis{core.RealLogs, core.Code},
 		Limits: "images and files",

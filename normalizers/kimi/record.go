@@ -40,6 +40,8 @@ type record struct {
 
 // place is where the agent runs.
 type place struct {
+	lenient.Data
+
 	Cwd lenient.Text `json:"cwd"`
 }
 

@@ -17,6 +17,9 @@ import (
 //go:embed all:samples
 var samples embed.FS
 
+//go:embed ignored.txt
+var ignored string
+
 // Vendor is Kimi's row of the table of vendors.
 var Vendor = core.Vendor{
 	Source: envelopes.Kimi,
@@ -42,6 +45,7 @@ var Vendor = core.Vendor{
 			{Dir: "../.kimi/sessions", Suffixes: []string{journal}}, // of kimi-cli
 		},
 	},
+	Ignored: ignored,
 	Samples: samples,
 }
 

@@ -60,6 +60,8 @@ type blockData struct {
 
 // input has the members of the input of a tool that are Kiro's own.
 type input struct {
+	lenient.Data
+
 	Command    lenient.Text `json:"command"` // of write: what it does
 	Operations lenient.List[struct {
 		Path lenient.Text `json:"path"`

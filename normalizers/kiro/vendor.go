@@ -13,6 +13,9 @@ import (
 //go:embed all:samples
 var samples embed.FS
 
+//go:embed ignored.txt
+var ignored string
+
 // Vendor is Kiro CLI's row of the table of vendors.
 var Vendor = core.Vendor{
 	Source: envelopes.Kiro,
@@ -29,6 +32,7 @@ var Vendor = core.Vendor{
 	NewState:  chat.NewState,
 
 	Checked: "2.16",
+	Ignored: ignored,
 	Evidence: core.Evidence{
 		Versions: "2.5 to 2.16",
 		Read:     []core.Basis{core.RealLogs, core.Code},

@@ -36,6 +36,9 @@ func ReadNext(c *jsonscan.Scanner, into any) {
 		return
 	}
 	p := planOf(v.Type())
+	if w := watched.Load(); w != nil {
+		w.saw(c, p)
+	}
 	var others []byte
 	c.Enter()
 	for name, ok := c.Name(); ok; name, ok = c.Name() {
@@ -62,6 +65,9 @@ func readMap(c *jsonscan.Scanner, m reflect.Value) {
 	if m.IsNil() {
 		m.Set(reflect.MakeMap(m.Type()))
 	}
+	if w := watched.Load(); w != nil {
+		w.saw(c, nil)
+	}
 	c.Enter()
 	for name, ok := c.Name(); ok; name, ok = c.Name() {
 		v := reflect.New(m.Type().Elem())
@@ -75,6 +81,7 @@ func readMap(c *jsonscan.Scanner, m reflect.Value) {
 type plan struct {
 	fields map[string]field
 	others []int // index of the field for all other members; nil if there is none
+	isData bool  // other members are data, see [Data]
 }
 
 // field is the index of a field in a wire struct, possibly in an embedded one.
@@ -128,6 +135,8 @@ func (p *plan) add(t reflect.Type, index []int, depths map[string]int) {
 		switch {
 		case f.Type == reflect.TypeFor[jsontext.Value]() && option == "embed":
 			p.others = at
+		case f.Type == reflect.TypeFor[Data]():
+			p.isData = true
 		case f.Anonymous && name == "":
 			p.add(f.Type, at, depths)
 		case name == "":

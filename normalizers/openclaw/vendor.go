@@ -14,6 +14,9 @@ import (
 //go:embed all:samples
 var samples embed.FS
 
+//go:embed ignored.txt
+var ignored string
+
 // Vendor is OpenClaw's row of the table of vendors.
 var Vendor = core.Vendor{
 	Source: envelopes.OpenClaw,
@@ -30,6 +33,7 @@ var Vendor = core.Vendor{
 	NewState:  chat.NewState,
 
 	Checked: "2026.3",
+	Ignored: ignored,
 	Evidence: core.Evidence{
 		Read:   []core.Basis{core.Fixtures, core.Code},
 		Lacks:  []core.Fact{core.Subagents},

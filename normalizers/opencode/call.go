@@ -29,6 +29,8 @@ func (s *toolState) isDone() bool {
 
 // input has the arguments that name files.
 type input struct {
+	lenient.Data
+
 	FilePath  lenient.Text `json:"filePath"`
 	Path      lenient.Text `json:"path"`
 	PatchText lenient.Text `json:"patchText"`

@@ -10,6 +10,8 @@ import (
 
 // toolMetadata is the part of a state's metadata that is read.
 type toolMetadata struct {
+	lenient.Data
+
 	Exit jsontext.Value `json:"exit"`
 }
 

@@ -17,6 +17,9 @@ import (
 //go:embed all:samples
 var samples embed.FS
 
+//go:embed ignored.txt
+var ignored string
+
 // Vendor is OpenCode's row of the table of vendors.
 var Vendor = core.Vendor{
 	Source: envelopes.OpenCode,
@@ -38,6 +41,7 @@ var Vendor = core.Vendor{
 	NewState:  func() core.State { return &state{} },
 
 	Checked: "1.18.21",
+	Ignored: ignored,
 	Evidence: core.Evidence{
 		Versions: "0.14.6 to 1.18.21",
 		Read:     []core.Basis{core.RealLogs, core.Code},

@@ -12,6 +12,9 @@ import (
 //go:embed all:samples
 var samples embed.FS
 
+//go:embed ignored.txt
+var ignored string
+
 // Vendor is Pi's row of the table of vendors.
 var Vendor = core.Vendor{
 	Source: envelopes.Pi,
@@ -27,6 +30,7 @@ var Vendor = core.Vendor{
 	NewState:  chat.NewState,
 
 	Checked: "0.75",
+	Ignored: ignored,
 	Evidence: core.Evidence{
 		Read:   []core.Basis{core.RealLogs, core.Code},
 		Lacks:  []core.Fact{core.Subagents},

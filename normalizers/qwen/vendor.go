@@ -13,6 +13,9 @@ import (
 //go:embed all:samples
 var samples embed.FS
 
+//go:embed ignored.txt
+var ignored string
+
 // Vendor is Qwen Code's row of the table of vendors.
 var Vendor = core.Vendor{
 	Source: envelopes.Qwen,
@@ -28,6 +31,7 @@ var Vendor = core.Vendor{
 	Checked: "0.21.13",
 	Version: func(s *core.Session) string { return s.TextExtension("version") },
 
+	Ignored: ignored,
 	Evidence: core.Evidence{
 		Versions: "0.21.6",
 		Read:     []core.Basis{core.RealLogs, core.Fixtures, core.Code},
