@@ -48,10 +48,7 @@ var strangers = map[string]stranger{
 	"Hermes": {"Hermes", `{"role":"user","content":"ok","tool_calls":"","tool_call_id":"","tool_name":"","finish_reason":"","timestamp":"2026-08-02T21:09:00.350Z","_ts":1785704940.3,"_model":"m","_cwd":""}
 {"role":"assistant","content":"ok","tool_calls":"","tool_call_id":"","tool_name":"","finish_reason":"stop","timestamp":"2026-08-02T21:09:02.350Z"}`, 0},
 	"Hermes, a session": {"Hermes", `{"session_id":"s1","model":"m","platform":"cli","session_start":"2026-04-29T20:00:00Z","last_updated":"2026-04-29T20:00:04Z","message_count":1,"messages":[{"role":"user","content":"x"}]}`, 0},
-	"Mistral Vibe": {"Mistral Vibe", `{"role": "user", "content": "fresh", "injected": false, "message_id": "m1"}
-{"role": "assistant", "content": "fresh", "injected": false, "reasoning_content": "r", "reasoning_message_id": "m2", "message_id": "m3"}
-{"role": "tool", "content": "out", "injected": false, "name": "bash", "tool_call_id": "c1"}`, 1},
-	"Amp": {"Amp", `{"v":9,"id":"T-0198","created":1700000000000,"messages":[{"role":"user","content":[{"type":"text","text":"x"}]}]}`, 0},
+	"Amp":               {"Amp", `{"v":9,"id":"T-0198","created":1700000000000,"messages":[{"role":"user","content":[{"type":"text","text":"x"}]}]}`, 0},
 	"Amp, a run": {"Amp", `{"type":"system","subtype":"init","cwd":"/w","session_id":"T-0198","tools":["Bash"],"mcp_servers":[]}
 {"type":"user","message":{"role":"user","content":[{"type":"text","text":"x"}]},"parent_tool_use_id":null,"session_id":"T-0198"}
 {"type":"result","subtype":"success","duration_ms":9,"is_error":false,"num_turns":1,"result":"x","session_id":"T-0198"}`, 0},

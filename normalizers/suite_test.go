@@ -15,6 +15,7 @@ import (
 	"tributary/normalizers/opencode/opencodetest"
 	"tributary/normalizers/pi/pitest"
 	"tributary/normalizers/qwen/qwentest"
+	"tributary/normalizers/vibe/vibetest"
 )
 
 // suites are the suites of all vendors.
@@ -32,4 +33,5 @@ var suites = []normalizerstest.Suite{
 	kirotest.Suite,
 	antigravitytest.Suite,
 	qwentest.Suite,
+	vibetest.Suite,
 }

@@ -23,7 +23,6 @@ var unsupported = []unsupportedAgent{
 	{"Droid", treeOfMessages},
 	{"Grok", grok},
 	{"Hermes", hermes},
-	{"Mistral Vibe", vibe},
 	{"Amp", amp},
 	{"Cline", cline},
 	{"Goose", goose},
@@ -169,22 +168,6 @@ func hermes(s *core.Shape) string {
 	default:
 		return ""
 	}
-}
-
-// vibe recognizes a message and a saved session.
-func vibe(s *core.Shape) string {
-	switch {
-	case has(s, "role"):
-		if marker := first(s, "reasoning_message_id"); marker != "" {
-			return marker
-		}
-		if has(s, "injected", "message_id") {
-			return "injected, message_id"
-		}
-	case has(s, "session_id", "environment", "git_commit"), has(s, "metadata.session_id", "messages"):
-		return "session_id, messages or environment"
-	}
-	return ""
 }
 
 // amp recognizes a thread, whose id begins with T-, and what a run prints.

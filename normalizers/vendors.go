@@ -18,6 +18,7 @@ import (
 	"tributary/normalizers/opencode"
 	"tributary/normalizers/pi"
 	"tributary/normalizers/qwen"
+	"tributary/normalizers/vibe"
 )
 
 // vendors is the table of vendors. Records are recognized in this order, so vendors with looser rules come after
@@ -26,6 +27,7 @@ var vendors = []*core.Vendor{
 	&antigravity.Vendor,
 	&kimi.Vendor,
 	&kiro.Vendor,
+	&vibe.Vendor,
 	&openclaw.Vendor,
 	&pi.Vendor,
 	&qwen.Vendor,
