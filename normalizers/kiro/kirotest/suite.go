@@ -33,7 +33,7 @@ var Suite = normalizerstest.Suite{
 	Folders:   []string{"kiro"},
 	Apart:     true,
 	Lines:     lines,
-	Read:      normalizerstest.ReadLines,
+	Read:      normalizerstest.Values{}.Read,
 	Bad:       normalizerstest.Malformed,
 	Ledger:    reading.Ledger,
 	Interpret: reading.Interpret,

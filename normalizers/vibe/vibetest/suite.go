@@ -31,7 +31,7 @@ var Suite = normalizerstest.Suite{
 	Folders:   []string{"vibe"},
 	Apart:     true,
 	Lines:     lines,
-	Read:      normalizerstest.ReadLines,
+	Read:      normalizerstest.Values{}.Read,
 	Bad:       normalizerstest.Malformed,
 	Ledger:    reading.Ledger,
 	Interpret: reading.Interpret,
