@@ -70,6 +70,8 @@ type input struct {
 
 // output is a result as JSON, of a shell or of a tool of a server.
 type output struct {
+	lenient.Data
+
 	ExitStatus lenient.Text     `json:"exit_status"`
 	Stdout     lenient.NullText `json:"stdout"`
 	Stderr     lenient.NullText `json:"stderr"`

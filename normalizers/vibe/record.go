@@ -57,6 +57,7 @@ type meta struct {
 		Name lenient.Text `json:"name"`
 	}] `json:"agent_profile"`
 	Config lenient.Object[struct {
+		lenient.Data
 		Model lenient.Text `json:"active_model"`
 	}] `json:"config"`
 	Stats lenient.Object[stats] `json:"stats"`
