@@ -30,10 +30,11 @@ const (
 	Antigravity Source = "antigravity"
 	Qwen        Source = "qwen"
 	Vibe        Source = "vibe"
+	Hermes      Source = "hermes"
 )
 
 // Sources lists every source, in the order of the documentation.
-var Sources = []Source{ClaudeCode, Codex, Gemini, Cursor, Copilot, ACP, OpenCode, Pi, OpenClaw, Kimi, Kiro, Antigravity, Qwen, Vibe}
+var Sources = []Source{ClaudeCode, Codex, Gemini, Cursor, Copilot, ACP, OpenCode, Pi, OpenClaw, Kimi, Kiro, Antigravity, Qwen, Vibe, Hermes}
 
 // sendsChunks are the sources that may split an assistant message into several events without a separator between
 // their texts. Events of other sources are complete messages or paragraphs. No field of an event states this.

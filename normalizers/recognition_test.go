@@ -45,9 +45,6 @@ var strangers = map[string]stranger{
 {"type":"tool_result","tool_call_id":"c1","content":"print"}
 {"type":"backend_tool_call","kind":{"tool_type":"web_search","id":"w1"}}`, 0},
 	"Grok, a summary": {"Grok", `{"info":{"id":"s1","cwd":"/w"},"session_summary":"x","created_at":"2026-01-01T00:00:10.000000Z","num_messages":4,"chat_format_version":1,"grok_home":"/g"}`, 0},
-	"Hermes": {"Hermes", `{"role":"user","content":"ok","tool_calls":"","tool_call_id":"","tool_name":"","finish_reason":"","timestamp":"2026-08-02T21:09:00.350Z","_ts":1785704940.3,"_model":"m","_cwd":""}
-{"role":"assistant","content":"ok","tool_calls":"","tool_call_id":"","tool_name":"","finish_reason":"stop","timestamp":"2026-08-02T21:09:02.350Z"}`, 0},
-	"Hermes, a session": {"Hermes", `{"session_id":"s1","model":"m","platform":"cli","session_start":"2026-04-29T20:00:00Z","last_updated":"2026-04-29T20:00:04Z","message_count":1,"messages":[{"role":"user","content":"x"}]}`, 0},
 	"Amp":               {"Amp", `{"v":9,"id":"T-0198","created":1700000000000,"messages":[{"role":"user","content":[{"type":"text","text":"x"}]}]}`, 0},
 	"Amp, a run": {"Amp", `{"type":"system","subtype":"init","cwd":"/w","session_id":"T-0198","tools":["Bash"],"mcp_servers":[]}
 {"type":"user","message":{"role":"user","content":[{"type":"text","text":"x"}]},"parent_tool_use_id":null,"session_id":"T-0198"}

@@ -8,6 +8,7 @@ import (
 	"tributary/normalizers/copilot/copilottest"
 	"tributary/normalizers/cursor/cursortest"
 	"tributary/normalizers/gemini/geminitest"
+	"tributary/normalizers/hermes/hermestest"
 	"tributary/normalizers/kimi/kimitest"
 	"tributary/normalizers/kiro/kirotest"
 	"tributary/normalizers/normalizerstest"
@@ -34,4 +35,5 @@ var suites = []normalizerstest.Suite{
 	antigravitytest.Suite,
 	qwentest.Suite,
 	vibetest.Suite,
+	hermestest.Suite,
 }

@@ -22,7 +22,6 @@ var unsupported = []unsupportedAgent{
 	{"Droid", droid},
 	{"Droid", treeOfMessages},
 	{"Grok", grok},
-	{"Hermes", hermes},
 	{"Amp", amp},
 	{"Cline", cline},
 	{"Goose", goose},
@@ -151,23 +150,6 @@ func grok(s *core.Shape) string {
 		return "type backend_tool_call"
 	}
 	return ""
-}
-
-// hermes recognizes a message and a saved session.
-func hermes(s *core.Shape) string {
-	switch {
-	case s.Text("role") == "session_meta":
-		return "role session_meta"
-	case has(s, "role"):
-		if s.Kind("tool_call_id") == '"' && s.Kind("finish_reason") == '"' && s.Kind("tool_name") == '"' {
-			return "role, tool_name, finish_reason"
-		}
-		return first(s, "_ts", "_model", "_cwd")
-	case has(s, "session_start", "messages"):
-		return "session_start, messages"
-	default:
-		return ""
-	}
 }
 
 // amp recognizes a thread, whose id begins with T-, and what a run prints.

@@ -12,6 +12,7 @@ import (
 	"tributary/normalizers/core"
 	"tributary/normalizers/cursor"
 	"tributary/normalizers/gemini"
+	"tributary/normalizers/hermes"
 	"tributary/normalizers/kimi"
 	"tributary/normalizers/kiro"
 	"tributary/normalizers/openclaw"
@@ -24,6 +25,7 @@ import (
 // vendors is the table of vendors. Records are recognized in this order, so vendors with looser rules come after
 // those whose records they would match.
 var vendors = []*core.Vendor{
+	&hermes.Vendor,
 	&antigravity.Vendor,
 	&kimi.Vendor,
 	&kiro.Vendor,

@@ -176,6 +176,9 @@ func logPattern(home string, f core.LogFolder) string {
 	if f.Within != "" {
 		within += "/" + f.Within + "/**"
 	}
+	if f.Prefix != "" {
+		within += "/" + f.Prefix + "*"
+	}
 	return "~/" + path.Join(home, f.Dir, within) + suffix
 }
 

@@ -16,7 +16,8 @@ type waiting struct {
 func (w *Writer) Await(kind, id string) {
 	s := w.Session.State.(*state)
 	if len(kind)+len(id) <= core.MaxName {
-		s.Waiting = s.Waiting.Push(waiting{id, kind}, maxWaiting, &w.Session.Lost)
+		others := s.Waiting.Without(func(o waiting) bool { return o.ID == id })
+		s.Waiting = others.Push(waiting{id, kind}, maxWaiting, &w.Session.Lost)
 	}
 }
 

@@ -104,6 +104,7 @@ type Logs struct {
 // LogFolder is one of the folders in Logs.
 type LogFolder struct {
 	Dir      string   // below the agent's folder, with '/'
+	Prefix   string   // of log names; empty for any
 	Suffixes []string // suffixes of log names, without that of packing; other files are no logs
 	Within   string   // folder that logs lie in, at any depth below Dir; empty if all folders do
 	// Moved is set if the agent moves a log to another folder under the same unique name: the name alone is then the

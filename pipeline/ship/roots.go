@@ -19,6 +19,7 @@ import (
 type Root struct {
 	Source   envelopes.Source
 	Dir      string   // absolute
+	Prefix   string   // of log names; other files are ignored
 	Suffixes []string // suffixes of log names, packed or not; other files are ignored
 	Within   string   // folder that logs lie in, at any depth below Dir; empty for all folders
 	// Moved is set if the vendor moves logs between folders and gives each a unique name: the name alone is then the
@@ -42,7 +43,7 @@ func Roots(home string, getenv func(string) string) []Root {
 			for _, home := range homes {
 				if home = strings.TrimSpace(home); home != "" {
 					dir := filepath.Join(home, filepath.FromSlash(folder.Dir))
-					roots = append(roots, Root{Source: v.Source, Dir: dir, Suffixes: folder.Suffixes, Within: folder.Within, Moved: folder.Moved})
+					roots = append(roots, Root{Source: v.Source, Dir: dir, Prefix: folder.Prefix, Suffixes: folder.Suffixes, Within: folder.Within, Moved: folder.Moved})
 				}
 			}
 		}
@@ -195,6 +196,9 @@ func (f *finder) place(path string) Root {
 func (r Root) holds(path string) bool {
 	name := normalizers.Unpacked(path)
 	if len(r.Suffixes) > 0 && !slices.ContainsFunc(r.Suffixes, func(s string) bool { return strings.HasSuffix(name, s) }) {
+		return false
+	}
+	if !strings.HasPrefix(filepath.Base(name), r.Prefix) {
 		return false
 	}
 	if r.Within == "" {

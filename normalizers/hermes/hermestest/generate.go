@@ -1,0 +1,100 @@
+package hermestest
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"pgregory.net/rapid"
+
+	"tributary/normalizers/normalizerstest"
+)
+
+// script writes the log of one session, message by message.
+type script struct {
+	normalizerstest.Script
+
+	calls []string
+}
+
+// lines generates the lines of one session, or a saved session.
+func lines(t *rapid.T, session string) [][]byte {
+	s := &script{Script: normalizerstest.NewScript(t, session)}
+	var messages []any
+	saved := s.Chance(30)
+	for range rapid.IntRange(1, 20).Draw(t, "messages") {
+		m := s.message()
+		if messages = append(messages, m); !saved {
+			s.Emit(m)
+			if s.Chance(5) {
+				s.Repeat()
+			}
+		}
+	}
+	if saved {
+		for _, n := range []int{len(messages) / 2, len(messages)} { // rewritten
+			s.Emit(map[string]any{
+				"session_id": session, "model": "gpt-5.2", "platform": "cli", "session_start": "2026-03-01T09:00:00Z", "cwd": "/w",
+				"system_prompt": "You are Hermes.", "message_count": n, "messages": messages[:n],
+			})
+		}
+	}
+	return s.Lines
+}
+
+func (s *script) word() string {
+	return s.OneOf("fix the test", "yes", "  \n", "", "two\nlines \u2028 \U0001F642", "{", "[Continuing toward your standing goal]\nGoal: x",
+		"[IMPORTANT: The user has invoked the \"plan\" skill.]\n\nThe user has provided the following instruction alongside the skill invocation: plan it",
+		"[IMPORTANT: The user has invoked the \"plan\" skill.]", "\x00json:[{\"type\":\"text\",\"text\":\"a part\"}]", "\x00json:[{\"type\":\"image_url\"}]", "[CONTEXT COMPACTION] so far")
+}
+
+func (s *script) message() map[string]any {
+	m := map[string]any{
+		"content": s.word(), "tool_calls": "", "tool_call_id": "", "tool_name": "", "finish_reason": "", "display_kind": "",
+		"timestamp": s.Stamp(), "_model": "gpt-5.6", "_cwd": "",
+	}
+	switch m["role"] = s.OneOf("user", "user", "assistant", "assistant", "tool", "tool", "system"); m["role"] {
+	case "user":
+		m["display_kind"] = s.OneOf("", "", "", "hidden")
+	case "assistant":
+		s.answer(m)
+	case "tool":
+		s.result(m)
+	}
+	return m
+}
+
+func (s *script) answer(m map[string]any) {
+	if s.Chance(30) {
+		m["reasoning"] = s.word()
+	}
+	var calls []any
+	for range rapid.IntRange(0, 3).Draw(s.T, "calls") {
+		name := s.OneOf("terminal", "read_file", "delegate_task")
+		if s.Chance(20) {
+			calls = append(calls, map[string]any{"name": name, "arguments": map[string]any{"path": "a.go"}})
+			continue
+		}
+		id := fmt.Sprintf("%s-call%d", s.Session, len(s.calls))
+		s.calls = append(s.calls, id)
+		calls = append(calls, map[string]any{"id": id, "type": "function", "function": map[string]any{"name": name, "arguments": `{"command":"make"}`}})
+	}
+	if calls == nil {
+		return
+	}
+	quoted, err := json.Marshal(calls)
+	if err != nil {
+		s.T.Fatalf("encode calls: %v", err)
+	}
+	if m["tool_calls"] = string(quoted); s.Chance(30) {
+		m["tool_calls"] = calls
+	}
+}
+
+func (s *script) result(m map[string]any) {
+	m["tool_name"] = s.OneOf("terminal", "read_file")
+	if len(s.calls) > 0 && s.Chance(80) {
+		m["tool_call_id"] = rapid.SampledFrom(s.calls).Draw(s.T, "call")
+	}
+	m["content"] = s.OneOf(`{"output":"a","exit_code":0,"error":null}`, `{"output":"","exit_code":2,"error":null}`, `{"output":"","exit_code":-1,"error":"no","status":"blocked"}`,
+		`{"output":"Background process started","exit_code":0,"session_id":"p1"}`, `{"success":false,"error":"none"}`, `{"status":"dispatched","delegation_id":"d1"}`, "plain", "")
+}

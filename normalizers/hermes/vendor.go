@@ -1,0 +1,100 @@
+package hermes
+
+import (
+	"embed"
+	"time"
+
+	"tributary/envelopes"
+	"tributary/normalizers/chat"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+//go:embed all:samples
+var samples embed.FS
+
+//go:embed ignored.txt
+var ignored string
+
+// Vendor is Hermes's row of the table of vendors.
+var Vendor = core.Vendor{
+	Source: envelopes.Hermes,
+	Name:   "Hermes",
+	Reads:  "messages of its database as JSON lines, and the JSON lines of its gateway",
+
+	Recognize: marker,
+	Session:   sessionOf,
+	Time:      timeOf,
+
+	Framing: core.Framing{OneSession: true, IsDocument: isDocument},
+
+	Normalize: chat.Normalizer(tools, read),
+	NewState:  chat.NewState,
+
+	Checked: "0.19.0",
+	Ignored: ignored,
+	Evidence: core.Evidence{
+		Read:   []core.Basis{core.RealLogs, core.Fixtures, core.Code},
+		Lacks:  []core.Fact{core.TokenSums, core.Subagents},
+		Limits: "the database `state.db`, which alone has tokens",
+	},
+
+	Logs: core.Logs{
+		Env:   "HERMES_HOME",
+		Home:  ".hermes",
+		About: "folder of Hermes; default ~/.hermes",
+		Folders: []core.LogFolder{
+			{Dir: "sessions", Prefix: "session_", Suffixes: []string{".json"}},
+			{Dir: "profiles", Prefix: "session_", Suffixes: []string{".json"}, Within: "sessions"},
+		},
+	},
+	Samples: samples,
+}
+
+// marker recognizes a message, the first line of the gateway, and a saved session.
+func marker(s *core.Shape) string {
+	switch {
+	case isDocument(s):
+		return "session_start, messages"
+	case s.Text("role") == "session_meta":
+		return "role session_meta"
+	case s.Text("role") == "" || s.Text("type") != "":
+		return ""
+	case s.Kind("tool_call_id") == '"' && s.Kind("finish_reason") == '"' && s.Kind("tool_name") == '"':
+		return "role, tool_name, finish_reason"
+	}
+	for _, name := range []string{"_ts", "_model", "_cwd"} {
+		if s.Has(name) {
+			return "role, " + name
+		}
+	}
+	return ""
+}
+
+// isDocument recognizes a saved session, which is rewritten after each turn.
+func isDocument(s *core.Shape) bool {
+	return s.Text("session_start") != "" && s.Kind("messages") == '['
+}
+
+// sessionOf returns the session, which a saved session alone states.
+func sessionOf(s *core.Shape) string {
+	if isDocument(s) {
+		return s.Text("session_id")
+	}
+	return ""
+}
+
+// timeOf returns the time stated in a record: of a message also in seconds.
+func timeOf(s *core.Shape) time.Time {
+	if v := s.Value("timestamp"); len(v) > 0 && v.Kind() == '0' {
+		t, _ := core.MomentOfMillis(millis(lenient.NumberOf(v)))
+		return t
+	}
+	return s.Time([]string{"timestamp"}, []string{"session_start"})
+}
+
+// millis converts seconds.
+func millis(seconds lenient.Number) lenient.Number {
+	seconds.Value *= 1000
+	return seconds
+}
