@@ -157,6 +157,9 @@ func settings() []setting {
 		if v.Logs.Env != "" {
 			list = append(list, setting{name: v.Logs.Env, desc: v.Logs.About})
 		}
+		if v.Database != nil && v.Database.Env != "" {
+			list = append(list, setting{name: v.Database.Env, desc: v.Database.About})
+		}
 	}
 	return list
 }

@@ -49,7 +49,8 @@ Communication Protocol: one of the role user per prompt, and one of the role
 agent/<name> for all that the agent does until the next prompt, printed when it is
 complete. Such lines also have source and session_id.
 
-A file that ends in .zst or .gz is unpacked. The agent is recognized by the content
+A file that ends in .zst or .gz is unpacked; one that ends in .db or .vscdb is read as the
+database of an agent, without a lock or a change. The agent is recognized by the content
 unless --source names it; a log of an agent without a normalizer is refused, and never
 read as another agent's. With --explain a line for each file says how its agent was
 recognized, or why it is refused, instead of the events. The exit code is 3 if some
@@ -183,6 +184,9 @@ func relaxGC() {
 
 // normalizeLog prints the events of the log at path. buffer is for reading.
 func normalizeLog(ctx context.Context, a *app, path string, file normalizers.File, n *logNormalizer, buffer []byte) error {
+	if ship.IsDatabase(path) {
+		return n.readDatabase(ctx, path, file)
+	}
 	in, err := openLog(a, path, &file)
 	if err != nil {
 		return err
@@ -249,6 +253,20 @@ func (n *logNormalizer) read(ctx context.Context, in io.Reader, buffer []byte) e
 			return err
 		}
 	}
+}
+
+// readDatabase prints the events of a database.
+func (n *logNormalizer) readDatabase(ctx context.Context, path string, file normalizers.File) error {
+	for r, err := range ship.DatabaseRecords(ctx, path, file.Source) {
+		if err == nil {
+			r.Session = cmp.Or(file.Session, r.Session)
+			err = n.record(normalizers.Framed{Record: r})
+		}
+		if err != nil {
+			return fmt.Errorf("normalize: %w", err)
+		}
+	}
+	return errors.Join(n.lines.End(), n.out.Flush())
 }
 
 // run processes in to its end. It prints the events of each chunk before it waits for the next one, so that a pipe

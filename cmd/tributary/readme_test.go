@@ -107,6 +107,13 @@ func agentsList() string {
 		for _, f := range v.Logs.Folders {
 			read = append(read, "`"+logPattern(v.Logs.Home, f)+"`")
 		}
+		if v.Database != nil {
+			for _, folder := range v.Database.Folders {
+				for _, name := range v.Database.Names {
+					read = append(read, "`"+path.Join("~", folder, "*"+name)+"`")
+				}
+			}
+		}
 		if v.Reads != "" {
 			read = append(read, v.Reads)
 		}

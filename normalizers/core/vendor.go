@@ -45,7 +45,8 @@ type Vendor struct {
 
 	Evidence Evidence
 
-	Logs Logs
+	Logs     Logs
+	Database *Database // nil if the agent has none
 	// Samples are logs for trying the program. They are in a folder named samples, laid out like the folder that
 	// Logs.Env names.
 	Samples fs.FS

@@ -143,7 +143,12 @@ func sessionStatus(c *mapper, s *status) {
 func messageUpdated(c *mapper, v jsontext.Value) {
 	var in info
 	lenient.ReadObject(v, &in)
-	m := learn(c, &in)
+	noteMessage(c, &in)
+}
+
+// noteMessage notes a message without its parts, and emits what it used.
+func noteMessage(c *mapper, in *info) {
+	m := learn(c, in)
 	c.st.remember(m)
 	at := in.Time.Value.Created
 	if in.Time.Value.Completed.OK {

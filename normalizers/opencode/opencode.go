@@ -63,6 +63,8 @@ func dispatch(c *mapper) {
 		emitMessage(c, c.Record.Data)
 	case lenient.IsValue(c.Properties):
 		emitEvent(c)
+	case c.Table != "" && c.Row.Kind() == '{':
+		emitRow(c)
 	case c.Type != "":
 		runLine(c)
 	default:

@@ -23,4 +23,8 @@ type wireRecord struct {
 	Info     jsontext.Value `json:"info"`
 	Messages jsontext.Value `json:"messages"`
 	Parts    jsontext.Value `json:"parts"`
+
+	// A row of the database.
+	Table lenient.Text   `json:"table"`
+	Row   jsontext.Value `json:"row"`
 }

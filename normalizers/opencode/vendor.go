@@ -44,12 +44,13 @@ var Vendor = core.Vendor{
 	Ignored: ignored,
 	Evidence: core.Evidence{
 		Versions: "0.14.6 to 1.18.21",
-		Read:     []core.Basis{core.RealLogs, core.Code},
-		Limits:   "the tree `storage/` of versions before 1.2",
+		Read:     []core.Basis{core.RealLogs, core.Fixtures, core.Code},
+		Limits:   "tables of versions 2, the tree `storage/` of versions before 1.2",
 	},
 	Version: func(s *core.Session) string { return s.TextExtension("version") },
 
-	Samples: samples,
+	Database: &database,
+	Samples:  samples,
 }
 
 // state is what a session of OpenCode remembers beyond what all vendors do.
@@ -113,6 +114,8 @@ func marker(s *core.Shape) string {
 		return "type with a dot, properties"
 	case isRunLine(s):
 		return "type, sessionID, timestamp in milliseconds"
+	case isRow(s):
+		return "table, row"
 	default:
 		return ""
 	}
@@ -156,6 +159,10 @@ func sessionOf(s *core.Shape) string {
 		s = s.First
 	}
 	switch {
+	case isRow(s) && s.Text("table") == "session":
+		return vendorID(s.Text("row", "id"))
+	case isRow(s):
+		return vendorID(s.Text("row", "session_id"))
 	case isExport(s):
 		return vendorID(s.Text("info", "id"))
 	case isMessage(s):
@@ -188,6 +195,7 @@ func timeOf(s *core.Shape) time.Time {
 		{"properties", "part", "state", "time", "start"},
 		{"properties", "info", "time", "updated"},
 		{"properties", "info", "time", "created"},
+		{"row", "time_created"},
 	} {
 		for _, path := range [][]string{path, slices.Concat([]string{"payload"}, path)} {
 			if t, ok := timeOfMillis(s.Value(path...)); ok {

@@ -48,9 +48,10 @@ func (v *visit) flush(ctx context.Context) error {
 		}
 	}
 	if v.end > o.Done {
-		if !packed(v.log.path) {
+		if !packed(v.log.path) && !IsDatabase(v.log.path) {
 			v.tally.advance(v.f, v.end-o.Done)
 		}
+		v.sent()
 		o.Done, o.Ended = v.end, false
 		v.remember()
 	}

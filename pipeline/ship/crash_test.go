@@ -320,12 +320,12 @@ const (
 )
 
 // victim is the main function of a process that follows logs until it is killed.
-func victim(root string) int {
+func victim(root ship.Root) int {
 	nc, err := nats.Connect(os.Getenv(victimURL))
 	if err == nil {
 		var s *ship.Ship
 		s, err = ship.New(nc, ship.Config{
-			Roots:        []ship.Root{{Source: envelopes.ClaudeCode, Dir: root, Suffixes: []string{".jsonl"}}},
+			Roots:        []ship.Root{root},
 			Offsets:      os.Getenv(victimOffsets),
 			BatchRecords: 16,
 		})

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"testing"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -128,4 +129,12 @@ func Rescanned(ctx context.Context, c Config, took time.Duration, active bool, c
 	change()
 	s.loop.rescan(ctx)
 	return len(s.loop.queue), nil
+}
+
+// SetLockPatience sets how long a database may be unreadable before that is reported, until the test ends.
+func SetLockPatience(tb testing.TB, d time.Duration) {
+	tb.Helper()
+	before := lockPatience
+	lockPatience = d
+	tb.Cleanup(func() { lockPatience = before })
 }

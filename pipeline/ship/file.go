@@ -42,10 +42,11 @@ type file struct {
 	torn       bool      // ends in an unfinished record, which waits for its rest
 	parked     int64     // bytes read when it ended in an incomplete large record: it has no framer, and only searches find the rest; else 0
 	backlog    *backlog  // its part of the backfill; nil when that is done
+	polls      polls     // of a database
 }
 
 // active reports whether a part of the file is read and not shipped.
-func (f *file) active() bool { return f.framer != nil || f.parked > 0 }
+func (f *file) active() bool { return f.framer != nil || f.parked > 0 || len(f.offset.Open) > 0 }
 
 // idle reports whether nothing was written to the file for limit, by the clock of its
 // file system or by the clock of this process.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -196,6 +197,9 @@ func (w *loop) notified(e fsnotify.Event) bool {
 			w.enqueue(f)
 		}
 		return false
+	}
+	if path, ok := strings.CutSuffix(e.Name, "-wal"); ok && w.files[path] != nil {
+		return true // not a visit: a writer may write all the time
 	}
 	return !w.config.Since.IsZero() // until now the file may have been too old
 }

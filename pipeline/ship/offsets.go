@@ -12,6 +12,7 @@ import (
 	"slices"
 	"sync"
 
+	"tributary/envelopes"
 	"tributary/normalizers/core"
 )
 
@@ -56,6 +57,11 @@ type offset struct {
 	// Only for a document or a packed log: modification time in Unix nanoseconds and size on disk when it was read.
 	Modified int64 `json:"modified,omitempty"`
 	Size     int64 `json:"size,omitempty"`
+
+	// Only for a database, whose Modified and Size are its stamp, and whose Done counts the row versions that were sent.
+	Source envelopes.Source `json:"source,omitempty"`
+	Open   []string         `json:"open,omitempty"` // sessions with a record and no end behind it, least recent first
+	rows   *sentRows        // nil for none
 }
 
 // covers reports whether the record from begin to end is shipped. A record across a truncation is not: its end is
@@ -68,6 +74,10 @@ func (o offset) covers(begin, end int64) bool {
 func (o offset) unsent(l log) int64 {
 	modified, size := l.info.ModTime().UnixNano(), l.info.Size()
 	switch {
+	case IsDatabase(l.path):
+		if o.read(l.stamp) {
+			return 0
+		}
 	case !rewritable(l.path):
 		return max(0, size-o.Done)
 	case o.Ended && o.Modified == modified && o.Size == size:
@@ -75,6 +85,9 @@ func (o offset) unsent(l log) int64 {
 	}
 	return size
 }
+
+// read reports whether a database with a stamp was read in full.
+func (o offset) read(s databaseStamp) bool { return o.Modified == s.Modified && o.Size == s.Size }
 
 // moved reports whether the file is no longer at its path. If its folder is missing too, the file counts as present:
 // the folder may be on a disk that returns.
@@ -290,6 +303,9 @@ func (o *offsets) changes() (c offsetsChange, ok bool) {
 	for id := range o.changed {
 		if e, ok := o.known[id]; ok {
 			c.Files = append(c.Files, e)
+			if rows := e.rows.changes(); rows != nil {
+				c.Rows = append(c.Rows, rowsChange{id, rows})
+			}
 		} else {
 			c.Gone = append(c.Gone, id)
 		}
@@ -315,11 +331,15 @@ func (o *offsets) entry() streamEntry {
 	return e
 }
 
-// size returns the number of files.
+// size returns the number of files and of rows of databases.
 func (o *offsets) size() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return len(o.known)
+	n := len(o.known)
+	for _, e := range o.known {
+		n += e.rows.size()
+	}
+	return n
 }
 
 // cut is the last truncation of a log. The records behind it are published at places that were used before; the stage

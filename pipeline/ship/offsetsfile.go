@@ -55,6 +55,14 @@ type offsetsChange struct {
 	Stream *streamEntry `json:"stream,omitzero"` // stream of this line and the following ones; replaces its stored description
 	Files  []offset     `json:"files,omitempty"` // new or changed offsets
 	Gone   []inode      `json:"gone,omitempty"`  // files that no longer have an offset
+	Rows   []rowsChange `json:"rows,omitempty"`  // new or changed rows of databases with an offset
+}
+
+// rowsChange has rows of a database that were sent.
+type rowsChange struct {
+	inode `json:",embed"`
+
+	Rows []byte `json:"rows"`
 }
 
 // streamEntry is a raw stream, or the raw streams of all cells, with the offsets in it.
@@ -231,7 +239,16 @@ func (f *offsetsFile) apply(c offsetsChange) bool {
 	}
 	files := f.streams[len(f.streams)-1].files
 	for _, e := range c.Files {
+		e.rows = files[e.inode].rows
 		files[e.inode] = e
+	}
+	for _, r := range c.Rows {
+		e := files[r.inode]
+		if e.rows == nil {
+			e.rows = newSentRows()
+			files[r.inode] = e
+		}
+		e.rows.load(r.Rows)
 	}
 	for _, id := range c.Gone {
 		delete(files, id)
@@ -241,7 +258,13 @@ func (f *offsetsFile) apply(c offsetsChange) bool {
 }
 
 // entries returns how many entries a change adds to the file.
-func (c offsetsChange) entries() int { return 1 + len(c.Files) + len(c.Gone) }
+func (c offsetsChange) entries() int {
+	n := 1 + len(c.Files) + len(c.Gone)
+	for _, r := range c.Rows {
+		n += len(r.Rows) / rowBytes
+	}
+	return n
+}
 
 // castagnoli is the table of the checksums; processors compute these in hardware.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -440,8 +463,15 @@ func (e streamEntry) changes() iter.Seq[offsetsChange] {
 			}
 			c.Stream = nil
 		}
-		if c.Stream != nil {
-			yield(c)
+		if c.Stream != nil && !yield(c) {
+			return
+		}
+		for id, o := range e.files {
+			for part := range slices.Chunk(o.rows.all(), rowsPerLine*rowBytes) {
+				if !yield(offsetsChange{Rows: []rowsChange{{id, part}}}) {
+					return
+				}
+			}
 		}
 	}
 }

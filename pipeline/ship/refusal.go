@@ -13,6 +13,9 @@ const (
 	ReasonTooLarge      Reason = "too_large"      // the record is longer than any may be, or its message than the broker accepts
 	ReasonUnknownSource Reason = "unknown_source" // the content of the file matches no agent, or one without a normalizer
 	ReasonUnreadable    Reason = "unreadable"     // the file or folder cannot be read now
+	ReasonLocked        Reason = "locked"         // the database has been locked for a while, or is being changed
+	ReasonDamaged       Reason = "damaged"        // the database is damaged
+	ReasonUnknownSchema Reason = "unknown_schema" // the database has other tables than those of a known agent
 )
 
 // Refusal is a file or a record that is not shipped. The rest of the file and the other

@@ -25,6 +25,7 @@ type Root struct {
 	// Moved is set if the vendor moves logs between folders and gives each a unique name: the name alone is then the
 	// identity of a log.
 	Moved bool
+	Flat  bool // logs lie in Dir itself, not in folders below it
 }
 
 // Roots returns where the vendors keep their logs on this machine. home is the home of the user; getenv looks up the
@@ -48,6 +49,34 @@ func Roots(home string, getenv func(string) string) []Root {
 			}
 		}
 	}
+	return append(roots, databaseRoots(home, getenv)...)
+}
+
+// databaseRoots returns where the vendors keep their databases.
+func databaseRoots(home string, getenv func(string) string) (roots []Root) {
+	for _, v := range normalizers.Vendors() {
+		if v.Database == nil {
+			continue
+		}
+		set := ""
+		if v.Database.Env != "" {
+			set = getenv(v.Database.Env)
+		}
+		for _, folder := range v.Database.Folders {
+			r := Root{Source: v.Source, Dir: filepath.Join(home, filepath.FromSlash(folder)), Suffixes: v.Database.Names, Flat: true}
+			if set != "" {
+				path := set
+				if !filepath.IsAbs(path) {
+					path = filepath.Join(r.Dir, path)
+				}
+				r.Dir, r.Suffixes = filepath.Dir(path), []string{filepath.Base(path)}
+			}
+			roots = append(roots, r)
+			if filepath.IsAbs(set) {
+				break
+			}
+		}
+	}
 	return roots
 }
 
@@ -58,6 +87,7 @@ type log struct {
 	source envelopes.Source
 	forced bool // the user named the source; content does not decide
 	info   fs.FileInfo
+	stamp  databaseStamp // of a database; otherwise zero
 
 	strayed bool // found by its inode alone, under a name that no log has
 }
@@ -127,6 +157,8 @@ func (f *finder) walk(dir string) {
 				return fs.SkipDir
 			}
 			return nil
+		case d.IsDir() && root.Flat && path != dir:
+			return fs.SkipDir
 		case d.IsDir():
 			f.dirs[path] = time.Time{}
 			if info, err := d.Info(); err == nil { // read before the folder is
@@ -175,6 +207,9 @@ func (f *finder) add(path string, info fs.FileInfo) {
 	}
 	root := f.place(path)
 	l := log{path: path, origin: root.origin(path), source: root.Source, info: info}
+	if IsDatabase(path) {
+		l.stamp, _ = stampOf(path) // a missing one shows when it is opened
+	}
 	if f.config.Source != "" {
 		l.source, l.forced = f.config.Source, true
 	}

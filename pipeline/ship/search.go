@@ -54,6 +54,9 @@ func (w *loop) look() (changed bool) {
 			continue
 		}
 		l.info = info
+		if IsDatabase(l.path) {
+			l.stamp, _ = stampOf(l.path) // a missing one shows when it is opened
+		}
 		w.observe(f, l)
 		w.enqueueIdle(f)
 	}
@@ -145,7 +148,7 @@ func (w *loop) matchRenamed(missing map[string]*file, fresh []log) []log {
 // observe notes where a search found a file, and enqueues the file if it changed.
 func (w *loop) observe(f *file, l log) {
 	changed := f.log.info == nil || f.log.path != l.path ||
-		f.log.info.Size() != l.info.Size() || !f.log.info.ModTime().Equal(l.info.ModTime())
+		f.log.info.Size() != l.info.Size() || !f.log.info.ModTime().Equal(l.info.ModTime()) || f.log.stamp != l.stamp
 	if changed {
 		f.unsent = max(f.unsent, l.info.Size()-f.size())
 		if f.unsent > 0 && f.since.IsZero() {

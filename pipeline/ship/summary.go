@@ -179,7 +179,7 @@ func (t *tally) refuse(r Refusal) {
 		switch r.Reason {
 		case ReasonUnknownSource:
 			sum.Unknown = &r
-		case ReasonUnreadable:
+		case ReasonUnreadable, ReasonLocked, ReasonDamaged, ReasonUnknownSchema:
 			t.note(r.Path, &r)
 		default:
 			t.note(ofRecords, &r)

@@ -13,7 +13,7 @@ import (
 )
 
 // reasons are the values of [Reason].
-var reasons = []Reason{ReasonTooLarge, ReasonUnknownSource, ReasonUnreadable}
+var reasons = []Reason{ReasonTooLarge, ReasonUnknownSource, ReasonUnreadable, ReasonLocked, ReasonDamaged, ReasonUnknownSchema}
 
 // instruments are the metrics of a Ship. They read its [Summary] when they are collected, and cost nothing otherwise.
 type instruments struct {

@@ -36,14 +36,18 @@ type visit struct {
 
 	batch []outgoing
 	bytes int
-	end   int64 // offset behind the last record of batch, or behind a refused record
+	rows  map[rowKey]sentRow // rows of a database in batch
+	end   int64              // offset behind the last record of batch, or behind a refused record
 }
 
 // run ships the new content of the file. An error ends the Ship; a problem with the file alone is a refusal.
 func (v *visit) run(ctx context.Context) error {
 	defer v.leave()
 	v.f.retry = false
-	if v.gone {
+	switch {
+	case IsDatabase(v.log.path):
+		return v.visitDatabase(ctx)
+	case v.gone:
 		return v.finish(ctx)
 	}
 	r, err := open(v.log.path)

@@ -36,7 +36,7 @@ func lines(t *rapid.T, session string) [][]byte {
 	moves := []func(){
 		s.user, s.user, s.user, s.assistant, s.assistant, s.assistant, s.text, s.text, s.text, s.grow, s.grow, s.grow, s.delta,
 		s.tool, s.tool, s.tool, s.toolOn, s.toolOn, s.toolOn, s.toolOn, s.finish, s.finish, s.finish, s.fail, s.patch, s.machine, s.odd,
-		s.status, s.removed, s.export, s.export, s.list, s.whole, s.run, s.run, s.run, s.redacted, s.retitle, s.other, s.other,
+		s.status, s.removed, s.export, s.export, s.list, s.whole, s.run, s.run, s.run, s.redacted, s.rows, s.rows, s.retitle, s.other, s.other,
 	}
 	for range rapid.IntRange(1, 30).Draw(t, "records") {
 		rapid.SampledFrom(moves).Draw(t, "move")()
@@ -469,6 +469,37 @@ func (s *script) run() {
 		kind = "tool_use"
 	}
 	s.Emit(map[string]any{"type": kind, "timestamp": s.ms(), "sessionID": s.Session, "part": p})
+}
+
+// rows writes the session, a message and its parts as rows of the database, all or some of them.
+func (s *script) rows() {
+	row := func(table string, columns map[string]any) { s.Emit(map[string]any{"table": table, "row": columns}) }
+	without := func(of map[string]any) map[string]any {
+		data := maps.Clone(of)
+		delete(data, "id")
+		delete(data, "sessionID")
+		delete(data, "messageID")
+		return data
+	}
+	created := s.info["time"].(map[string]any)["created"]
+	if s.Chance(50) {
+		row("session", map[string]any{
+			"id": s.info["id"], "parent_id": s.info["parentID"], "directory": s.info["directory"], "title": s.info["title"],
+			"version": s.info["version"], "revert": nil, "time_created": created,
+		})
+	}
+	m := s.last()
+	if m == nil {
+		return
+	}
+	if s.Chance(80) {
+		row("message", map[string]any{"id": m.info["id"], "session_id": s.Session, "time_created": created, "data": without(m.info)})
+	}
+	for _, p := range m.parts {
+		if s.Chance(80) {
+			row("part", map[string]any{"id": p["id"], "message_id": m.info["id"], "session_id": s.Session, "time_created": created, "data": without(p)})
+		}
+	}
 }
 
 // redacted writes lines of a run without ids.

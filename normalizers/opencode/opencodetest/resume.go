@@ -18,5 +18,5 @@ func statesSession(v any) bool {
 	if p := object(v, "payload"); p != nil {
 		v = p
 	}
-	return list(v, "messages") != nil || strings.HasPrefix(str(v, "type"), "session.") && object(v, "properties", "info") != nil
+	return list(v, "messages") != nil || object(v, "row") != nil && str(v, "table") == "session" || strings.HasPrefix(str(v, "type"), "session.") && object(v, "properties", "info") != nil
 }

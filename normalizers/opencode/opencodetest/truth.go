@@ -67,6 +67,10 @@ func sessionOf(v any) string {
 		v = p
 	}
 	switch {
+	case object(v, "row") != nil && str(v, "table") == "session":
+		return own(str(v, "row", "id"))
+	case object(v, "row") != nil:
+		return own(str(v, "row", "session_id"))
 	case object(v, "info") != nil && list(v, "messages") != nil:
 		return own(str(v, "info", "id"))
 	case object(v, "info") != nil && list(v, "parts") != nil:
@@ -163,6 +167,8 @@ func (r *reader) read(v any) {
 	}
 	info, part := object(v, "info"), object(v, "part")
 	switch {
+	case object(v, "row") != nil:
+		r.row(str(v, "table"), fromRow(v))
 	case info != nil && list(v, "messages") != nil:
 		r.learn(info)
 		r.document(list(v, "messages"))
@@ -172,6 +178,33 @@ func (r *reader) read(v any) {
 		r.event(str(v, "type"), normalizerstest.Member[any](v, "properties"))
 	case part != nil && str(v, "type") != "":
 		r.part(r.messageOf(part), part, own(str(part, "id")), false)
+	}
+}
+
+// fromRow returns what a row of the database says, under the names that an export uses for it.
+func fromRow(v any) map[string]any {
+	row := object(v, "row")
+	is := object(row, "data")
+	if str(v, "table") == "session" {
+		is = map[string]any{
+			"parentID": row["parent_id"], "version": row["version"], "time": map[string]any{"created": row["time_created"]},
+		}
+	}
+	if is != nil {
+		is["id"], is["sessionID"], is["messageID"] = row["id"], row["session_id"], row["message_id"]
+	}
+	return is
+}
+
+// row reads a row of the database.
+func (r *reader) row(table string, is map[string]any) {
+	switch table {
+	case "session":
+		r.learn(is)
+	case "message":
+		r.messages[str(is, "id")] = r.message(is)
+	case "part":
+		r.part(r.messageOf(is), is, own(str(is, "id")), false)
 	}
 }
 
@@ -411,6 +444,11 @@ func (l ledger) Add(session string, record []byte) {
 	}
 	elements, isList := v.([]any)
 	switch {
+	case object(v, "row") != nil && str(v, "table") == "session":
+		b.session(fromRow(v))
+	case object(v, "row") != nil && str(v, "table") == "message":
+		b.message(fromRow(v), "")
+	case object(v, "row") != nil:
 	case isList:
 		b.messages(elements)
 	case info != nil && list(v, "messages") != nil:

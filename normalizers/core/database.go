@@ -1,0 +1,46 @@
+package core
+
+import (
+	"slices"
+	"strings"
+)
+
+// Database is where an agent keeps its sessions in SQLite databases, and what is read of them. Everything that it does
+// not list is never read: such databases hold tokens of accounts, too.
+type Database struct {
+	Env     string   // variable with the path of the database, absolute or below a folder; empty for none
+	About   string   // description of Env for the table of settings
+	Folders []string // folders that may hold databases, below the user's home, with '/'
+	Names   []string // ends of their names
+
+	// Tables are in the order in which a record may refer to an earlier one: a table comes behind its Parent.
+	Tables []Table
+}
+
+// Table is the part of a table that is read. Each row is a record: {"table": Name, "row": {column: value}}.
+type Table struct {
+	Name     string
+	Key      string   // column that identifies a row as long as it exists; the first of the record
+	Columns  []string // other columns that are read, in the order of the record
+	Optional []string // columns that some versions of the agent lack, behind the others
+	JSON     []string // columns with JSON in text or a blob, which the record embeds
+	Version  string   // column that is likely to change with every change of a row; empty for none
+
+	// Prefixes are those of the keys that are read; empty for all.
+	Prefixes []string
+	// Omitted are the names of members that are left out of JSON columns, at any depth. A name may begin with a star,
+	// which stands for any beginning.
+	Omitted []string
+
+	Parent string // column with the key of a row of an earlier table, behind which the record belongs; empty for none
+	Of     string // that table
+	Order  string // column by which the rows of a parent are sorted; those with equal values by their keys
+}
+
+// Omits reports whether a member is left out of the JSON columns.
+func (t *Table) Omits(member string) bool {
+	return slices.ContainsFunc(t.Omitted, func(name string) bool {
+		end, ok := strings.CutPrefix(name, "*")
+		return name == member || ok && strings.HasSuffix(member, end)
+	})
+}

@@ -1,0 +1,381 @@
+package ship
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+)
+
+const (
+	pollRatio    = 20        // a database rests this many times as long as its last read took
+	comparedSize = 256 << 20 // bytes of a database up to which rows with an old version are compared, too
+	lockWait     = 50 * time.Millisecond
+	maxOpen      = 64 // sessions of a database without an end
+)
+
+// lockPatience is how long a database may be unreadable before that is reported.
+var lockPatience = 5 * time.Second
+
+// polls are the reads of a database since the start of the Ship.
+type polls struct {
+	stamp      databaseStamp // before the last read
+	next, full time.Time     // when the next read may begin, and the next that compares all rows
+	failing    time.Time     // since when it cannot be read; zero when it can
+}
+
+// visitDatabase ships the rows of a database that changed since the previous visit.
+func (v *visit) visitDatabase(ctx context.Context) error {
+	if v.gone {
+		return v.endSessions(ctx, 0)
+	}
+	if !v.recognizeDatabase(ctx) {
+		return nil
+	}
+	for {
+		failed, err := v.poll(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if failed == nil || err != nil || v.reportDatabase(ctx, failed) || !v.config.Once {
+			return err
+		}
+		select {
+		case <-time.After(lockWait):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// recognizeDatabase finds the offset of the database that is now at the path of the visit. It returns false if this
+// visit does not read it.
+func (v *visit) recognizeDatabase(ctx context.Context) bool {
+	r, err := open(v.log.path)
+	if err != nil {
+		v.reportUnreadable(ctx, err)
+		return false
+	}
+	seen, err := examine(r, v.buf[:16])
+	if err = errors.Join(err, r.Close()); err != nil {
+		v.reportUnreadable(ctx, err)
+		return false
+	}
+	f := v.f
+	if !os.SameFile(seen.info, v.log.info) || v.log.strayed {
+		return false
+	}
+	v.log.info = seen.info
+	if !v.offsets.acquire(seen.id, f) {
+		f.retry = true
+		return false
+	}
+	if f.offset.inode != seen.id {
+		f.offset = v.offsets.get(seen.id)
+	}
+	if f.offset.inode != seen.id || f.offset.rows == nil {
+		// The file is new, or has replaced the one that was here: most of its rows may be the same.
+		f.offset = offset{Done: f.prior.Done, Acks: f.prior.Acks, Open: f.prior.Open, Source: f.prior.Source, rows: f.prior.rows.clone()}
+		if f.prior.rows == nil {
+			f.offset = offset{rows: newSentRows()}
+		}
+	}
+	o := &f.offset
+	o.inode, o.Head, o.Path = seen.id, headOf(seen.head), v.log.path
+	o.Origin = v.log.origin
+	o.rows.lose(o.Done)
+	v.end = o.Done
+	return true
+}
+
+// poll reads the database if it changed, and ends its sessions if it is idle. failed is why the database could not be
+// read; err ends the Ship.
+func (v *visit) poll(ctx context.Context) (failed, err error) {
+	o, p := &v.f.offset, &v.f.polls
+	now := time.Now()
+	stamp, failed := stampOf(v.log.path)
+	if failed != nil {
+		return failed, nil
+	}
+	idle := v.config.Once || now.Sub(v.f.grew) >= v.config.Idle && now.Sub(stamp.Written) >= v.config.Idle
+	full := v.config.Once || (idle || stamp.Size <= comparedSize) && !now.Before(p.full)
+	switch {
+	case o.read(stamp):
+	case !full && p.stamp == stamp, !v.config.Once && now.Before(p.next):
+		v.f.retry = true
+	default:
+		if failed, err = v.ship(ctx, full); failed != nil || err != nil {
+			return failed, err
+		}
+		took := time.Since(now)
+		p.stamp, p.next = stamp, time.Now().Add(pollRatio*took)
+		if v.f.retry = !full; full {
+			p.full = p.next
+			o.Modified, o.Size = stamp.Modified, stamp.Size
+		}
+		v.remember()
+	}
+	p.failing = time.Time{}
+	v.tally.reportReadable(v.f, v.log.path)
+	if idle && (o.read(stamp) || p.stamp == stamp) {
+		return nil, v.endSessions(ctx, 0)
+	}
+	return nil, nil
+}
+
+// ship ships the changed rows of the database. With full, the contents of all rows are compared with what was sent.
+func (v *visit) ship(ctx context.Context, full bool) (failed, err error) {
+	o := &v.f.offset
+	d, failed := openDatabase(ctx, v.log.path, v.log.source)
+	if failed != nil {
+		return failed, nil
+	}
+	o.Source = d.vendor.Source
+	found, failed := d.scan(ctx, func(k rowKey, r *foundRow) bool {
+		was, ok := o.rows.get(k)
+		return full || !ok || was.At > o.Done || was.Version != r.version
+	})
+	if failed != nil {
+		return errors.Join(failed, d.close()), nil
+	}
+	for {
+		read, failed := v.readRows(ctx, d, found)
+		if err := d.close(); err != nil {
+			return err, nil
+		}
+		for i := range read {
+			if err := v.addRow(ctx, d, &found[i], read[i]); err != nil {
+				return nil, err
+			}
+		}
+		if err := v.flush(ctx); err != nil {
+			return nil, err
+		}
+		if err := v.endSessions(ctx, maxOpen); err != nil {
+			return nil, err
+		}
+		if found = found[len(read):]; failed != nil || len(found) == 0 {
+			return failed, ctx.Err()
+		}
+		if d, failed = openDatabase(ctx, v.log.path, o.Source); failed != nil {
+			return failed, nil
+		}
+	}
+}
+
+// readRow is the record of a row, or why it has none.
+type readRow struct {
+	data []byte
+	err  error // [core.ErrTooLarge] or errNoRow
+}
+
+// readRows reads the first of the rows that a scan has found, about as many as fit in a batch.
+func (v *visit) readRows(ctx context.Context, d *database, found []foundRow) (read []readRow, failed error) {
+	size := 0
+	for i := range found {
+		if len(read) > 0 && (len(read) == v.config.BatchRecords || size+int(min(found[i].size, core.MaxRecordBytes)) > batchBytes) {
+			break
+		}
+		data, err := d.read(ctx, &found[i])
+		if err != nil && !errors.Is(err, core.ErrTooLarge) && !errors.Is(err, errNoRow) {
+			return read, err
+		}
+		read = append(read, readRow{data, err})
+		size += len(data)
+	}
+	return read, nil
+}
+
+// addRow adds the record of a row to the batch, unless the same version was sent.
+func (v *visit) addRow(ctx context.Context, d *database, r *foundRow, is readRow) error {
+	if errors.Is(is.err, errNoRow) {
+		return nil
+	}
+	o, k := &v.f.offset, d.keyOf(r)
+	was, ok := o.rows.get(k)
+	ok = ok && was.At <= o.Done
+	now := sentRow{Digest: digest64(is.data), Version: r.version, At: max(v.end, o.Done) + 1}
+	switch {
+	case ok && was.Digest == now.Digest && is.err == nil:
+		if was.Version != now.Version {
+			now.At = was.At
+			o.rows.set(map[rowKey]sentRow{k: now})
+		}
+		return nil
+	case ok && was.Version == now.Version && is.err != nil:
+		return nil // is refused already
+	}
+	if v.rows == nil {
+		v.rows = map[rowKey]sentRow{}
+	}
+	v.rows[k] = now
+	if is.err != nil {
+		v.refuse(ctx, Refusal{
+			Reason: ReasonTooLarge, Path: v.log.path, Size: r.size, Limit: core.MaxRecordBytes,
+			Err: fmt.Errorf("row of table %s dropped: %w: longer than %d bytes", d.tables()[r.table].Name, is.err, core.MaxRecordBytes),
+		})
+		v.end = now.At
+		return nil
+	}
+	record := d.record(r, is.data, v.log.origin, v.log.info.ModTime())
+	v.f.grew = time.Now()
+	o.Open = append(slices.DeleteFunc(slices.Clone(o.Open), func(id string) bool { return id == record.Session }), record.Session)
+	if len(is.data) <= largeBytes {
+		return v.add(ctx, record, 0, now.At)
+	}
+	defer v.leave()
+	if err := v.take(ctx, int64(len(is.data))); err != nil {
+		return err
+	}
+	return errors.Join(v.add(ctx, record, 0, now.At), v.flush(ctx))
+}
+
+// record returns the record of a row. Its place is the table and its number in it; the digest tells its versions
+// apart.
+func (d *database) record(r *foundRow, data []byte, origin string, written time.Time) core.Record {
+	sh, _, _ := core.NewShapeReader().Read(data) // the data is JSON
+	t := d.vendor.Time(&sh)
+	if t.IsZero() {
+		t = written
+	}
+	record := core.Record{
+		Source: d.vendor.Source, Session: d.vendor.Session(&sh), Data: data,
+		Origin: core.Origin{File: databaseIdentity(origin, d.tables()[r.table].Name), Position: r.id, Digest: core.HexHash(data), Previous: -1, Time: t},
+	}
+	if record.Session == "" {
+		name := filepath.Base(d.path)
+		record.Session = text(strings.TrimSuffix(name, filepath.Ext(name)))
+	}
+	return record
+}
+
+// databaseIdentity identifies a table of a database for the stage.
+func databaseIdentity(origin, table string) string {
+	return core.HexHash("database\n" + origin + "\n" + table)[:32]
+}
+
+// endSessions ends all sessions of the database but those with the most recent records.
+func (v *visit) endSessions(ctx context.Context, but int) error {
+	o := &v.f.offset
+	n := len(o.Open) - but
+	if n <= 0 {
+		return nil
+	}
+	v.end = o.Done
+	for _, id := range o.Open[:n] {
+		end := core.Record{Source: o.Source, Session: id, Origin: core.Origin{File: databaseIdentity(o.Origin, ""), Position: o.Done, Previous: -1, End: true}}
+		if err := v.add(ctx, end, 0, o.Done); err != nil {
+			return err
+		}
+	}
+	if err := v.flush(ctx); err != nil {
+		return err
+	}
+	o.Open = slices.Clone(o.Open[n:])
+	v.remember()
+	return nil
+}
+
+// sent notes that the rows of the batch are stored.
+func (v *visit) sent() {
+	if v.rows != nil && !v.config.DryRun {
+		v.f.offset.rows.set(v.rows)
+	}
+	v.rows = nil
+}
+
+// reportDatabase reports why a database cannot be read, once until it can be or the reason changes. It first waits
+// whether the reason is over soon, and then returns false.
+func (v *visit) reportDatabase(ctx context.Context, failed error) bool {
+	f := v.f
+	if errors.Is(failed, fs.ErrNotExist) {
+		return true // the next search finds out what happened to it
+	}
+	if f.polls.failing.IsZero() {
+		f.polls.failing = time.Now()
+	}
+	f.retry = true
+	waits := !v.config.Once || errors.Is(failed, errLocked)
+	if waits && time.Since(f.polls.failing) < lockPatience {
+		return false
+	}
+	r := Refusal{Reason: ReasonUnreadable, Path: v.log.path, Err: fmt.Errorf("cannot be read: trying again: %w", failed)}
+	switch {
+	case errors.Is(failed, errLocked):
+		r.Reason = ReasonLocked
+	case errors.Is(failed, errDamaged):
+		r.Reason = ReasonDamaged
+	case errors.Is(failed, errUnknownSchema) && v.log.source != "":
+		r.Reason = ReasonUnknownSchema
+	case errors.Is(failed, errUnknownSchema), errors.Is(failed, errNoDatabase):
+		r.Reason = ReasonUnknownSource
+	}
+	if !f.unreadable {
+		f.unreadable = true
+		v.refuse(ctx, r)
+	}
+	return true
+}
+
+// DatabaseRecords yields the records of the database at a path in their order, and then the ends of its sessions.
+// source is its agent; empty to find it by the tables. What is not a record is an error, as is a database that cannot
+// be read.
+func DatabaseRecords(ctx context.Context, path string, source envelopes.Source) iter.Seq2[core.Record, error] {
+	return func(yield func(core.Record, error) bool) {
+		err := readDatabase(ctx, path, source, func(r core.Record) bool { return yield(r, nil) })
+		if err != nil {
+			yield(core.Record{}, fmt.Errorf("database %s: %w", path, err))
+		}
+	}
+}
+
+// readDatabase passes the records of a database to each, until that returns false.
+func readDatabase(ctx context.Context, path string, source envelopes.Source, each func(core.Record) bool) (err error) {
+	d, err := openDatabase(ctx, path, source)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.close()) }()
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	found, err := d.scan(ctx, func(rowKey, *foundRow) bool { return true })
+	if err != nil {
+		return err
+	}
+	origin := text(filepath.Base(path))
+	var sessions []string
+	seen := map[string]bool{}
+	for i := range found {
+		data, err := d.read(ctx, &found[i])
+		if errors.Is(err, errNoRow) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("row of table %s: %w", d.tables()[found[i].table].Name, err)
+		}
+		r := d.record(&found[i], data, origin, info.ModTime())
+		if !seen[r.Session] {
+			seen[r.Session], sessions = true, append(sessions, r.Session)
+		}
+		if !each(r) {
+			return nil
+		}
+	}
+	for _, id := range sessions {
+		if !each(core.Record{Source: d.vendor.Source, Session: id, Origin: core.Origin{File: databaseIdentity(origin, ""), Previous: -1, End: true}}) {
+			return nil
+		}
+	}
+	return nil
+}

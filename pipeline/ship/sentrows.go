@@ -1,0 +1,151 @@
+package ship
+
+import (
+	"encoding/binary"
+	"maps"
+	"math"
+	"sync"
+)
+
+// sentRow is the version of a row that was sent last.
+type sentRow struct {
+	Digest  uint64 // of its record
+	Version uint64 // as the scan found it
+	At      int64  // how many versions of rows of the database had been sent then: an offset like those of a log
+}
+
+// sentRows are the rows of a database that were sent. They belong to its offset: a row with a higher At than the
+// offset counts as not sent. All methods may be called concurrently.
+type sentRows struct {
+	mu      sync.Mutex
+	rows    map[rowKey]sentRow
+	changed map[rowKey]bool // since the last call of changes
+	highest int64           // of all At but never
+}
+
+// never is the At of a row whose versions were all lost.
+const never = math.MaxInt64
+
+func newSentRows() *sentRows {
+	return &sentRows{rows: map[rowKey]sentRow{}, changed: map[rowKey]bool{}}
+}
+
+// clone returns an independent copy, all of which counts as changed. The copy of nil is empty.
+func (s *sentRows) clone() *sentRows {
+	c := newSentRows()
+	if s == nil {
+		return c
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.rows, c.highest = maps.Clone(s.rows), s.highest
+	for k := range c.rows {
+		c.changed[k] = true
+	}
+	return c
+}
+
+// get returns the version of a row that was sent.
+func (s *sentRows) get(k rowKey) (r sentRow, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, ok = s.rows[k]
+	return r, ok
+}
+
+// add adds a row. The caller has locked mu.
+func (s *sentRows) add(k rowKey, r sentRow) {
+	s.rows[k] = r
+	if r.At != never {
+		s.highest = max(s.highest, r.At)
+	}
+}
+
+// set notes versions of rows.
+func (s *sentRows) set(rows map[rowKey]sentRow) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k, r := range rows {
+		s.add(k, r)
+		s.changed[k] = true
+	}
+}
+
+// lose takes back the rows that were sent behind an offset, because the broker has lost them.
+func (s *sentRows) lose(at int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.highest <= at {
+		return
+	}
+	for k, r := range s.rows {
+		if r.At > at {
+			s.rows[k], s.changed[k] = sentRow{At: never}, true
+		}
+	}
+	s.highest = at
+}
+
+// size returns the number of rows.
+func (s *sentRows) size() int {
+	if s == nil {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.rows)
+}
+
+const (
+	rowBytes    = 4 * 8  // of a row in the offsets file
+	rowsPerLine = 10_000 // of the offsets file
+)
+
+// changes returns the rows that changed since the last call, as stored.
+func (s *sentRows) changes() []byte {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var b []byte
+	for k := range s.changed {
+		b = appendRow(b, k, s.rows[k])
+	}
+	clear(s.changed)
+	return b
+}
+
+// all returns all rows, as stored.
+func (s *sentRows) all() []byte {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := make([]byte, 0, rowBytes*len(s.rows))
+	for k, r := range s.rows {
+		b = appendRow(b, k, r)
+	}
+	return b
+}
+
+func appendRow(b []byte, k rowKey, r sentRow) []byte {
+	for _, v := range [...]uint64{uint64(k), r.Digest, r.Version, uint64(r.At)} {
+		b = binary.BigEndian.AppendUint64(b, v)
+	}
+	return b
+}
+
+// load adds stored rows.
+func (s *sentRows) load(b []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for ; len(b) >= rowBytes; b = b[rowBytes:] {
+		var v [4]uint64
+		for i := range v {
+			v[i] = binary.BigEndian.Uint64(b[8*i:])
+		}
+		s.add(rowKey(v[0]), sentRow{v[1], v[2], int64(v[3])})
+	}
+}

@@ -1,0 +1,307 @@
+package ship
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/normalizers/core"
+)
+
+// A writer in rollback mode waits for a statement, so each is short.
+const (
+	statementTime = time.Millisecond
+	firstRows     = 64   // rows of the first statement
+	mostRows      = 4096 // rows of any statement
+)
+
+// foundRow is a row that a scan has found. Its content is read later.
+type foundRow struct {
+	table   int   // index in the tables of the vendor
+	id      int64 // its rowid
+	key     string
+	parent  string
+	order   string
+	version uint64 // changes with nearly every change of the row
+	size    int64  // bytes of its columns
+}
+
+// rowKey identifies a row in its database: a digest of table and key.
+type rowKey uint64
+
+// keyOf returns the key of a row.
+func (d *database) keyOf(r *foundRow) rowKey {
+	sum := sha256.Sum256([]byte(d.tables()[r.table].Name + "\n" + r.key))
+	return rowKey(binary.BigEndian.Uint64(sum[:]))
+}
+
+func (d *database) tables() []core.Table { return d.vendor.Database.Tables }
+
+// scan finds the rows that want wants, in the order of their records. It reads no content.
+func (d *database) scan(ctx context.Context, want func(rowKey, *foundRow) bool) ([]foundRow, error) {
+	var found []foundRow
+	for i := range d.tables() {
+		prefixes := d.tables()[i].Prefixes
+		if prefixes == nil {
+			prefixes = []string{""}
+		}
+		for _, prefix := range prefixes {
+			err := d.scanTable(ctx, i, prefix, func(r foundRow) {
+				if want(d.keyOf(&r), &r) {
+					found = append(found, r)
+				}
+			})
+			if err != nil {
+				return nil, d.reason(err)
+			}
+		}
+	}
+	return d.arrange(found), nil
+}
+
+// scanTable finds the rows of a table whose keys begin with a prefix, in short statements.
+func (d *database) scanTable(ctx context.Context, table int, prefix string, each func(foundRow)) error {
+	t := &d.tables()[table]
+	var sizes []string
+	for _, column := range d.columnsOf(t) {
+		sizes = append(sizes, "ifnull(octet_length("+quoted(column)+"), 0)")
+	}
+	version := append([]string{"rowid", cmp.Or(quoted(t.Version), "''")}, sizes...)
+	// A key range uses the index of the keys; all rows are read in the order in which they are stored.
+	by, from, to := "rowid", any(int64(-1<<63)), ""
+	if prefix != "" {
+		by, from, to = quoted(t.Key), prefix, " AND "+quoted(t.Key)+" < ?3"
+	}
+	query := fmt.Sprintf("SELECT rowid, +%s, +%s, +%s, %s, %s FROM %s WHERE %s > ?1%s ORDER BY %s LIMIT ?2",
+		quoted(t.Key), cmp.Or(quoted(t.Parent), "''"), cmp.Or(quoted(t.Order), "''"), "concat_ws(' ', "+strings.Join(version, ", ")+")", strings.Join(sizes, "+"), quoted(t.Name), by, to, by)
+	for {
+		start, n := time.Now(), 0
+		args := []any{from, d.limit}
+		if prefix != "" {
+			args = append(args, prefix[:len(prefix)-1]+string(prefix[len(prefix)-1]+1))
+		}
+		rows, err := d.conn.QueryContext(ctx, query, args...)
+		if err != nil {
+			return err
+		}
+		var list []foundRow
+		for rows.Next() {
+			r := foundRow{table: table}
+			var parent, order, version sql.NullString
+			if err = rows.Scan(&r.id, &r.key, &parent, &order, &version, &r.size); err != nil {
+				break
+			}
+			r.parent, r.order, r.version = parent.String, order.String, digest64([]byte(version.String))
+			list = append(list, r)
+			if from = any(r.id); prefix != "" {
+				from = r.key
+			}
+			n++
+		}
+		if err := errors.Join(err, rows.Err(), rows.Close(), d.check()); err != nil {
+			return err
+		}
+		for _, r := range list {
+			each(r)
+		}
+		if n < d.limit {
+			return nil
+		}
+		d.limit = min(max(int(int64(n)*int64(statementTime)/max(1, int64(time.Since(start)))), 1), mostRows, 2*d.limit)
+	}
+}
+
+// columnsOf returns the columns of a table that are read.
+func (d *database) columnsOf(t *core.Table) []string {
+	columns := append([]string{t.Key}, t.Columns...)
+	for _, c := range t.Optional {
+		if slices.Contains(d.have[t.Name], c) {
+			columns = append(columns, c)
+		}
+	}
+	return columns
+}
+
+// quoted returns a name as SQL; empty for none.
+func quoted(name string) string {
+	if name == "" {
+		return ""
+	}
+	return `"` + strings.ReplaceAll(name, `"`, `""`) + `"`
+}
+
+// digest64 returns the first eight bytes of a digest.
+func digest64(b []byte) uint64 {
+	sum := sha256.Sum256(b)
+	return binary.BigEndian.Uint64(sum[:])
+}
+
+// arrange puts rows in the order of their records: each behind its parent, or, if that has not changed, in the order
+// of the tables.
+func (d *database) arrange(found []foundRow) []foundRow {
+	slices.SortStableFunc(found, func(a, b foundRow) int {
+		return cmp.Or(cmp.Compare(a.table, b.table), compareOrder(a.order, b.order), cmp.Compare(a.key, b.key))
+	})
+	type place struct {
+		table string
+		key   string
+	}
+	present := map[place]bool{}
+	for i := range found {
+		present[place{d.tables()[found[i].table].Name, found[i].key}] = true
+	}
+	children := map[place][]*foundRow{}
+	var roots []*foundRow
+	for i := range found {
+		r := &found[i]
+		if of := (place{d.tables()[r.table].Of, r.parent}); present[of] {
+			children[of] = append(children[of], r)
+		} else {
+			roots = append(roots, r)
+		}
+	}
+	arranged := make([]foundRow, 0, len(found))
+	var add func(r *foundRow)
+	add = func(r *foundRow) {
+		arranged = append(arranged, *r)
+		for _, c := range children[place{d.tables()[r.table].Name, r.key}] {
+			add(c)
+		}
+	}
+	for _, r := range roots {
+		add(r)
+	}
+	return arranged
+}
+
+// compareOrder compares two values of a column of numbers or texts.
+func compareOrder(a, b string) int {
+	x, errA := strconv.ParseFloat(a, 64)
+	y, errB := strconv.ParseFloat(b, 64)
+	if errA == nil && errB == nil {
+		return cmp.Compare(x, y)
+	}
+	return cmp.Compare(a, b)
+}
+
+// errNoRow is the error of a row that was deleted since the scan.
+var errNoRow = errors.New("the row was deleted")
+
+// read returns the record of a row.
+func (d *database) read(ctx context.Context, r *foundRow) ([]byte, error) {
+	if r.size > core.MaxRecordBytes {
+		return nil, core.ErrTooLarge
+	}
+	t := &d.tables()[r.table]
+	columns := d.columnsOf(t)
+	names := make([]string, len(columns))
+	values, into := make([]any, len(columns)), make([]any, len(columns))
+	for i, c := range columns {
+		names[i], into[i] = "+"+quoted(c), &values[i]
+	}
+	query := fmt.Sprintf("SELECT %s FROM %s WHERE rowid = ? AND %s = ?", strings.Join(names, ", "), quoted(t.Name), quoted(t.Key))
+	err := d.conn.QueryRowContext(ctx, query, r.id, r.key).Scan(into...)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, errNoRow
+	}
+	if err := errors.Join(err, d.check()); err != nil {
+		return nil, d.reason(err)
+	}
+	return encodeRow(t, columns, values)
+}
+
+// encodeRow returns the record of a row.
+func encodeRow(t *core.Table, columns []string, values []any) ([]byte, error) {
+	b := appendText([]byte(`{"table":`), t.Name)
+	b = append(b, `,"row":{`...)
+	for i, c := range columns {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(appendText(b, c), ':')
+		var err error
+		if b, err = appendValue(b, t, c, values[i]); err != nil {
+			return nil, err
+		}
+	}
+	if len(b) > core.MaxRecordBytes {
+		return nil, core.ErrTooLarge
+	}
+	return append(b, "}}"...), nil
+}
+
+// appendValue appends the value of a column as JSON: a blob that has no JSON in base64.
+func appendValue(b []byte, t *core.Table, column string, value any) ([]byte, error) {
+	var content []byte
+	switch v := value.(type) {
+	case nil:
+		return append(b, "null"...), nil
+	case int64:
+		return strconv.AppendInt(b, v, 10), nil
+	case float64:
+		number, err := json.Marshal(v)
+		return append(b, number...), err
+	case string:
+		content = []byte(v)
+	case []byte:
+		content = v
+	}
+	isJSON := slices.Contains(t.JSON, column) && jsontext.Value(content).IsValid(agentJSON)
+	_, isText := value.(string)
+	switch {
+	case isJSON && len(t.Omitted) > 0:
+		return appendWithout(b, t, content)
+	case isJSON:
+		return append(b, bytes.TrimSpace(content)...), nil
+	case isText && len(t.Omitted) > 0: // what is left out cannot be found in it
+		return append(b, "null"...), nil
+	case isText:
+		return appendText(b, string(content)), nil
+	default:
+		return appendText(b, base64.StdEncoding.EncodeToString(content)), nil
+	}
+}
+
+// appendText appends a text in JSON.
+func appendText(b []byte, text string) []byte {
+	b, _ = jsontext.AppendQuote(b, strings.ToValidUTF8(text, "\uFFFD")) // fails for invalid UTF-8 alone
+	return b
+}
+
+// appendWithout appends JSON without the members that a table omits.
+func appendWithout(b []byte, t *core.Table, value []byte) ([]byte, error) {
+	var out bytes.Buffer
+	dec, enc := jsontext.NewDecoder(bytes.NewReader(value), agentJSON), jsontext.NewEncoder(&out, agentJSON)
+	for {
+		token, err := dec.ReadToken()
+		if errors.Is(err, io.EOF) {
+			return append(b, bytes.TrimSpace(out.Bytes())...), nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if kind, n := dec.StackIndex(dec.StackDepth()); kind == '{' && n%2 == 1 && token.Kind() == '"' && t.Omits(token.String()) {
+			if err := dec.SkipValue(); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if err := enc.WriteToken(token); err != nil {
+			return nil, err
+		}
+	}
+}
