@@ -38,6 +38,8 @@ func TestJSONOfCommandsKeepsItsFields(t *testing.T) {
 	log := filepath.Join(home, "0b6a7f58.jsonl")
 	large := strings.NewReplacer(`"hello"`, `"`+strings.Repeat("x", 700<<10)+`"`, "u1", "u3").Replace(hello) // an object of its own
 	write(t, log, jsonLog+large)
+	unread := filepath.Join(home, "unread.jsonl")
+	write(t, unread, strings.Replace(hello, `"type"`, `"moon":1,"type"`, 1))
 	wrong, older, newer := filepath.Join(home, "wrong.jsonl"), filepath.Join(home, "older.json"), filepath.Join(home, "newer.json")
 	write(t, wrong, `{"schema_version":"agtrace.event.v1"}`+"\n")
 	write(t, older, strings.Replace(string(output(t, 0, "schema", "print")), `"session_id"`, `"session"`, 1))
@@ -70,6 +72,7 @@ func TestJSONOfCommandsKeepsItsFields(t *testing.T) {
 		"dlq requeue":     {"--all", "--dry-run"},
 		"dlq show":        {"4"},
 		"doctor":          nil,
+		"drift":           {unread},
 		"erase ls":        nil,
 		"replay diff":     {"v1", "b"},
 		"replay ls":       nil,

@@ -109,6 +109,7 @@ in order per session.`,
 		Example: `  tributary up --samples                   try it, nothing else is needed
   tributary up                             everything in one process, with the logs of this machine
   tributary agents                         list the agents that are read, and their logs here
+  tributary drift                          list what newer agents write and no rule reads
   tributary normalize session.jsonl        one log to events, without a broker
   tributary run                            a worker at the broker of NATS_URL
   tributary ship                           send the logs of this machine to the broker
@@ -163,6 +164,7 @@ in order per session.`,
 		replayCommand(a),
 		schemaCommand(a),
 		agentsCommand(a),
+		driftCommand(a),
 		versionCommand(),
 		environmentCommand(),
 	)

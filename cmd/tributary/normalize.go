@@ -218,6 +218,7 @@ type logNormalizer struct {
 	out        *bufio.Writer
 	lines      *printer.Lines // writes to out
 	report     *report
+	normalize  func(*core.Session, core.Record) (core.Result, error)
 
 	records uint64 // how many were read: the sequence of the last one
 	line    []byte // buffer of a CloudEvent
@@ -226,11 +227,12 @@ type logNormalizer struct {
 // newLogNormalizer returns a normalizer that prints to out, as CloudEvents or by lines, which writes to out, too.
 func newLogNormalizer(a *app, out *bufio.Writer, lines *printer.Lines, cloudEvents bool) *logNormalizer {
 	n := &logNormalizer{
-		sessions: map[events.SessionID]*core.Session{},
-		settings: streams.Settings{ToolMetadata: a.config.ToolMetadata, Raw: a.config.Raw},
-		out:      out,
-		lines:    lines,
-		report:   newReport(),
+		sessions:  map[events.SessionID]*core.Session{},
+		settings:  streams.Settings{ToolMetadata: a.config.ToolMetadata, Raw: a.config.Raw},
+		out:       out,
+		lines:     lines,
+		report:    newReport(),
+		normalize: normalizers.Normalize,
 	}
 	if cloudEvents {
 		n.generation = cmp.Or(a.config.Generation, streams.DefaultTopology().Generation)
@@ -322,10 +324,11 @@ func (n *logNormalizer) record(framed normalizers.Framed) error {
 		return n.report.deadLetter(framed.Line, framed.Err)
 	}
 	session := n.session(r)
-	result, err := normalizers.Normalize(session, r)
+	result, err := n.normalize(session, r)
 	if err != nil {
 		return n.report.deadLetter(framed.Line, err)
 	}
+	n.report.drift.Place.Line = framed.Line
 	n.report.count(session, r, result)
 	for i := range result.Events {
 		if err := n.print(&result.Events[i]); err != nil {

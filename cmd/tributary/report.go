@@ -41,8 +41,10 @@ type deadLetter struct {
 // pending.
 const maxWaiting = 1 << 16
 
-func newReport() *report {
-	counter := drift.NewCounter()
+func newReport() *report { return newReportOf(drift.NewCounter()) }
+
+// newReportOf returns a report whose drift is counted by counter, which may count other logs, too.
+func newReportOf(counter *drift.Counter) *report {
 	return &report{
 		Skipped:     map[core.SkipReason]int{},
 		DeadLetters: []deadLetter{},
@@ -65,7 +67,9 @@ func (p *report) deadLetter(line int, err error) error {
 
 // count counts a record of a session, and the earlier records whose events were emitted with it.
 func (p *report) count(s *core.Session, r core.Record, result core.Result) {
-	p.drift.Count(s.Source(), normalizers.VersionOf(s), result.Unknown)
+	if !r.Origin.End || len(result.Unknown) > 0 {
+		p.drift.Count(s.Source(), normalizers.VersionOf(s), result.Unknown)
+	}
 	p.Events += len(result.Events)
 	own := false
 	for i := range result.Events {

@@ -22,9 +22,10 @@ type Agent struct {
 	Newer   []string  `json:"newer_versions"` // of the log, oldest first
 	Unknown []Unknown `json:"unknown"`
 
-	counts map[normalizers.Drift]int
-	newer  map[string]bool
-	last   string // version of the last record
+	counts map[normalizers.Drift]*tally
+	newer  map[string]*tally // by version
+	last   string            // version of the last record
+	isNew  *tally            // of last, nil if it is not newer
 }
 
 // Unknown is how often the logs of a version have an unknown item.
@@ -33,6 +34,19 @@ type Unknown struct {
 	Kind    core.UnknownKind `json:"kind"`
 	Name    string           `json:"name"`
 	Count   int              `json:"count"`
+	Example Place            `json:"-"` // of the first one
+}
+
+// Place is where a record is.
+type Place struct {
+	File string
+	Line int // 0 in a database
+}
+
+// tally is how often an item was found, and where first.
+type tally struct {
+	count int
+	first Place
 }
 
 // maxNewer limits the newer versions in memory.
@@ -41,6 +55,7 @@ const maxNewer = 32
 // Counter counts the drift of the agents of a log.
 type Counter struct {
 	Agents map[envelopes.Source]*Agent
+	Place  Place // of the record that is counted next
 	labels normalizers.DriftLabels
 }
 
@@ -51,7 +66,7 @@ func NewCounter() *Counter { return &Counter{Agents: map[envelopes.Source]*Agent
 func (c *Counter) Agent(source envelopes.Source) *Agent {
 	a := c.Agents[source]
 	if a == nil {
-		a = &Agent{counts: map[normalizers.Drift]int{}, newer: map[string]bool{}}
+		a = &Agent{counts: map[normalizers.Drift]*tally{}, newer: map[string]*tally{}}
 		if v := normalizers.VendorOf(source); v != nil {
 			a.Checked = v.Checked
 		}
@@ -64,13 +79,23 @@ func (c *Counter) Agent(source envelopes.Source) *Agent {
 func (c *Counter) Count(source envelopes.Source, version string, found []core.Unknown) {
 	a := c.Agent(source)
 	if version != a.last {
-		a.last = version
-		if v := normalizers.VendorOf(source); v != nil && v.IsNewer(version) && len(a.newer) < maxNewer {
-			a.newer[version] = true
+		a.last, a.isNew = version, a.newer[version]
+		if v := normalizers.VendorOf(source); a.isNew == nil && v != nil && v.IsNewer(version) && len(a.newer) < maxNewer {
+			a.isNew = &tally{first: c.Place}
+			a.newer[version] = a.isNew
 		}
 	}
+	if a.isNew != nil {
+		a.isNew.count++
+	}
 	for _, u := range found {
-		a.counts[c.labels.Of(source, version, u.Kind, u.Name)] += u.Count
+		label := c.labels.Of(source, version, u.Kind, u.Name)
+		is := a.counts[label]
+		if is == nil {
+			is = &tally{first: c.Place}
+			a.counts[label] = is
+		}
+		is.count += u.Count
 	}
 }
 
@@ -79,18 +104,32 @@ func (a *Agent) Settle() {
 	a.Newer = append([]string{}, slices.SortedFunc(maps.Keys(a.newer), compareVersions)...)
 	a.Unknown = make([]Unknown, 0, len(a.counts))
 	for is, n := range a.counts {
-		a.Unknown = append(a.Unknown, Unknown{is.Version, is.Kind, is.Name, n})
+		a.Unknown = append(a.Unknown, Unknown{is.Version, is.Kind, is.Name, n.count, n.first})
 	}
 	slices.SortFunc(a.Unknown, func(a, b Unknown) int {
 		return cmp.Or(compareVersions(a.Version, b.Version), strings.Compare(string(a.Kind), string(b.Kind)), strings.Compare(a.Name, b.Name))
 	})
 }
 
+// NewerVersion is the kind of an item that stands for a version of the agent that is newer than the last checked one.
+const NewerVersion core.UnknownKind = "newer_version"
+
+// Items returns the newer versions, each with its records, and what is unknown, by version. Settle comes before.
+func (a *Agent) Items() []Unknown {
+	var items []Unknown
+	for _, v := range a.Newer {
+		items = append(items, Unknown{v, NewerVersion, v, a.newer[v].count, a.newer[v].first})
+	}
+	items = append(items, a.Unknown...)
+	slices.SortStableFunc(items, func(a, b Unknown) int { return compareVersions(a.Version, b.Version) })
+	return items
+}
+
 // Total returns the number of unknown items.
 func (a *Agent) Total() int {
 	total := 0
 	for _, n := range a.counts {
-		total += n
+		total += n.count
 	}
 	return total
 }
