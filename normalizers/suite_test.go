@@ -4,11 +4,13 @@ import (
 	"tributary/normalizers/acp/acptest"
 	"tributary/normalizers/antigravity/antigravitytest"
 	"tributary/normalizers/claude/claudetest"
+	"tributary/normalizers/cline/clinetest"
 	"tributary/normalizers/codex/codextest"
 	"tributary/normalizers/copilot/copilottest"
 	"tributary/normalizers/cursor/cursortest"
 	"tributary/normalizers/gemini/geminitest"
 	"tributary/normalizers/hermes/hermestest"
+	"tributary/normalizers/kilo/kilotest"
 	"tributary/normalizers/kimi/kimitest"
 	"tributary/normalizers/kiro/kirotest"
 	"tributary/normalizers/normalizerstest"
@@ -16,6 +18,7 @@ import (
 	"tributary/normalizers/opencode/opencodetest"
 	"tributary/normalizers/pi/pitest"
 	"tributary/normalizers/qwen/qwentest"
+	"tributary/normalizers/roo/rootest"
 	"tributary/normalizers/vibe/vibetest"
 )
 
@@ -36,4 +39,7 @@ var suites = []normalizerstest.Suite{
 	qwentest.Suite,
 	vibetest.Suite,
 	hermestest.Suite,
+	clinetest.Suite,
+	rootest.Suite,
+	kilotest.Suite,
 }

@@ -23,7 +23,6 @@ var unsupported = []unsupportedAgent{
 	{"Droid", treeOfMessages},
 	{"Grok", grok},
 	{"Amp", amp},
-	{"Cline", cline},
 	{"Goose", goose},
 }
 
@@ -159,22 +158,6 @@ func amp(s *core.Shape) string {
 		return "session_id T-"
 	case s.Kind("messages") == '[' && (strings.HasPrefix(s.Text("id"), "T-") || has(s, "id", "title") && !has(s, "sessionId")):
 		return "id, messages"
-	default:
-		return ""
-	}
-}
-
-// cline recognizes the first message in the files of a task: messages shown, and messages sent to the model.
-func cline(s *core.Shape) string {
-	switch {
-	case typed(s, "say", "ask") != "" && s.Kind("ts") == '0':
-		return "type say or ask, ts"
-	case s.Kind("timestamp") != '0' && s.Kind("ts") != '0':
-		return ""
-	case has(s, "role", "content") && !has(s, "type"):
-		return "role, content, ts or timestamp"
-	case typed(s, "user", "assistant") != "" && has(s, "text"):
-		return "type, text, timestamp"
 	default:
 		return ""
 	}

@@ -7,18 +7,21 @@ import (
 	"tributary/normalizers/acp"
 	"tributary/normalizers/antigravity"
 	"tributary/normalizers/claude"
+	"tributary/normalizers/cline"
 	"tributary/normalizers/codex"
 	"tributary/normalizers/copilot"
 	"tributary/normalizers/core"
 	"tributary/normalizers/cursor"
 	"tributary/normalizers/gemini"
 	"tributary/normalizers/hermes"
+	"tributary/normalizers/kilo"
 	"tributary/normalizers/kimi"
 	"tributary/normalizers/kiro"
 	"tributary/normalizers/openclaw"
 	"tributary/normalizers/opencode"
 	"tributary/normalizers/pi"
 	"tributary/normalizers/qwen"
+	"tributary/normalizers/roo"
 	"tributary/normalizers/vibe"
 )
 
@@ -33,6 +36,9 @@ var vendors = []*core.Vendor{
 	&openclaw.Vendor,
 	&pi.Vendor,
 	&qwen.Vendor,
+	&cline.Vendor,
+	&roo.Vendor,
+	&kilo.Vendor,
 	&opencode.Vendor,
 	&gemini.Vendor,
 	&codex.Vendor,

@@ -186,7 +186,7 @@ func logPattern(home string, f core.LogFolder) string {
 	if f.Prefix != "" {
 		within += "/" + f.Prefix + "*"
 	}
-	return "~/" + path.Join(home, f.Dir, within) + suffix
+	return "~/" + path.Join(home, f.Dirs()[0], within) + suffix
 }
 
 // sourceOf returns the source of a function of a file, with its comment.

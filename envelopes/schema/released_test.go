@@ -60,7 +60,7 @@ func TestVersionMayGainFieldsAndValues(t *testing.T) {
 	changed := string(Events.Producer())
 	for _, swap := range [][2]string{
 		{`"agent_id": {`, `"future": {"type": "string"}, "agent_id": {`},
-		{`"vibe", "hermes"]`, `"vibe", "hermes", "future"]`},
+		{`"roo", "kilo"]`, `"roo", "kilo", "future"]`},
 		{`        "log"
       ]`, `        "log", "future"
       ]`},

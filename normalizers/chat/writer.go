@@ -60,6 +60,9 @@ func (w *Writer) At(ts string, ok bool) {
 	}
 }
 
+// SetID sets the id of the next event; further ones of the record get suffixes.
+func (w *Writer) SetID(id lenient.Text) { w.ID, w.number = id, 0 }
+
 // Say writes a text under the user's name. It ignores a blank one.
 func (w *Writer) Say(kind core.Speech, text lenient.Text) {
 	if !isBlank(text) {

@@ -108,7 +108,33 @@ type LogFolder struct {
 	Prefix   string   // of log names; empty for any
 	Suffixes []string // suffixes of log names, without that of packing; other files are no logs
 	Within   string   // folder that logs lie in, at any depth below Dir; empty if all folders do
+	// Editor is set if Dir is below the user data of VS Code, and of each editor built on it.
+	Editor bool
 	// Moved is set if the agent moves a log to another folder under the same unique name: the name alone is then the
 	// identity of the log.
 	Moved bool
+}
+
+// editorData are the folders with the user data of VS Code and of editors built on it, below the user's home: on
+// Linux, macOS and Windows, and on a server to which the editor connects.
+var editorData = func() []string {
+	var out []string
+	for _, settings := range []string{".config", "Library/Application Support", "AppData/Roaming"} {
+		for _, editor := range []string{"Code", "Code - Insiders", "Cursor", "Windsurf", "VSCodium"} {
+			out = append(out, settings+"/"+editor+"/User")
+		}
+	}
+	return append(out, ".vscode-server/data/User")
+}()
+
+// Dirs returns the folders below the agent's folder, with '/'.
+func (f LogFolder) Dirs() []string {
+	if !f.Editor {
+		return []string{f.Dir}
+	}
+	out := make([]string, 0, len(editorData))
+	for _, data := range editorData {
+		out = append(out, data+"/"+f.Dir)
+	}
+	return out
 }

@@ -1,7 +1,10 @@
 package normalizerstest
 
 import (
+	"bytes"
 	"path"
+	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -225,5 +228,20 @@ func (f Figures) negative() Figures {
 func (r *Reader) Attach(id string) {
 	if r.isNew(id, "attachment") {
 		r.account.Talk = append(r.account.Talk, Utterance{Session: r.Session, Who: "human", Line: r.line})
+	}
+}
+
+// RawOf returns the [Suite.Raw] of a vendor with documents: elements returns those of a record. The raw of an event is
+// an element, or the record itself if no element has an event.
+func RawOf(elements func(record any) []any) func(record, raw []byte) (ok, known bool) {
+	return func(record, raw []byte) (ok, known bool) {
+		whole := Plain(record)
+		parts := elements(whole)
+		if len(parts) == 0 {
+			return false, false
+		}
+		parts = append(slices.Clip(parts), whole)
+		return raw == nil || string(raw) == "null" || bytes.Contains(raw, []byte(`"$elided"`)) ||
+			slices.ContainsFunc(parts, func(p any) bool { return reflect.DeepEqual(p, Plain(raw)) }), true
 	}
 }

@@ -42,8 +42,11 @@ func Roots(home string, getenv func(string) string) []Root {
 		}
 		for _, folder := range v.Logs.Folders {
 			for _, home := range homes {
-				if home = strings.TrimSpace(home); home != "" {
-					dir := filepath.Join(home, filepath.FromSlash(folder.Dir))
+				if home = strings.TrimSpace(home); home == "" {
+					continue
+				}
+				for _, dir := range folder.Dirs() {
+					dir = filepath.Join(home, filepath.FromSlash(dir))
 					roots = append(roots, Root{Source: v.Source, Dir: dir, Prefix: folder.Prefix, Suffixes: folder.Suffixes, Within: folder.Within, Moved: folder.Moved})
 				}
 			}

@@ -1,0 +1,513 @@
+// Package clinetest reads and generates the files of Cline for the tests.
+//
+// [Suite] is what the tests of all vendors use. The reader is in this file, the generator in generate.go.
+//
+// The invariant: the reader and the generator share no code and no table with the normalizer, so that a mistake in
+// one of them shows as a difference.
+package clinetest
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"pgregory.net/rapid"
+
+	"tributary/envelopes"
+	"tributary/normalizers/normalizerstest"
+)
+
+// Suite describes Cline to the tests of all vendors.
+var Suite = func() normalizerstest.Suite {
+	s := SuiteOf(envelopes.Cline, "cline")
+	s.Folders = []string{"cline"}
+	return s
+}()
+
+// SuiteOf describes an agent that writes the files of Cline; room is its folder.
+func SuiteOf(source envelopes.Source, room string) normalizerstest.Suite {
+	return normalizerstest.Suite{
+		Unknown:   []string{`{"type":"of_tomorrow","ts":"$MILLIS","x":1}`, `{"of_tomorrow":1}`, `42`},
+		Source:    source,
+		Room:      room,
+		Apart:     true,
+		Lines:     func(t *rapid.T, session string) [][]byte { return lines(t, session) },
+		Read:      readFile,
+		Bad:       normalizerstest.Malformed,
+		Ledger:    reading.Ledger,
+		Interpret: reading.Interpret,
+		Raw:       normalizerstest.RawOf(messages),
+	}
+}
+
+var reading = normalizerstest.Reading{
+	Session: func(record any) string { return text(record, "sessionId") },
+	Read: func(r *normalizerstest.Reader, record any) {
+		f := file{Reader: r, session: text(record, "sessionId"), counts: map[string]int{}, calls: map[string]*use{}, last: map[string]*use{}}
+		if member(record, "messages") == nil {
+			f.session = ""
+		} else if agent := text(record, "agent"); agent != "lead" {
+			r.Agent = agent
+		}
+		list, isFile := messages(record), true
+		if _, isObject := record.(map[string]any); isObject && list == nil {
+			list, isFile = []any{record}, false // of a damaged file
+		}
+		for i, e := range list {
+			f.element(e, isFile && i == 0, isFile && i == len(list)-1)
+		}
+		if isFile && isShown(list) {
+			r.Note("shown", "yes")
+		}
+	},
+}
+
+// readFile cuts a file into records: it is one document, or, in tests, has one on each line.
+func readFile(data []byte) []normalizerstest.Line {
+	if whole := bytes.TrimSpace(data); json.Valid(whole) && len(whole) > 0 {
+		return []normalizerstest.Line{{Number: 1, Data: whole}}
+	}
+	return normalizerstest.ReadLines(data)
+}
+
+// messages returns the messages of a file: an array, or the member of an object.
+func messages(record any) []any {
+	list, ok := record.([]any)
+	if !ok {
+		return normalizerstest.Member[[]any](record, "messages")
+	}
+	if len(list) > 0 {
+		if _, isObject := list[0].(map[string]any); !isObject {
+			return nil
+		}
+	}
+	return list
+}
+
+func isShown(list []any) bool {
+	return len(list) > 0 && (text(list[0], "type") == "say" || text(list[0], "type") == "ask")
+}
+
+func member(v any, names ...string) any  { return normalizerstest.Member[any](v, names...) }
+func text(v any, names ...string) string { return normalizerstest.Member[string](v, names...) }
+func words(s string) string              { return strings.Join(strings.Fields(s), " ") }
+
+// file is one reading of a file.
+type file struct {
+	*normalizerstest.Reader
+
+	session string // of a document with messages that have ids
+	id      string // of its message
+	nth     int
+	shown   bool
+	at      string // time of the message
+	counts  map[string]int
+	calls   map[string]*use // by id; nil for what is no tool
+	last    map[string]*use // by name
+	ask     *use            // the human was asked for this just now
+	asked   string          // and told this
+}
+
+// use is a call of a tool.
+type use struct{ id, name, key, args string }
+
+// number counts a content of the file.
+func (f *file) number(kind, key string) string {
+	f.counts[kind+key]++
+	return strconv.Itoa(f.counts[kind+key])
+}
+
+// hash is the id of what both files state.
+func hash(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\xff")))
+	return "@" + base64.RawURLEncoding.EncodeToString(sum[:6])
+}
+
+// say notes speech, unless the other file did.
+func (f *file) say(kind, who, said string) {
+	if words(said) == "" && kind != "attached" {
+		return
+	}
+	if f.session != "" {
+		f.nth++
+		f.Say(who, fmt.Sprint(f.id, " ", f.nth), said)
+		return
+	}
+	key := words(said)
+	if kind == "prompt" {
+		key = mention.ReplaceAllString(key, "$1")
+	}
+	id := kind + key + f.number(kind, key)
+	switch {
+	case f.Noted(id) != "":
+	case kind == "attached":
+		f.Attach(id)
+	default:
+		f.Say(who, "", said)
+	}
+	f.Note(id, "said")
+}
+
+var (
+	mention   = regexp.MustCompile(`@/?(\S+)`)
+	mentioned = regexp.MustCompile(`'([^']+)' \(see below for [^)]*\)`)
+)
+
+func (f *file) human(said string) {
+	who := "human"
+	if f.Agent != "" {
+		who = "agent"
+	}
+	f.say("prompt", who, said)
+}
+
+func (f *file) answer(said string) { f.say("answer", "assistant", said) }
+
+// call notes a call.
+func (f *file) call(id, name string, input any, args string) *use {
+	key := keyOf(name, input)
+	own := hash("call", key, f.number("call", key))
+	u := &use{id: cmp.Or(id, own), name: name, key: own, args: args}
+	f.last[name] = u
+	if strings.HasPrefix(key, "mcp ") {
+		f.last["mcp"] = u
+	}
+	isNew := f.Noted("event "+own) == ""
+	switch {
+	case f.session != "":
+		f.Call(id, name)
+	case f.shown:
+		if isNew = isNew && f.Noted("sent "+own) == ""; isNew {
+			f.Note("event "+own, "shown")
+			f.Call(own, name)
+		}
+	default:
+		f.Note("sent "+own, "yes")
+		if !isNew {
+			u.id = own
+			break
+		}
+		if id == "" {
+			f.Note("event "+own, "sent")
+		}
+		f.Call(u.id, name)
+	}
+	return u
+}
+
+// keyOf is what a call has in both files.
+func keyOf(name string, input any) string {
+	at := cmp.Or(text(input, "path"), text(input, "file_path"))
+	for _, list := range []string{"batchFiles", "files"} {
+		if files := normalizerstest.Member[[]any](input, list); len(files) > 0 {
+			at = text(files[0], "path")
+		}
+	}
+	if _, files, ok := strings.Cut(text(input, "patch"), "*** Update File: "); ok {
+		at, _, _ = strings.Cut(files, "\n")
+	}
+	switch {
+	case strings.HasPrefix(name, "mcp--"):
+		return "mcp " + name[strings.LastIndex(name, "-")+1:]
+	case name == "execute_command":
+		return "command " + words(text(input, "command"))
+	case name == "use_mcp_tool":
+		return "mcp " + text(input, "toolName") + text(input, "tool_name")
+	case name == "write_to_file", name == "replace_in_file", name == "apply_diff", name == "apply_patch":
+		return "edit " + path.Base(at)
+	case name == "read_file":
+		return "read " + path.Base(at)
+	case name == "browser_action":
+		return "browser " + text(input, "action")
+	default:
+		return name
+	}
+}
+
+// result notes the result of a call.
+func (f *file) result(u *use, id, said string, shell bool) {
+	if u != nil && (id == "" || f.Noted("event "+u.key) != "") && f.session == "" {
+		id = u.key
+	}
+	var code *int64
+	name := f.Tool(id)
+	if found := exits.FindStringSubmatch(said); found != nil && shell && (name == "execute_command" || name == "run_commands") {
+		n, _ := strconv.ParseInt(found[1]+found[2], 10, 64)
+		code = &n
+	}
+	f.Result(id, code, "Exit code")
+}
+
+var exits = regexp.MustCompile(`^(?:Command executed in [^\n]*(?:\. |\n)Exit code: (-?\d+)(?:\n|$)|\[Command exited with code (-?\d+)\])`)
+
+func count(v any, name string) int64 {
+	n, _ := normalizerstest.Member[json.Number](v, name).Int64()
+	return n
+}
+
+func dollars(v any, name string) int64 {
+	d, _ := normalizerstest.Member[json.Number](v, name).Float64()
+	return normalizerstest.CostOf(d)
+}
+
+// used notes the tokens of an API call, by whichever file states them first.
+func (f *file) used(id, key string, t normalizerstest.Tokens) {
+	if f.session == "" {
+		mine, key := "sent", "used "+key+" "+f.number("usage", key)
+		if f.shown {
+			mine = "shown"
+		} else {
+			id = key[len("used "):]
+		}
+		switch by := f.Noted(key); {
+		case by == "":
+			f.Note(key, mine)
+		case by == "shown" && mine == "sent":
+			return
+		case by == "sent":
+			id = key[len("used "):] // the figures are added
+		}
+	}
+	f.Use(id, t)
+}
+
+// element notes what a message states.
+func (f *file) element(e any, first, last bool) {
+	f.id, f.nth, f.shown = text(e, "id"), 0, isShown([]any{e})
+	ts := normalizerstest.Member[json.Number](e, "ts")
+	f.at = string(ts)
+	if start, _, ok := strings.Cut(f.session, "_"); ok && len(start) == 13 {
+		f.Copied = string(ts) < start
+	}
+	if f.shown {
+		if partial := normalizerstest.Member[bool](e, "partial"); !partial || !last {
+			f.show(e, first)
+		}
+		return
+	}
+	f.send(e)
+}
+
+// show notes a message shown to the human.
+func (f *file) show(e any, first bool) {
+	said, kind := text(e, "text"), text(e, "say")+text(e, "ask")
+	is := normalizerstest.Parse([]byte(said))
+	isAsk := text(e, "type") == "ask"
+	switch kind {
+	case "task", "user_feedback", "user_feedback_diff":
+		f.prompt(e)
+	case "text", "completion_result", "followup", "plan_mode_respond":
+		if kind == "text" && first && !isAsk {
+			f.prompt(e)
+			return
+		}
+		said = strings.TrimSuffix(said, "HAS_CHANGES")
+		if object, ok := is.(map[string]any); ok && kind != "text" && kind != "completion_result" {
+			said = text(object, "question") + text(object, "response")
+		}
+		if said != "" && f.asked == said && !isAsk {
+			f.asked = ""
+			return
+		}
+		f.asked, f.ask = "", nil
+		if isAsk {
+			f.asked = said
+		}
+		f.answer(said)
+	case "api_req_started", "deleted_api_reqs":
+		f.asked, f.ask = "", nil
+		if member(is, "tokensIn") == nil && member(is, "tokensOut") == nil {
+			return
+		}
+		key := kind
+		if kind == "api_req_started" {
+			key = strconv.FormatInt(count(is, "tokensOut"), 10)
+		} else if f.Noted("shown") != "" {
+			return
+		}
+		f.used(f.at, key, normalizerstest.Tokens{
+			Input: count(is, "tokensIn"), Output: count(is, "tokensOut"), CacheRead: count(is, "cacheReads"), CacheWrite: count(is, "cacheWrites"),
+			Cost: dollars(is, "cost"), CacheInInput: text(is, "apiProtocol") != "",
+		})
+	case "condense_context":
+		f.used(f.at, kind, normalizerstest.Tokens{Cost: dollars(member(e, "contextCondense"), "cost")})
+	case "browser_action_launch":
+		f.tool("browser_action", map[string]any{"action": "launch"}, said, isAsk)
+	case "command":
+		said = strings.TrimSuffix(said, "REQ_APP")
+		f.tool("execute_command", map[string]any{"command": said}, said, isAsk)
+	case "tool":
+		name := map[string]string{"readFile": "read_file", "searchFiles": "search_files", "editedExistingFile": "replace_in_file", "newFileCreated": "write_to_file", "appliedDiff": "apply_diff"}[text(is, "tool")]
+		f.tool(name, is, said, isAsk)
+	case "use_mcp_server":
+		f.tool(text(is, "type"), is, said, isAsk)
+	case "command_output", "mcp_server_response", "browser_action_result":
+		f.asked, f.ask = "", nil
+		u := f.last[map[string]string{"command_output": "execute_command", "mcp_server_response": "mcp", "browser_action_result": "browser_action"}[kind]]
+		if u == nil {
+			f.Result("", nil, "")
+		} else if f.Noted("sent "+u.key) == "" {
+			f.result(u, u.key, said, false)
+		}
+	}
+}
+
+// tool notes a call that is shown, once if the human was asked for it.
+func (f *file) tool(name string, input any, args string, isAsk bool) {
+	f.asked = ""
+	if f.ask != nil && !isAsk && f.ask.name == name && f.ask.args == args {
+		f.ask = nil
+		return
+	}
+	u := f.call("", name, input, args)
+	f.ask = nil
+	if isAsk {
+		f.ask = u
+	}
+}
+
+// prompt notes a prompt that is shown.
+func (f *file) prompt(e any) {
+	if words(text(e, "text")) == "" && len(normalizerstest.Member[[]any](e, "images")) > 0 {
+		f.say("attached", "human", "")
+		return
+	}
+	f.human(text(e, "text"))
+}
+
+// send notes a message of the conversation with the model.
+func (f *file) send(e any) {
+	role := cmp.Or(text(e, "role"), text(e, "type"))
+	content := normalizerstest.Member[[]any](e, "content")
+	if said := cmp.Or(text(e, "content"), text(e, "text")); said != "" {
+		content = []any{map[string]any{"type": "text", "text": said}}
+	}
+	switch {
+	case normalizerstest.Member[bool](e, "isSummary"), text(e, "metadata", "kind") != "":
+	case role == "assistant":
+		for _, b := range content {
+			switch text(b, "type") {
+			case "text":
+				f.answerOf(text(b, "text"))
+			case "tool_use":
+				f.calls[text(b, "id")] = f.toolUse(text(b, "id"), text(b, "name"), member(b, "input"))
+			}
+		}
+	case role == "user":
+		f.receive(content)
+	}
+	if m := member(e, "metrics"); member(m, "outputTokens") != nil {
+		f.used(f.id, "", normalizerstest.Tokens{
+			Input: count(m, "inputTokens"), Output: count(m, "outputTokens"), CacheRead: count(m, "cacheReadTokens"),
+			CacheWrite: count(m, "cacheWriteTokens"), Cost: dollars(m, "cost"), CacheInInput: true,
+		})
+	} else if t := member(m, "tokens"); t != nil {
+		f.used(f.id, strconv.FormatInt(count(t, "completion"), 10), normalizerstest.Tokens{
+			Input: count(t, "prompt"), Output: count(t, "completion"), Cost: dollars(m, "cost"),
+		})
+	}
+}
+
+// toolUse notes a call, or what the model says with a tool.
+func (f *file) toolUse(id, name string, input any) *use {
+	switch name {
+	case "attempt_completion", "ask_followup_question":
+		f.answer(text(input, "result") + text(input, "question"))
+		f.last[name] = nil
+		return nil
+	}
+	return f.call(id, name, input, "")
+}
+
+var (
+	element   = regexp.MustCompile(`(?s)^(.*?)<(execute_command|write_to_file|ask_followup_question)>(.*?)</(?:execute_command|write_to_file|ask_followup_question)>(.*)$`)
+	parameter = regexp.MustCompile(`(?s)<(command|path|question)>(.*?)</`)
+	tags      = regexp.MustCompile(`(?s)<(task|user_message|feedback|answer|user_input)(?: [^<>]*)?>(.*?)</(?:task|user_message|feedback|answer|user_input)>`)
+	header    = regexp.MustCompile(`(?s)^\[([a-z_]+)(?: .*?)?\] Result:\s*(.*)$`)
+)
+
+// answerOf notes a text of the model, in which calls may be elements.
+func (f *file) answerOf(said string) {
+	if found := element.FindStringSubmatch(said); found != nil {
+		f.answerOf(found[1])
+		input := map[string]any{}
+		for _, p := range parameter.FindAllStringSubmatch(found[3], -1) {
+			if input[p[1]] == nil {
+				input[p[1]] = strings.TrimSpace(p[2])
+			}
+		}
+		f.toolUse("", found[2], input)
+		f.answerOf(found[4])
+		return
+	}
+	f.answer(strings.ReplaceAll(strings.ReplaceAll(said, "<thinking>\n", ""), "\n</thinking>", ""))
+}
+
+// receive notes what is under the user's name.
+func (f *file) receive(content []any) {
+	var of string
+	images, stated := false, false
+	defer func() {
+		if images && !stated {
+			f.say("attached", "human", "")
+		}
+	}()
+	for _, b := range content {
+		said := text(b, "text")
+		images = images || text(b, "type") == "image"
+		stated = stated || text(b, "type") == "tool_result" || words(said) != "" && !strings.HasPrefix(said, "<environment_details>")
+		if text(b, "type") == "tool_result" {
+			f.resultOf(text(b, "tool_use_id"), member(b, "content"))
+			continue
+		}
+		if found := header.FindStringSubmatch(said); found != nil {
+			if of, said = found[1], found[2]; said == "" {
+				continue
+			}
+		}
+		if of != "" {
+			if u := f.last[of]; u != nil {
+				f.result(u, "", said, true)
+			}
+			f.typed(said)
+			of = ""
+		} else if !f.typed(said) && !strings.HasPrefix(said, "<environment_details>") && !strings.HasPrefix(said, "[") {
+			f.human(said)
+		}
+	}
+}
+
+// resultOf notes a tool_result.
+func (f *file) resultOf(id string, content any) {
+	said, _ := content.(string)
+	if list, ok := content.([]any); ok {
+		var all []string
+		for _, item := range list {
+			all = append(all, text(item, "text")+text(item, "result"))
+		}
+		said = strings.Join(all, "\n")
+	}
+	if u, known := f.calls[id]; u != nil || !known {
+		f.result(u, id, said, true)
+	}
+	f.typed(said)
+	if is := normalizerstest.Parse([]byte(said)); text(is, "status") != "" {
+		f.human(text(is, "feedback"))
+	}
+}
+
+// typed notes what a human typed in a text with elements for that; false if it has none.
+func (f *file) typed(said string) bool {
+	found := tags.FindAllStringSubmatch(said, -1)
+	for _, t := range found {
+		f.human(mentioned.ReplaceAllString(t[2], "@$1"))
+	}
+	return len(found) > 0
+}

@@ -1,0 +1,314 @@
+package cline
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/normalizers/chat"
+	"tributary/normalizers/lenient"
+)
+
+// readSent notes what a message sent to the model, or received from it, states.
+func (d *document) readSent(e *element) {
+	content := blocks(e.Content)
+	if e.Content == nil && e.Text != "" {
+		content = []block{{Type: "text", Text: e.Text}}
+	}
+	role := e.Role
+	if role == "" {
+		role = e.Type
+	}
+	meta := &e.Metadata.Value
+	switch {
+	case bool(e.IsSummary), meta.Kind == "compaction_summary":
+		text := string(meta.Summary)
+		if text == "" {
+			text = textOf(content)
+		}
+		d.add(summary, text)
+	case bool(e.IsMarker):
+		d.add(injected, textOf(content))
+	case role == "reasoning":
+		d.readThought(&block{Text: e.Text, Summary: e.Summary})
+	case role == "assistant":
+		d.readAnswer(content)
+	case role == "user" && (meta.DisplayRole != "" || meta.Kind != ""):
+		d.add(injected, textOf(content))
+	case role == "user":
+		d.readPrompt(content)
+	default:
+		d.add(unknown, string(role))
+	}
+	d.readMetrics(&e.Metrics.Value)
+}
+
+// readMetrics notes the tokens of an API call.
+func (d *document) readMetrics(m *metrics) {
+	switch t := &m.Tokens.Value; {
+	case m.Input.OK || m.Output.OK:
+		d.add(usage, "").tokens = chat.Tokens{
+			Input: m.Input, Output: m.Output, CacheRead: m.CacheRead, CacheWrite: m.CacheWrite, Cost: m.Cost, CacheInInput: true,
+		}
+	case t.Prompt.OK || t.Completion.OK:
+		s := d.add(usage, "")
+		s.key = strconv.FormatInt(t.Completion.Count(), 10)
+		s.tokens = chat.Tokens{Input: t.Prompt, Output: t.Completion, Cost: m.Cost} // cached has reads and writes
+	}
+}
+
+// readThought notes a thought.
+func (d *document) readThought(b *block) {
+	text := string(b.Thinking + b.Text)
+	for _, s := range b.Summary {
+		if text == "" {
+			text = string(s.Text)
+		} else if b.Thinking+b.Text == "" {
+			text += "\n" + string(s.Text)
+		}
+	}
+	d.add(thought, text)
+}
+
+// thinking matches what the program cuts from an answer.
+var thinking = regexp.MustCompile(`<thinking>\s?|\s?</thinking>`)
+
+// readAnswer notes the content of an answer. In earlier versions calls are elements of its text.
+func (d *document) readAnswer(content []block) {
+	for i := range content {
+		switch b := &content[i]; b.Type {
+		case "text":
+			rest := string(b.Text)
+			for {
+				before, name, body, after := cutCall(rest)
+				d.add(answer, strings.TrimSpace(thinking.ReplaceAllString(before, "")))
+				if name == "" {
+					break
+				}
+				d.readCall("", name, parameters(body))
+				rest = after
+			}
+		case "thinking", "reasoning":
+			d.readThought(b)
+		case "tool_use":
+			d.readCall(string(b.ID), string(b.Name), b.Input)
+		case "redacted_thinking", "image", "document", "thoughtSignature":
+		default:
+			d.add(unknown, string(b.Type))
+		}
+	}
+}
+
+// readCall notes a call. Tools with which the model speaks to the human are answers.
+func (d *document) readCall(id, name string, input jsontext.Value) {
+	var a arguments
+	lenient.ReadObject(input, &a)
+	var s *statement
+	switch name {
+	case "attempt_completion":
+		s = d.add(answer, string(a.ResultText))
+	case "ask_followup_question", "plan_mode_respond", "act_mode_respond":
+		s = d.add(answer, string(a.Question+a.Response))
+	case "condense", "summarize_task":
+		s = d.add(summary, string(a.Context))
+	default:
+		s = d.addCall(id, name, input)
+	}
+	if d.open[name] = s; id != "" {
+		d.calls[id] = s
+	}
+}
+
+// header begins the result of a call without an id. What follows, or the next text, is the result.
+var header = regexp.MustCompile(`(?s)^\[([a-z_]+)(?: .*?)?\] Result:\s*(.*)$`)
+
+// readPrompt notes the content of a message under the user's name: prompts, results, and texts of the program.
+func (d *document) readPrompt(content []block) {
+	var of *statement
+	stated := false
+	images := false
+	for i := range content {
+		switch b := &content[i]; b.Type {
+		case "text":
+			text := string(b.Text)
+			if found := header.FindStringSubmatch(text); found != nil {
+				of, stated = d.open[found[1]], true
+				if text = found[2]; text == "" {
+					continue
+				}
+			}
+			if of != nil {
+				d.addResult("", of, text, false)
+				of = nil
+				continue
+			}
+			d.readTyped(text)
+			stated = stated || strings.TrimSpace(text) != "" && !strings.HasPrefix(text, "<environment_details>")
+		case "tool_result":
+			stated = true
+			d.readResult(b)
+		case "image", "document":
+			images = true
+		case "file": // attached to a prompt
+		default:
+			d.add(unknown, string(b.Type))
+		}
+	}
+	if images && !stated {
+		d.add(attached, "")
+	}
+}
+
+// readResult notes a tool_result.
+func (d *document) readResult(b *block) {
+	content, failed := blocks(b.Content), bool(b.IsError)
+	if v := jsontext.Value(textOf(content)); (v.Kind() == '{' || v.Kind() == '[') && lenient.ReadValue(v) == nil {
+		var item block
+		if lenient.ReadObject(v, &item); item.Success != 0 {
+			content = []block{item}
+		}
+	}
+	var texts []string
+	for i := range content {
+		if c := &content[i]; c.Success != 0 {
+			texts = append(texts, string(c.Result))
+			failed = failed || c.Success == 'f'
+		} else if c.Type == "text" {
+			texts = append(texts, string(c.Text))
+		}
+	}
+	d.addResult(string(b.ToolUseID), d.calls[string(b.ToolUseID)], strings.Join(texts, "\n"), failed)
+}
+
+// addResult notes the result of a call, and what the human said to it. What follows an answer has only the latter.
+func (d *document) addResult(id string, of *statement, text string, failed bool) {
+	status := statusOf(text)
+	if of == nil || of.kind == call {
+		s := d.add(result, text)
+		s.of, s.result = of, chat.Result{ID: lenient.Text(id), Failed: failed || status.failed, Running: strings.HasPrefix(text, "Command is still running")}
+		if of != nil {
+			s.result.Name = of.call.Name
+		}
+	}
+	typed, _ := cutTyped(text)
+	if status.feedback != "" {
+		typed = append(typed, status.feedback)
+	}
+	for _, t := range typed {
+		d.add(prompt, t)
+	}
+}
+
+// outcome is how a call ended, as its result states.
+type outcome struct {
+	failed   bool
+	feedback string // what the human said to the call
+}
+
+// statusOf returns the outcome that the text of a result states.
+func statusOf(text string) outcome {
+	var s struct {
+		Status   lenient.Text `json:"status"`
+		Feedback lenient.Text `json:"feedback"`
+	}
+	if readText(text, &s) && s.Status != "" {
+		return outcome{s.Status == "denied" || s.Status == "error", string(s.Feedback)}
+	}
+	return outcome{failed: strings.HasPrefix(text, "The user denied this operation") || strings.HasPrefix(text, "The tool execution failed")}
+}
+
+// typedTags are the elements in which the program puts what a human typed.
+var typedTags = regexp.MustCompile(`<(task|user_message|feedback|answer|user_input|user_command)(?: [^<>]*)?>`)
+
+// mentioned matches a file or page that the human named with an @, as the model gets it.
+var mentioned = regexp.MustCompile(`'(https?://[^'\n]+)' \(see below for [^)\n]*\)|'([^'\n]+)' \(see below for [^)\n]*\)`)
+
+// cutTyped returns what a human typed in a text; ok is false if the text has no such element.
+func cutTyped(text string) (typed []string, ok bool) {
+	for {
+		at := typedTags.FindStringSubmatchIndex(text)
+		if at == nil {
+			return typed, ok
+		}
+		tag := text[at[2]:at[3]]
+		inner, after, closed := strings.Cut(text[at[1]:], "</"+tag+">")
+		if !closed {
+			return typed, ok
+		}
+		typed, text, ok = append(typed, mentioned.ReplaceAllString(strings.TrimSpace(inner), "@$1$2")), after, true
+	}
+}
+
+// injectedBy are the beginnings of texts that the program writes under the user's name.
+var injectedBy = []string{
+	"<environment_details>", "<explicit_instructions", "<file_content", "<SYSTEM_NOTICE>", "<mode_notice>", "<hook_context",
+	"[TASK RESUMPTION]", "[ERROR]", "[NOTE]", "[[NOTE]", "[Continue assisting", "[Response interrupted", "Tool [",
+	"The user denied this operation", "The tool execution failed", "The user has accepted the condensed",
+	"You seem to be having trouble", "(The user did not provide", "New instructions for task continuation", "New message to respond to",
+}
+
+// readTyped notes a text under the user's name.
+func (d *document) readTyped(text string) {
+	d.readEnvironment(text)
+	typed, ok := cutTyped(text)
+	for _, t := range typed {
+		d.add(prompt, t)
+	}
+	switch begins := func(s string) bool { return strings.HasPrefix(strings.TrimSpace(text), s) }; {
+	case ok:
+	case slices.ContainsFunc(injectedBy, begins):
+		d.add(injected, text)
+	default:
+		d.add(prompt, text)
+	}
+}
+
+// textOf returns the texts of a content, line by line.
+func textOf(content []block) string {
+	var texts []string
+	for i := range content {
+		if content[i].Type == "text" {
+			texts = append(texts, string(content[i].Text))
+		}
+	}
+	return strings.Join(texts, "\n")
+}
+
+// callTag matches the start of a call in the text of an answer.
+var callTag = regexp.MustCompile(`<(execute_command|read_file|write_to_file|replace_in_file|apply_diff|insert_content|search_and_replace|` +
+	`list_files|list_code_definition_names|search_files|codebase_search|browser_action|use_mcp_tool|access_mcp_resource|web_fetch|` +
+	`ask_followup_question|attempt_completion|plan_mode_respond|new_task|switch_mode|update_todo_list|fetch_instructions|condense|use_subagents)>`)
+
+// cutCall cuts a text at its first call.
+func cutCall(text string) (before, name, body, after string) {
+	at := callTag.FindStringSubmatchIndex(text)
+	if at == nil {
+		return text, "", "", ""
+	}
+	name = text[at[2]:at[3]]
+	body, after, _ = strings.Cut(text[at[1]:], "</"+name+">")
+	return text[:at[0]], name, body, after
+}
+
+// parameterTag matches the start of a parameter of a call.
+var parameterTag = regexp.MustCompile(`<([a-z_]+)>`)
+
+// parameters returns the parameters of a call as an object.
+func parameters(body string) jsontext.Value {
+	var members []string
+	for {
+		at := parameterTag.FindStringSubmatchIndex(body)
+		if at == nil {
+			return object(members...)
+		}
+		name, rest := body[at[2]:at[3]], body[at[1]:]
+		value, after, _ := strings.Cut(rest, "</"+name+">")
+		if last := strings.LastIndex(rest, "</"+name+">"); last >= 0 && (name == "content" || name == "diff") {
+			value, after = rest[:last], rest[last+len("</"+name+">"):] // the text of a file may have any element
+		}
+		members, body = append(members, name, strings.TrimSpace(value)), after
+	}
+}
