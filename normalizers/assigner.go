@@ -28,6 +28,7 @@ type assigner struct {
 	identity string       // of the file; empty before its first line
 
 	recognition Recognition // what identified the vendor
+	shared      bool        // all records so far are [core.Framing.IsShared], so that another agent may follow
 	printed     bool        // [core.Framing.IsPrinted]
 
 	last     string           // last session stated by a record
@@ -146,7 +147,7 @@ func (a *assigner) assign(r Framed, sh core.Shape) {
 
 // detect sets the agent of the file at the first record that shows it.
 func (a *assigner) detect(sh *core.Shape, r Framed) {
-	if a.recognition.Agent != "" {
+	if a.recognition.Agent != "" && !a.shared {
 		return
 	}
 	is := recognize(sh, r.Record.Data)
@@ -155,7 +156,19 @@ func (a *assigner) detect(sh *core.Shape, r Framed) {
 	}
 	is.Line = r.Line
 	switch v := a.vendor; {
-	case v == nil || is.Source == v.Source:
+	case v == nil:
+		v = VendorOf(is.Source)
+		a.shared = v != nil && v.Framing.IsShared != nil && v.Framing.IsShared(sh)
+	case a.shared:
+		if is.Source == v.Source {
+			a.shared = v.Framing.IsShared(sh)
+			return
+		}
+		if by := VendorOf(is.Source); by == nil || by.LogOf != v.Source {
+			return
+		}
+		a.shared = false
+	case is.Source == v.Source:
 	case is.Source != "" && is.Source == v.LogOf:
 		is.Source, is.Agent = v.Source, v.Name
 	default:
@@ -235,8 +248,9 @@ func (a *assigner) isPrinted() func(*core.Shape) bool {
 	return a.vendor.Framing.IsPrinted
 }
 
-// settle gives the waiting records the session and time of the file itself.
+// settle gives the waiting records the session and time of the file itself, and the agent that is known so far.
 func (a *assigner) settle() {
+	a.shared = false
 	waiting := a.waiting()
 	for i := range waiting {
 		r := &waiting[i].Record
@@ -257,7 +271,7 @@ func (a *assigner) release() {
 	}
 	for ; a.ready < len(a.records); a.ready++ {
 		w := &a.records[a.ready]
-		if a.vendor == nil || w.Record.Session == "" || w.Record.Origin.Time.IsZero() {
+		if a.vendor == nil || a.shared || w.Record.Session == "" || w.Record.Origin.Time.IsZero() {
 			return
 		}
 		w.Record.Source = a.vendor.Source

@@ -180,6 +180,40 @@ func TestSharedLogIsThatOfItsFolder(t *testing.T) {
 	}
 }
 
+// A log that two agents write begins alike: a sign of the other one decides for the whole file, until the first record
+// that is not shared.
+func TestSharedLogIsThatOfItsFirstSign(t *testing.T) {
+	t.Parallel()
+	const (
+		header = `{"type":"session","version":3,"id":"s1","timestamp":"2026-02-24T09:00:00Z","cwd":"/w"}`
+		prompt = `{"type":"message","id":"m1","parentId":null,"timestamp":"2026-02-24T09:00:01Z","message":{"role":"user","content":"x","timestamp":1}}`
+		answer = `{"type":"message","id":"m2","parentId":"m1","timestamp":"2026-02-24T09:00:02Z","message":{"role":"assistant","content":[],"provider":"p"}}`
+		sign   = `{"type":"custom","id":"c1","parentId":null,"timestamp":"2026-02-24T09:00:01Z","customType":"model-snapshot","data":{}}`
+		other  = `{"type":"session_meta","timestamp":"2026-02-24T09:00:01Z","payload":{"id":"x","cwd":"/w"}}`
+	)
+	for _, c := range []struct {
+		lines []string
+		want  envelopes.Source
+		line  int // that decides
+	}{
+		{[]string{header, prompt}, envelopes.Pi, 1},
+		{[]string{header, sign, prompt, answer}, envelopes.OpenClaw, 2},
+		{[]string{header, prompt, "torn", sign, answer}, envelopes.OpenClaw, 4},
+		{[]string{header, prompt, answer, sign}, envelopes.Pi, 1},
+		{[]string{header, other, answer}, envelopes.Pi, 1},
+	} {
+		records := normalizerstest.Frame(normalizerstest.FileNamed("", "log.jsonl"), []byte(strings.Join(c.lines, "\n")))
+		if is := recognize(strings.Join(c.lines, "\n")); is.Source != c.want || is.Line != c.line {
+			t.Errorf("%q: %+v, want %s by line %d", c.lines, is, c.want, c.line)
+		}
+		for _, r := range records {
+			if r.Record.Source != c.want || r.Record.Session != "s1" {
+				t.Errorf("%q: line %d is of %s, session %q", c.lines, r.Line, r.Record.Source, r.Record.Session)
+			}
+		}
+	}
+}
+
 // A recognition says which record decided, and no content of it.
 func TestRecognitionIsExplained(t *testing.T) {
 	t.Parallel()

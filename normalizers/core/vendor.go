@@ -59,6 +59,9 @@ type Framing struct {
 	IsDocument func(*Shape) bool
 	// IsList reports whether the elements of an array are separate records.
 	IsList func(*Shape) bool
+	// IsShared reports whether an agent whose LogOf is this one may have written a record in the same way. Until the
+	// first record of a file that is not shared, a record that shows such an agent decides for the whole file.
+	IsShared func(*Shape) bool
 	// IsWhole reports whether a record may be one of the vendor, and cannot be a part of another record: the framer
 	// then looks for it behind a torn line.
 	IsWhole func(*Shape) bool

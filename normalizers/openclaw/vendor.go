@@ -1,8 +1,13 @@
-// Package openclaw is the row of OpenClaw, which is built on Pi and writes its log: package pi normalizes it.
+// Package openclaw has what OpenClaw, which is built on Pi, adds to the log of Pi: package pi normalizes the rest.
+//
+// Start with [Vendor], and with dialect, which package pi asks. README.md has the rules.
+//
+// The invariant: a record that Pi writes, too, gives the same events.
 package openclaw
 
 import (
 	"embed"
+	"slices"
 	"strings"
 
 	"tributary/envelopes"
@@ -29,7 +34,7 @@ var Vendor = core.Vendor{
 	Framing: core.Framing{OneSession: true},
 	LogOf:   envelopes.Pi,
 
-	Normalize: pi.Normalize,
+	Normalize: pi.Normalizer(tools, &dialect),
 	NewState:  chat.NewState,
 
 	Checked: "2026.3",
@@ -49,14 +54,35 @@ var Vendor = core.Vendor{
 	Samples: samples,
 }
 
-// marker recognizes an entry that only OpenClaw adds to the log of Pi, and a session in its folder.
+// roots are the folders of OpenClaw, also under its former names.
+var roots = []string{".openclaw", ".clawdbot", ".moltbot", ".moldbot"}
+
+// marker recognizes an entry that only OpenClaw adds to the log of Pi, what it adds to a message, and a session in its
+// folder.
 func marker(s *core.Shape) string {
-	switch {
-	case strings.HasPrefix(s.Text("customType"), "openclaw"):
-		return "customType openclaw"
-	case s.Text("type") == "session" && strings.Contains(s.Text("cwd"), "/.openclaw/"):
-		return "cwd in .openclaw"
-	default:
-		return ""
+	custom, role := s.Text("customType"), s.Text("message", "role")
+	switch s.Text("type") {
+	case "session":
+		for part := range strings.FieldsFuncSeq(s.Text("cwd"), func(c rune) bool { return c == '/' || c == '\\' }) {
+			if slices.Contains(roots, part) {
+				return "cwd in " + part
+			}
+		}
+	case "custom", "custom_message":
+		if strings.HasPrefix(custom, "openclaw") || custom == "model-snapshot" {
+			return "customType openclaw or model-snapshot"
+		}
+	case "model_change":
+		if strings.HasPrefix(s.Text("provider"), "openclaw") {
+			return "type model_change, provider openclaw"
+		}
+	case "message":
+		switch {
+		case role == "user" && s.Text("message", "provenance", "kind") != "":
+			return "message.provenance.kind"
+		case role == "assistant" && strings.HasPrefix(s.Text("message", "provider"), "openclaw"):
+			return "message.provider openclaw"
+		}
 	}
+	return ""
 }

@@ -17,13 +17,38 @@ import (
 	"tributary/normalizers/lenient"
 )
 
+// Dialect is what an agent that writes the log of Pi does in its own way.
+type Dialect struct {
+	// Entry writes a record that only this agent writes; false for a record as Pi writes it.
+	Entry func(w *chat.Writer, r *Record) bool
+	// Speech separates what a human typed from what the agent put around it.
+	Speech func(m *Message, text string) (core.Speech, string)
+	// Outcome adds what the agent states about the outcome of a call.
+	Outcome func(w *chat.Writer, m *Message, r *chat.Result)
+}
+
+// dialect is that of Pi itself.
+var dialect = Dialect{
+	Entry:   func(*chat.Writer, *Record) bool { return false },
+	Speech:  func(_ *Message, text string) (core.Speech, string) { return SpeechOf(text) },
+	Outcome: func(*chat.Writer, *Message, *chat.Result) {},
+}
+
+// Normalizer returns the normalizer of an agent with a dialect. tools are those that other agents lack.
+func Normalizer(tools map[string]core.Tool, d *Dialect) core.Normalizer {
+	return chat.Normalizer(tools, d.read)
+}
+
 // read writes what a record states.
-func read(w *chat.Writer, r *record) {
+func (d *Dialect) read(w *chat.Writer, r *Record) {
 	w.ID = r.ID
 	ts, ok := core.ParseTime(string(r.Timestamp))
 	w.At(ts, ok)
 	if forked := w.Remembered("forked"); ok && forked != "" {
 		w.Copied = isBefore(ts, forked)
+	}
+	if d.Entry(w, r) {
+		return
 	}
 	switch r.Type {
 	case "session":
@@ -34,7 +59,7 @@ func read(w *chat.Writer, r *record) {
 		w.Session.SetRoot(string(r.Cwd))
 		w.Meta()
 	case "message":
-		readMessage(w, &r.Message.Value)
+		d.readMessage(w, &r.Message.Value)
 	case "model_change":
 		w.Session.SetModel(string(r.ModelID))
 		w.Session.SetTextExtension("provider", r.Provider)
@@ -48,7 +73,7 @@ func read(w *chat.Writer, r *record) {
 	case "session_info": // a title
 		w.Say(core.SpeechSummary, r.Name)
 	case "custom_message":
-		text, _ := joined(r.Content)
+		text, _ := Joined(r.Content)
 		w.Say(core.SpeechInjected, lenient.Text(text))
 	case "custom", "label":
 		w.Meta()
@@ -58,18 +83,18 @@ func read(w *chat.Writer, r *record) {
 }
 
 // readMessage writes a message by its role.
-func readMessage(w *chat.Writer, m *message) {
+func (d *Dialect) readMessage(w *chat.Writer, m *Message) {
 	switch m.Role {
 	case "user":
-		readPrompt(w, m)
+		d.readPrompt(w, m)
 	case "assistant":
 		readAnswer(w, m)
 	case "toolResult":
-		readResult(w, m)
+		d.readResult(w, m)
 	case "bashExecution": // a command that the human ran
 		w.Say(core.SpeechTerminal, "$ "+m.Command+"\n"+m.Output)
 	case "custom", "hookMessage":
-		text, _ := joined(m.Content)
+		text, _ := Joined(m.Content)
 		w.Say(core.SpeechInjected, lenient.Text(text))
 	case "branchSummary", "compactionSummary":
 		w.Say(core.SpeechSummary, m.Summary)
@@ -79,11 +104,11 @@ func readMessage(w *chat.Writer, m *message) {
 }
 
 // readPrompt writes the prompt of a human.
-func readPrompt(w *chat.Writer, m *message) {
-	text, _ := joined(m.Content)
-	kind, said := speechOf(text)
+func (d *Dialect) readPrompt(w *chat.Writer, m *Message) {
+	text, _ := Joined(m.Content)
+	kind, said := d.Speech(m, text)
 	w.Say(kind, lenient.Text(said))
-	for _, b := range blocks(m.Content) {
+	for _, b := range Blocks(m.Content) {
 		switch b.Type {
 		case "text":
 		case "image":
@@ -99,8 +124,8 @@ func readPrompt(w *chat.Writer, m *message) {
 // inserted matches what Pi puts before a prompt: the text of a skill, and the files that the command line names.
 var inserted = regexp.MustCompile(`(?s)^\s*(?:<skill name="[^"\n]*"[^>\n]*>.*?</skill>|<file name="[^"\n]*">.*?</file>)\s*`)
 
-// speechOf separates what a human typed from what Pi put before it. A text without a rest is injected.
-func speechOf(text string) (core.Speech, string) {
+// SpeechOf separates what a human typed from what Pi put before it. A text without a rest is injected.
+func SpeechOf(text string) (core.Speech, string) {
 	said := text
 	for {
 		at := inserted.FindStringIndex(said)
@@ -117,16 +142,19 @@ func speechOf(text string) (core.Speech, string) {
 
 // readAnswer writes a message of the assistant: its thoughts, texts and calls in their order, its tokens, and why it
 // ended early.
-func readAnswer(w *chat.Writer, m *message) {
+func readAnswer(w *chat.Writer, m *Message) {
 	w.Model = m.Model
 	w.Session.SetModel(string(m.Model))
-	for _, b := range blocks(m.Content) {
+	for _, b := range Blocks(m.Content) {
 		switch b.Type {
 		case "text":
 			w.Answer(b.Text)
 		case "thinking":
 			w.Think(b.Thinking)
-		case "toolCall":
+		case "toolCall", "toolUse", "tool_use":
+			if b.Arguments == nil {
+				b.Arguments = b.Input
+			}
 			w.Call(chat.Call{ID: b.ID, Name: b.Name, Arguments: b.Arguments})
 		default:
 			w.Unknown(core.UnknownBlock, "message", m.Role, b.Type)
@@ -143,9 +171,13 @@ func readAnswer(w *chat.Writer, m *message) {
 
 // use writes the tokens of the API calls that an entry states.
 func use(w *chat.Writer, u *usage) {
+	cost := u.Cost.Value.Total
+	if !cost.OK {
+		cost = u.CostUSD
+	}
 	w.Use(w.ID, chat.Tokens{
 		Input: u.Input, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, CacheWrite1h: u.Write1h, Output: u.Output,
-		Reasoning: u.Reasoning, ReasoningInOutput: true, Cost: u.Cost.Value.Total,
+		Reasoning: u.Reasoning, ReasoningInOutput: true, Cost: cost,
 	})
 }
 
@@ -153,9 +185,9 @@ func use(w *chat.Writer, u *usage) {
 var exitLine = regexp.MustCompile(`(?:^|\n)Command exited with code (-?\d{1,10})\s*$`)
 
 // readResult writes the result of a call.
-func readResult(w *chat.Writer, m *message) {
+func (d *Dialect) readResult(w *chat.Writer, m *Message) {
 	r := chat.Result{ID: m.ToolCallID, Name: m.ToolName, Failed: bool(m.IsError)}
-	text, ok := joined(m.Content)
+	text, ok := Joined(m.Content)
 	if ok {
 		r.Text = &text
 	}
@@ -164,6 +196,7 @@ func readResult(w *chat.Writer, m *message) {
 			r.Exit = &code
 		}
 	}
+	d.Outcome(w, m, &r)
 	w.Result(r)
 	use(w, &m.Usage.Value)
 }

@@ -9,8 +9,8 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// record has the members of a line: the first line of a session, or an entry of its tree.
-type record struct {
+// Record has the members of a line: the first line of a session, or an entry of its tree.
+type Record struct {
 	Type       lenient.Text            `json:"type"`
 	ID         lenient.Text            `json:"id"`
 	Timestamp  lenient.Text            `json:"timestamp"`
@@ -25,11 +25,18 @@ type record struct {
 	CustomType lenient.Text            `json:"customType"`
 	Content    jsontext.Value          `json:"content"` // of a custom_message
 	Usage      lenient.Object[usage]   `json:"usage"`   // of a summary
-	Message    lenient.Object[message] `json:"message"`
+	Message    lenient.Object[Message] `json:"message"`
+	Data       lenient.Object[Data]    `json:"data"` // of a custom entry of OpenClaw
 }
 
-// message is a message of any role.
-type message struct {
+// Data is what a custom entry of OpenClaw states: a model, or an error.
+type Data struct {
+	ModelID lenient.Text `json:"modelId"`
+	Error   lenient.Text `json:"error"`
+}
+
+// Message is a message of any role.
+type Message struct {
 	Role         lenient.Text          `json:"role"`
 	Content      jsontext.Value        `json:"content"`
 	Provider     lenient.Text          `json:"provider"`
@@ -50,6 +57,22 @@ type message struct {
 
 	// Of a summary.
 	Summary lenient.Text `json:"summary"`
+
+	// Of OpenClaw alone: who wrote a text under the user's name, and the outcome of a tool.
+	Provenance lenient.Object[Provenance] `json:"provenance"`
+	Details    lenient.Object[Details]    `json:"details"`
+}
+
+// Provenance is the origin of a text under the user's name.
+type Provenance struct {
+	Kind lenient.Text `json:"kind"`
+}
+
+// Details is the outcome of a command.
+type Details struct {
+	Status   lenient.Text   `json:"status"`
+	ExitCode lenient.Number `json:"exitCode"`
+	Duration lenient.Number `json:"durationMs"`
 }
 
 // usage has the tokens of an API call. The input is without the cache, the output with the reasoning.
@@ -61,40 +84,42 @@ type usage struct {
 	Reasoning  lenient.Number       `json:"reasoning"`
 	Write1h    lenient.Number       `json:"cacheWrite1h"`
 	Cost       lenient.Object[cost] `json:"cost"`
+	CostUSD    lenient.Number       `json:"costUSD"` // of old versions of OpenClaw
 }
 
 type cost struct {
 	Total lenient.Number `json:"total"`
 }
 
-// block is an element of the content of a message.
-type block struct {
+// Block is an element of the content of a message.
+type Block struct {
 	Type      lenient.Text   `json:"type"`
 	Text      lenient.Text   `json:"text"`
 	Thinking  lenient.Text   `json:"thinking"`
 	ID        lenient.Text   `json:"id"`
 	Name      lenient.Text   `json:"name"`
 	Arguments jsontext.Value `json:"arguments"`
+	Input     jsontext.Value `json:"input"` // the arguments under another name
 }
 
-// blocks returns the content of a message; a text alone is one block.
-func blocks(content jsontext.Value) []block {
+// Blocks returns the content of a message; a text alone is one block.
+func Blocks(content jsontext.Value) []Block {
 	if content.Kind() == '"' {
-		return []block{{Type: "text", Text: lenient.Text(lenient.Unquote(content))}}
+		return []Block{{Type: "text", Text: lenient.Text(lenient.Unquote(content))}}
 	}
-	var list []block
+	var list []Block
 	for _, v := range lenient.Elements(content) {
-		var b block
+		var b Block
 		lenient.ReadObject(v, &b)
 		list = append(list, b)
 	}
 	return list
 }
 
-// joined returns the texts of a content, line by line; ok is false if it has none.
-func joined(content jsontext.Value) (text string, ok bool) {
+// Joined returns the texts of a content, line by line; ok is false if it has none.
+func Joined(content jsontext.Value) (text string, ok bool) {
 	var texts []string
-	for _, b := range blocks(content) {
+	for _, b := range Blocks(content) {
 		if b.Type == "text" {
 			texts = append(texts, string(b.Text))
 		}

@@ -24,9 +24,9 @@ var Vendor = core.Vendor{
 	Session:   SessionOf,
 	Time:      TimeOf,
 
-	Framing: core.Framing{OneSession: true},
+	Framing: core.Framing{OneSession: true, IsShared: isShared},
 
-	Normalize: Normalize,
+	Normalize: Normalizer(tools, &dialect),
 	NewState:  chat.NewState,
 
 	Checked: "0.75",
@@ -45,9 +45,6 @@ var Vendor = core.Vendor{
 	},
 	Samples: samples,
 }
-
-// Normalize maps a record to events.
-var Normalize = chat.Normalizer(tools, read)
 
 // marker recognizes the first line of a session and any entry of its tree, except a message that may be Droid's.
 func marker(s *core.Shape) string {
@@ -71,6 +68,18 @@ func marker(s *core.Shape) string {
 		}
 	}
 	return ""
+}
+
+// isShared reports whether a record stands before the first answer: until then the file may be one of OpenClaw.
+func isShared(s *core.Shape) bool {
+	switch s.Text("type") {
+	case "message":
+		return s.Text("message", "role") == "user"
+	case "compaction", "branch_summary":
+		return false
+	default:
+		return true
+	}
 }
 
 // isEntry reports whether a record is an entry of a tree of messages.

@@ -19,14 +19,19 @@ type script struct {
 }
 
 // lines generates the lines of one session of Pi or OpenClaw.
-func lines(t *rapid.T, session, agent string) [][]byte {
+func lines(t *rapid.T, session, agent string, more func(*normalizerstest.Script, func(string, map[string]any))) [][]byte {
 	s := &script{Script: normalizerstest.NewScript(t, session)}
 	first := map[string]any{"type": "session", "version": 3, "id": session, "timestamp": s.Stamp(), "cwd": "/home/ada/." + agent + "/app"}
 	if s.Chance(20) { // a fork: some entries are older than the first line
 		first["parentSession"], first["timestamp"] = "/s.jsonl", s.Now.Add(10*time.Second).Format("2006-01-02T15:04:05.000Z")
 	}
 	s.Emit(first)
-	moves := []func(){s.prompt, s.prompt, s.answer, s.answer, s.answer, s.result, s.result, s.other, s.Repeat}
+	own := func() {
+		if more != nil {
+			more(&s.Script, s.put)
+		}
+	}
+	moves := []func(){s.prompt, s.prompt, s.answer, s.answer, s.answer, s.result, s.result, s.other, s.Repeat, own}
 	for range rapid.IntRange(1, 25).Draw(t, "records") {
 		rapid.SampledFrom(moves).Draw(t, "move")()
 	}

@@ -22,10 +22,23 @@ import (
 )
 
 // Suite describes Pi to the tests of all vendors.
-var Suite = SuiteOf(envelopes.Pi, "pi")
+var Suite = SuiteOf(envelopes.Pi, "pi", Dialect{})
+
+// Dialect is how an agent writes the log of Pi in its own way. Each function may be nil.
+type Dialect struct {
+	// Entry notes what a record states that Pi does not write; false for another record.
+	Entry func(r *normalizerstest.Reader, v any) bool
+	// Typed returns who wrote a text under the user's name, as [normalizerstest.Reader.Say] has it, and the text.
+	Typed func(message any, body string) (who, said string)
+	// Code returns the exit code that a result states beside its text.
+	Code func(message any, tool string) *int64
+	// Lines adds a line to a generated log.
+	Lines func(s *normalizerstest.Script, put func(kind string, members map[string]any))
+}
 
 // SuiteOf describes an agent that writes the log of Pi; room is its folder.
-func SuiteOf(source envelopes.Source, room string) normalizerstest.Suite {
+func SuiteOf(source envelopes.Source, room string, d Dialect) normalizerstest.Suite {
+	reading := normalizerstest.Reading{Session: sessionOf, Read: d.read}
 	return normalizerstest.Suite{
 		Unknown: []string{
 			`{"type":"of_tomorrow","id":"t1","parentId":null,"timestamp":"$TIME","x":1}`,
@@ -37,7 +50,7 @@ func SuiteOf(source envelopes.Source, room string) normalizerstest.Suite {
 		Folders:    []string{room},
 		Apart:      true,
 		StatedOnce: true,
-		Lines:      func(t *rapid.T, session string) [][]byte { return lines(t, session, room) },
+		Lines:      func(t *rapid.T, session string) [][]byte { return lines(t, session, room, d.Lines) },
 		Read:       normalizerstest.ReadLines,
 		Bad:        normalizerstest.Malformed,
 		Ledger:     reading.Ledger,
@@ -45,23 +58,23 @@ func SuiteOf(source envelopes.Source, room string) normalizerstest.Suite {
 	}
 }
 
-var reading = normalizerstest.Reading{
-	Session: func(record any) string {
-		if normalizerstest.Member[string](record, "type") != "session" {
-			return ""
-		}
-		return normalizerstest.Member[string](record, "id")
-	},
-	Read: read,
+func sessionOf(record any) string {
+	if normalizerstest.Member[string](record, "type") != "session" {
+		return ""
+	}
+	return normalizerstest.Member[string](record, "id")
 }
 
 var exitLine = regexp.MustCompile(`^Command exited with code (-?[0-9]+)$`)
 
 // read notes what a record states.
-func read(r *normalizerstest.Reader, v any) {
+func (d Dialect) read(r *normalizerstest.Reader, v any) {
 	at, _ := time.Parse(time.RFC3339, normalizerstest.Member[string](v, "timestamp"))
 	if forked, err := time.Parse(time.RFC3339, r.Noted("forked")); err == nil {
 		r.Copied = at.Before(forked)
+	}
+	if d.Entry != nil && d.Entry(r, v) {
+		return
 	}
 	switch normalizerstest.Member[string](v, "type") {
 	case "session":
@@ -80,7 +93,11 @@ func read(r *normalizerstest.Reader, v any) {
 	switch normalizerstest.Member[string](m, "role") {
 	case "user":
 		body := textOf(m)
-		r.Say("human", id, typed(body))
+		who, said := "human", body
+		if d.Typed != nil {
+			who, said = d.Typed(m, body)
+		}
+		r.Say(who, id, typed(said))
 		if list := normalizerstest.Member[[]any](m, "content"); body == "" && strings.Contains(fmt.Sprint(list), "type:image") {
 			r.Attach(id)
 		}
@@ -89,7 +106,7 @@ func read(r *normalizerstest.Reader, v any) {
 			switch normalizerstest.Member[string](b, "type") {
 			case "text":
 				r.Say("assistant", fmt.Sprint(id, " ", i), normalizerstest.Member[string](b, "text"))
-			case "toolCall":
+			case "toolCall", "toolUse":
 				r.Call(normalizerstest.Member[string](b, "id"), normalizerstest.Member[string](b, "name"))
 			}
 		}
@@ -99,9 +116,14 @@ func read(r *normalizerstest.Reader, v any) {
 		tool := cmp.Or(r.Tool(call), normalizerstest.Member[string](m, "toolName"))
 		parts := strings.Split(strings.TrimRight(textOf(m), " \t\r\n"), "\n")
 		var code *int64
-		if found := exitLine.FindStringSubmatch(parts[len(parts)-1]); found != nil && tool == "bash" && normalizerstest.Member[bool](m, "isError") {
+		if found := exitLine.FindStringSubmatch(parts[len(parts)-1]); found != nil && (tool == "bash" || tool == "exec") && normalizerstest.Member[bool](m, "isError") {
 			n, _ := strconv.ParseInt(found[1], 10, 64)
 			code = &n
+		}
+		if d.Code != nil {
+			if stated := d.Code(m, tool); stated != nil {
+				code = stated
+			}
 		}
 		r.Result(call, code, "Command exited with code")
 		use(r, id, normalizerstest.Member[any](m, "usage"))
@@ -140,7 +162,10 @@ func use(r *normalizerstest.Reader, id string, u any) {
 		n, _ := normalizerstest.Member[json.Number](u, name).Int64()
 		return n
 	}
-	dollars, _ := normalizerstest.Member[json.Number](u, "cost", "total").Float64()
+	dollars, err := normalizerstest.Member[json.Number](u, "cost", "total").Float64()
+	if err != nil {
+		dollars, _ = normalizerstest.Member[json.Number](u, "costUSD").Float64()
+	}
 	r.Use(id, normalizerstest.Tokens{
 		Input: count("input"), CacheRead: count("cacheRead"), CacheWrite: count("cacheWrite"), Output: count("output"),
 		Reasoning: min(count("reasoning"), count("output")), ReasoningInOutput: true, CacheWrite1h: min(count("cacheWrite1h"), count("cacheWrite")),

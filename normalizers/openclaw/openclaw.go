@@ -1,0 +1,155 @@
+package openclaw
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"tributary/envelopes"
+	"tributary/normalizers/chat"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+	"tributary/normalizers/pi"
+)
+
+// dialect is what OpenClaw adds to the log of Pi.
+var dialect = pi.Dialect{Entry: readEntry, Speech: speechOf, Outcome: addOutcome}
+
+// tools are the tools of OpenClaw that other agents lack.
+var tools = map[string]core.Tool{
+	"process": core.ToolShell, "find": core.ToolSearch, "memory_search": core.ToolSearch, "memory_get": core.ToolSearch,
+}
+
+// readEntry writes a record that Pi does not write.
+func readEntry(w *chat.Writer, r *pi.Record) bool {
+	m := &r.Message.Value
+	switch {
+	case r.Type == "custom" && r.CustomType == "model-snapshot":
+		w.Session.SetModel(string(r.Data.Value.ModelID))
+		w.Meta()
+	case r.Type == "custom" && r.CustomType == "openclaw:prompt-error":
+		w.Error("", r.Data.Value.Error)
+	case r.Type == "reset":
+		w.Meta()
+	case r.Type == "message" && m.Role == "assistant" && isDelivery(m):
+		readDelivery(w, m)
+	case r.Type == "message" && m.Role == "assistant":
+		noteTold(w, m)
+		return false
+	default:
+		return false
+	}
+	return true
+}
+
+// isDelivery reports whether the gateway wrote a message of the assistant: the text that it has sent to a channel.
+func isDelivery(m *pi.Message) bool {
+	return m.Provider == "openclaw" || m.Model == "delivery-mirror" || m.Model == "gateway-injected"
+}
+
+// readDelivery writes a text that the gateway has sent, unless the assistant has told it.
+func readDelivery(w *chat.Writer, m *pi.Message) {
+	text, _ := pi.Joined(m.Content)
+	switch {
+	case strings.TrimSpace(text) == "":
+	case slices.Contains(strings.Fields(w.Remembered("told")), keyOf(text)):
+		w.Skip = core.SkipMirror
+	default:
+		d := core.ChatDraft(envelopes.AssistantMessage, &text, nil)
+		d.Origin = envelopes.OriginInjected
+		w.Put(d)
+	}
+}
+
+// maxTold is how many texts of the assistant a session remembers.
+const maxTold = 24
+
+// noteTold remembers the texts of the assistant, and those that it sends with a tool.
+func noteTold(w *chat.Writer, m *pi.Message) {
+	told := strings.Fields(w.Remembered("told"))
+	for _, b := range pi.Blocks(m.Content) {
+		text := string(b.Text)
+		if b.Name == "message" {
+			var sent struct {
+				Message lenient.Text `json:"message"`
+			}
+			lenient.ReadObject(b.Arguments, &sent)
+			text = string(sent.Message)
+		}
+		if text != "" {
+			told = append(told, keyOf(text))
+		}
+	}
+	w.Remember("told", strings.Join(told[max(0, len(told)-maxTold):], " "))
+}
+
+// directive begins an answer to a certain message; it is not sent.
+var directive = regexp.MustCompile(`^\s*\[\[[^\]\n]*\]\]`)
+
+// keyOf returns a short key of a text as it is sent.
+func keyOf(text string) string {
+	key, _ := core.FingerprintOf(strings.TrimSpace(directive.ReplaceAllString(text, ""))).MarshalText() // never fails
+	return string(key)
+}
+
+// addOutcome adds the exit code, the duration and the status that OpenClaw states about a command.
+func addOutcome(w *chat.Writer, m *pi.Message, r *chat.Result) {
+	d := &m.Details.Value
+	if !m.Details.OK || !w.IsShell(m.ToolCallID, m.ToolName) {
+		return
+	}
+	if code := d.ExitCode.Integer(); code != nil {
+		r.Exit = code
+	}
+	r.Latency = d.Duration
+	switch d.Status {
+	case "failed", "approval-unavailable":
+		r.Failed = true
+	case "running", "approval-pending":
+		r.Running = true
+	}
+}
+
+// machine are how texts begin that OpenClaw writes under the user's name.
+var machine = []string{
+	"Read HEARTBEAT.md", "A new session was started via /new or /reset", "[cron:", "An async command you ran earlier has completed",
+}
+
+// around matches what OpenClaw puts before a prompt: what is known about the message, lines of the system, the time,
+// the channel, and the files that came with it.
+var around = regexp.MustCompile(`^(?s:[A-Z][^\n]{0,80}\(untrusted[^)\n]{0,60}\):\n` + "```json\n.*?\n```" + `|System: \[[^\n]*` +
+	`|\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \d{4}-\d\d-\d\d \d\d:\d\d[^\]\n]*\]` +
+	`|\[(?:WhatsApp|Telegram|Discord|Slack|Signal|iMessage|BlueBubbles|Microsoft Teams|Matrix|Mattermost|Google Chat|Zalo|LINE|IRC|WebChat|Feishu)\b[^\]\n]*\]` +
+	`|\[media attached[^\]\n]*\]|To send an image back, prefer the message tool[^\n]*|\[message_id: [^\]\n]*\])\s*`)
+
+// messageID ends a prompt.
+var messageID = regexp.MustCompile(`\s*\[message_id: [^\]\n]*\]\s*$`)
+
+// speechOf separates what a human typed from what OpenClaw put around it.
+func speechOf(m *pi.Message, text string) (core.Speech, string) {
+	whole := strings.TrimSpace(text)
+	switch kind := m.Provenance.Value.Kind; {
+	case kind == "inter_session", strings.HasPrefix(whole, "[Inter-session message]"):
+		return core.SpeechAgent, text
+	case kind == "internal_system", slices.ContainsFunc(machine, func(begin string) bool { return strings.HasPrefix(whole, begin) }):
+		return core.SpeechInjected, text
+	}
+	said := messageID.ReplaceAllString(whole, "")
+	for {
+		at := around.FindStringIndex(said)
+		if at == nil {
+			break
+		}
+		said = said[at[1]:]
+	}
+	switch {
+	case said == whole:
+		return pi.SpeechOf(text)
+	case said != "":
+		return pi.SpeechOf(said)
+	case strings.Contains(whole, "[media attached"):
+		return core.SpeechHuman, text
+	default:
+		return core.SpeechInjected, text
+	}
+}
