@@ -37,14 +37,6 @@ var strangers = map[string]stranger{
 {"type":"completion","session_id":"s1","timestamp":1767812644000,"finalText":"Done","numTurns":1,"usage":{"input_tokens":10}}
 {"type":"error","source":"cli","message":"no key","timestamp":1767812644100,"session_id":"s1"}
 {"type":"result","subtype":"success","is_error":false,"duration_ms":5657,"num_turns":1,"result":"Done","session_id":"s1"}`, 1},
-	"Grok": {"Grok", `{"type":"system","content":"You are a gardener."}
-{"type":"user","content":[{"type":"text","text":"<user_info>\n</user_info>"}],"synthetic_reason":"environment_context"}
-{"type":"user","content":[{"type":"text","text":"Read."}],"prompt_index":0}
-{"type":"reasoning","id":"r1","summary":[{"type":"summary_text","text":"I read."}],"encrypted_content":"<opaque>","status":"completed"}
-{"type":"assistant","content":"I read.","tool_calls":[{"id":"c1","name":"read_file","arguments":"{}"}],"model_id":"m","model_fingerprint":"fp","reasoning_effort":"high"}
-{"type":"tool_result","tool_call_id":"c1","content":"print"}
-{"type":"backend_tool_call","kind":{"tool_type":"web_search","id":"w1"}}`, 0},
-	"Grok, a summary": {"Grok", `{"info":{"id":"s1","cwd":"/w"},"session_summary":"x","created_at":"2026-01-01T00:00:10.000000Z","num_messages":4,"chat_format_version":1,"grok_home":"/g"}`, 0},
 	"Amp":               {"Amp", `{"v":9,"id":"T-0198","created":1700000000000,"messages":[{"role":"user","content":[{"type":"text","text":"x"}]}]}`, 0},
 	"Amp, a run": {"Amp", `{"type":"system","subtype":"init","cwd":"/w","session_id":"T-0198","tools":["Bash"],"mcp_servers":[]}
 {"type":"user","message":{"role":"user","content":[{"type":"text","text":"x"}]},"parent_tool_use_id":null,"session_id":"T-0198"}

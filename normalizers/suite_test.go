@@ -9,6 +9,7 @@ import (
 	"tributary/normalizers/copilot/copilottest"
 	"tributary/normalizers/cursor/cursortest"
 	"tributary/normalizers/gemini/geminitest"
+	"tributary/normalizers/grok/groktest"
 	"tributary/normalizers/hermes/hermestest"
 	"tributary/normalizers/kilo/kilotest"
 	"tributary/normalizers/kimi/kimitest"
@@ -42,4 +43,5 @@ var suites = []normalizerstest.Suite{
 	clinetest.Suite,
 	rootest.Suite,
 	kilotest.Suite,
+	groktest.Suite,
 }

@@ -21,7 +21,6 @@ var unsupported = []unsupportedAgent{
 	{"Qwen Code", qwenRun},
 	{"Droid", droid},
 	{"Droid", treeOfMessages},
-	{"Grok", grok},
 	{"Amp", amp},
 	{"Goose", goose},
 }
@@ -120,35 +119,6 @@ func droid(s *core.Shape) string {
 	default:
 		return ""
 	}
-}
-
-// grok recognizes a line of a chat history, and the summary beside it.
-func grok(s *core.Shape) string {
-	switch s.Text("type") {
-	case "":
-		return first(s, "chat_format_version", "grok_home")
-	case "system":
-		if s.Kind("content") == '"' && !has(s, "uuid") && !has(s, "sessionId") && !has(s, "id") && !has(s, "session_id") {
-			return "type system, content"
-		}
-	case "user":
-		return first(s, "synthetic_reason", "prompt_index", "prior_turn_interrupt")
-	case "assistant":
-		if !has(s, "message") {
-			return first(s, "model_fingerprint", "model_id")
-		}
-	case "reasoning":
-		if has(s, "encrypted_content", "status") {
-			return "type reasoning, encrypted_content, status"
-		}
-	case "tool_result":
-		if s.Kind("content") != 0 && !has(s, "message") {
-			return first(s, "tool_call_id")
-		}
-	case "backend_tool_call":
-		return "type backend_tool_call"
-	}
-	return ""
 }
 
 // amp recognizes a thread, whose id begins with T-, and what a run prints.

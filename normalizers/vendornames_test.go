@@ -23,7 +23,7 @@ var vendorNameAllowed = []struct{ file, names, reason string }{
 	{"normalizers/unsupported.go", "qwen", "its runs print another log than it keeps"},
 	{"cmd/internal/printer/lines.go", "acp", "the protocol, a form of output"},
 	{"envelopes/schema/schema.go", "acp", "the protocol, a form of output"},
-	{"pipeline/genai/model.go", "claude codex gemini", "families of models"},
+	{"pipeline/genai/model.go", "claude codex gemini grok", "families of models"},
 	{"normalizers/core/profile.go", "opencode", "the name of a shape of tool_metadata"},
 	{"pipeline/streams/settings.go", "opencode", "the name of a shape of tool_metadata"},
 	{"cmd/tributary/config.go", "opencode", "TRIBUTARY_TOOL_METADATA, the name of a shape"},

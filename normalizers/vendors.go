@@ -13,6 +13,7 @@ import (
 	"tributary/normalizers/core"
 	"tributary/normalizers/cursor"
 	"tributary/normalizers/gemini"
+	"tributary/normalizers/grok"
 	"tributary/normalizers/hermes"
 	"tributary/normalizers/kilo"
 	"tributary/normalizers/kimi"
@@ -28,6 +29,7 @@ import (
 // vendors is the table of vendors. Records are recognized in this order, so vendors with looser rules come after
 // those whose records they would match.
 var vendors = []*core.Vendor{
+	&grok.Vendor,
 	&hermes.Vendor,
 	&antigravity.Vendor,
 	&kimi.Vendor,
