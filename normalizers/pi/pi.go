@@ -77,6 +77,17 @@ func (d *Dialect) read(w *chat.Writer, r *Record) {
 		w.Say(core.SpeechInjected, lenient.Text(text))
 	case "custom", "label":
 		w.Meta()
+	case "message_end": // printed by a run, without an id
+		if ms, ok := core.TimeOfMillis(r.Message.Value.Timestamp); ok {
+			w.At(ms, true)
+		}
+		d.readMessage(w, &r.Message.Value)
+	case "message_start", "message_update":
+		w.Skip = core.SkipProgress
+	case "turn_end", "agent_end", "tool_execution_start", "tool_execution_update", "tool_execution_end":
+		w.Skip = core.SkipMirror // its messages have records of their own
+	case "agent_start", "turn_start":
+		w.Meta()
 	default:
 		w.UnknownRecord(r.Type)
 	}

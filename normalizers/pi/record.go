@@ -38,6 +38,7 @@ type Data struct {
 // Message is a message of any role.
 type Message struct {
 	Role         lenient.Text          `json:"role"`
+	Timestamp    lenient.Number        `json:"timestamp"` // when its request began, in milliseconds
 	Content      jsontext.Value        `json:"content"`
 	Provider     lenient.Text          `json:"provider"`
 	Model        lenient.Text          `json:"model"`

@@ -19,6 +19,7 @@ var ignored string
 var Vendor = core.Vendor{
 	Source: envelopes.Pi,
 	Name:   "Pi",
+	Reads:  "what `pi --mode json` prints",
 
 	Recognize: marker,
 	Session:   SessionOf,
@@ -62,6 +63,10 @@ func marker(s *core.Shape) string {
 				return "type message, parentId, message." + name
 			}
 		}
+	case "message_start", "message_update", "message_end":
+		if s.Text("message", "role") != "" && s.Kind("message", "timestamp") == '0' {
+			return "type " + kind + ", message.role"
+		}
 	case "model_change", "thinking_level_change", "compaction", "branch_summary", "custom", "custom_message", "label", "session_info":
 		if isEntry(s) {
 			return "type " + kind + ", parentId"
@@ -75,10 +80,10 @@ func isShared(s *core.Shape) bool {
 	switch s.Text("type") {
 	case "message":
 		return s.Text("message", "role") == "user"
-	case "compaction", "branch_summary":
-		return false
-	default:
+	case "session", "model_change", "thinking_level_change", "custom", "custom_message", "label", "session_info":
 		return true
+	default:
+		return false
 	}
 }
 

@@ -85,7 +85,7 @@ func (d Dialect) read(r *normalizerstest.Reader, v any) {
 	case "compaction", "branch_summary":
 		use(r, normalizerstest.Member[string](v, "id"), normalizerstest.Member[any](v, "usage"))
 		return
-	case "message":
+	case "message", "message_end":
 	default:
 		return
 	}
