@@ -118,7 +118,7 @@ func (d *document) readRequest(kind lenient.Text, text string) {
 	}
 	s.tokens = chat.Tokens{
 		Input: r.In, Output: r.Out, CacheRead: r.CacheRead, CacheWrite: r.CacheWrite, Cost: r.Cost,
-		CacheInInput: r.Protocol != "",
+		CacheInInput: r.Protocol != "", Several: kind != "api_req_started",
 	}
 }
 
