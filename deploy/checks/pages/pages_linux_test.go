@@ -9,8 +9,8 @@
 //
 // A line "# tools: nats-server nats nk" names the programs of a script: they are built from the modules in ../tools,
 // with the versions there, to /root/go/bin, as "go install" does; tributary is always there. tributary-next is the same
-// source with the next revision of the normalizers. To add a tool, run "go get -tool" in one of the modules, or in a new
-// one if its libraries conflict. The checkout is /src, read-only.
+// source with the next revision of the normalizers, consumer is testdata/consumer.go. To add a tool, run "go get -tool"
+// in one of the modules, or in a new one if its libraries conflict. The checkout is /src, read-only.
 //
 // A script with a line "# long: REASON" runs only with the flag -long. A line "# systemd: yes" makes systemd the first
 // process of the root, which runs the script as a unit: systemctl works, with the sandboxes of units; it needs root. A
@@ -279,7 +279,7 @@ func newBuilder(t *testing.T) *builder {
 	return b
 }
 
-// build builds tributary, tributary-next, or a tool of one of the modules in ../tools.
+// build builds tributary, tributary-next, the consumer, or a tool of one of the modules in ../tools.
 func (b *builder) build(t *testing.T, name string) {
 	t.Helper()
 	b.mu.Lock()
@@ -296,6 +296,8 @@ func (b *builder) build(t *testing.T, name string) {
 	case "tributary":
 	case "tributary-next":
 		overlay = nextRevision(t)
+	case "consumer":
+		path = "./deploy/checks/pages/testdata/consumer.go" // in the module of the program, which has its libraries
 	default:
 		module, path = tool(t, name)
 	}
