@@ -35,10 +35,11 @@ const (
 	Roo         Source = "roo"
 	Kilo        Source = "kilo"
 	Grok        Source = "grok"
+	Droid       Source = "droid"
 )
 
 // Sources lists every source, in the order of the documentation.
-var Sources = []Source{ClaudeCode, Codex, Gemini, Cursor, Copilot, ACP, OpenCode, Pi, OpenClaw, Kimi, Kiro, Antigravity, Qwen, Vibe, Hermes, Cline, Roo, Kilo, Grok}
+var Sources = []Source{ClaudeCode, Codex, Gemini, Cursor, Copilot, ACP, OpenCode, Pi, OpenClaw, Kimi, Kiro, Antigravity, Qwen, Vibe, Hermes, Cline, Roo, Kilo, Grok, Droid}
 
 // sendsChunks are the sources that may split an assistant message into several events without a separator between
 // their texts. Events of other sources are complete messages or paragraphs. No field of an event states this.

@@ -27,17 +27,7 @@ type stranger struct {
 // strangers are logs of the shapes that agents without a normalizer write.
 var strangers = map[string]stranger{
 	"Qwen Code, a run": {"Qwen Code", `{"type":"system","subtype":"init","uuid":"s1","session_id":"s1","cwd":"/w","tools":["edit"],"model":"coder-model","permission_mode":"yolo","qwen_code_version":"0.14.0","agents":[]}`, 0},
-	"Droid": {"Droid", `{"type":"session_start","id":"s1","title":"t","cwd":"/w","owner":"o","sessionTitle":"t","version":"0.81.0"}
-{"type":"message","id":"m1","parentId":"s1","timestamp":"2025-12-26T00:10:00.000Z","message":{"role":"user","content":[{"type":"text","text":"go"}]}}
-{"type":"message","id":"m2","parentId":"m1","timestamp":"2025-12-26T00:10:02.000Z","message":{"role":"assistant","content":[{"type":"tool_use","id":"t1","name":"Execute","input":{}}]}}`, 0},
-	"Droid, a run": {"Droid", `{"type":"system","subtype":"init","session_id":"s1","timestamp":1767812640310,"model":"m","cwd":"/w","tools":["Execute"],"reasoning_effort":"off","id":"y1"}
-{"type":"message","sessionId":"s1","timestamp":1767812641000,"role":"user","text":"List","id":"m1"}
-{"type":"tool_call","session_id":"s1","timestamp":1767812642000,"id":"c1","messageId":"m1","toolId":"Execute","toolName":"Execute","parameters":{}}
-{"type":"tool_result","session_id":"s1","timestamp":1767812643000,"id":"c1","messageId":"m1","toolId":"Execute","isError":true,"value":"no"}
-{"type":"completion","session_id":"s1","timestamp":1767812644000,"finalText":"Done","numTurns":1,"usage":{"input_tokens":10}}
-{"type":"error","source":"cli","message":"no key","timestamp":1767812644100,"session_id":"s1"}
-{"type":"result","subtype":"success","is_error":false,"duration_ms":5657,"num_turns":1,"result":"Done","session_id":"s1"}`, 1},
-	"Amp":               {"Amp", `{"v":9,"id":"T-0198","created":1700000000000,"messages":[{"role":"user","content":[{"type":"text","text":"x"}]}]}`, 0},
+	"Amp":              {"Amp", `{"v":9,"id":"T-0198","created":1700000000000,"messages":[{"role":"user","content":[{"type":"text","text":"x"}]}]}`, 0},
 	"Amp, a run": {"Amp", `{"type":"system","subtype":"init","cwd":"/w","session_id":"T-0198","tools":["Bash"],"mcp_servers":[]}
 {"type":"user","message":{"role":"user","content":[{"type":"text","text":"x"}]},"parent_tool_use_id":null,"session_id":"T-0198"}
 {"type":"result","subtype":"success","duration_ms":9,"is_error":false,"num_turns":1,"result":"x","session_id":"T-0198"}`, 0},

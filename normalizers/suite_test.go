@@ -8,6 +8,7 @@ import (
 	"tributary/normalizers/codex/codextest"
 	"tributary/normalizers/copilot/copilottest"
 	"tributary/normalizers/cursor/cursortest"
+	"tributary/normalizers/droid/droidtest"
 	"tributary/normalizers/gemini/geminitest"
 	"tributary/normalizers/grok/groktest"
 	"tributary/normalizers/hermes/hermestest"
@@ -44,4 +45,5 @@ var suites = []normalizerstest.Suite{
 	rootest.Suite,
 	kilotest.Suite,
 	groktest.Suite,
+	droidtest.Suite,
 }

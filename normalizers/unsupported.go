@@ -19,8 +19,6 @@ type unsupportedAgent struct {
 // that no vendor writes. Agents with a common log format share a row.
 var unsupported = []unsupportedAgent{
 	{"Qwen Code", qwenRun},
-	{"Droid", droid},
-	{"Droid", treeOfMessages},
 	{"Amp", amp},
 	{"Goose", goose},
 }
@@ -81,45 +79,6 @@ func typed(s *core.Shape, types ...string) string {
 
 // qwenRun recognizes the first line that a run prints.
 func qwenRun(s *core.Shape) string { return first(s, "qwen_code_version") }
-
-// isTreeEntry reports whether a record is an entry of a tree of messages.
-func isTreeEntry(s *core.Shape) bool { return has(s, "id", "timestamp") && s.Kind("parentId") != 0 }
-
-// treeOfMessages recognizes a message in a tree, a format that several agents share.
-func treeOfMessages(s *core.Shape) string {
-	if isTreeEntry(s) && s.Text("type") == "message" && s.Text("message", "role") != "" &&
-		first(s, "message.timestamp", "message.provider", "message.stopReason", "message.toolCallId") == "" {
-		return "type message, parentId, message.role"
-	}
-	return ""
-}
-
-// droid recognizes a line of a session, and a line that a run prints.
-func droid(s *core.Shape) string {
-	inSession := has(s, "session_id") || has(s, "sessionId")
-	switch {
-	case s.Text("type") == "session_start" && has(s, "id", "cwd") && !has(s, "payload"):
-		return "type session_start, id, cwd"
-	case isTreeEntry(s) && s.Text("type") == "message":
-		return ""
-	case s.Text("type") == "todo_state" && has(s, "todos"), s.Text("type") == "compaction_state" && has(s, "summaryText"):
-		return typed(s, "todo_state", "compaction_state")
-	case !inSession:
-		return ""
-	case s.Text("type") == "system" && has(s, "reasoning_effort"):
-		return "type system, reasoning_effort"
-	case s.Text("type") == "message" && has(s, "role", "text"):
-		return "type message, role, text"
-	case typed(s, "tool_call", "tool_result") != "" && has(s, "toolId"):
-		return "toolId"
-	case s.Text("type") == "completion":
-		return first(s, "finalText")
-	case s.Text("type") == "error" && s.Text("source") == "cli":
-		return "type error, source cli"
-	default:
-		return ""
-	}
-}
 
 // amp recognizes a thread, whose id begins with T-, and what a run prints.
 func amp(s *core.Shape) string {

@@ -12,6 +12,7 @@ import (
 	"tributary/normalizers/copilot"
 	"tributary/normalizers/core"
 	"tributary/normalizers/cursor"
+	"tributary/normalizers/droid"
 	"tributary/normalizers/gemini"
 	"tributary/normalizers/grok"
 	"tributary/normalizers/hermes"
@@ -29,6 +30,7 @@ import (
 // vendors is the table of vendors. Records are recognized in this order, so vendors with looser rules come after
 // those whose records they would match.
 var vendors = []*core.Vendor{
+	&droid.Vendor,
 	&grok.Vendor,
 	&hermes.Vendor,
 	&antigravity.Vendor,

@@ -36,6 +36,12 @@ var Vendor = core.Vendor{
 
 	Checked: "0.38",
 
+	Evidence: core.Evidence{
+		Versions: "protocol 1.4",
+		Read:     []core.Basis{core.RealLogs, core.Code},
+		Limits:   "titles, which a file beside the log states; kimi-cli and protocol 1.5 were read in the source alone",
+	},
+
 	Logs: core.Logs{
 		Env:   "KIMI_CODE_HOME",
 		Home:  ".kimi-code",

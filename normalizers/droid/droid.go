@@ -1,0 +1,300 @@
+// Package droid normalizes the sessions of Droid, by Factory, and what its runs print.
+//
+// Start with [Vendor]. A record is read by read, which has one case per type. README.md has the rules.
+//
+// The invariant: the tokens of a session are stated by its settings or by its runs, and each counts once.
+package droid
+
+import (
+	"cmp"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/envelopes"
+	"tributary/normalizers/chat"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// read writes what a record states.
+func read(w *chat.Writer, r *record) {
+	w.ID = r.ID
+	ts, ok := core.TimeOfMillis(lenient.NumberOf(r.Timestamp))
+	if !ok && r.Timestamp.Kind() == '"' {
+		ts, ok = core.ParseTime(lenient.Unquote(r.Timestamp))
+	}
+	w.At(ts, ok)
+	w.Session.SetModel(string(cmp.Or(r.Model, r.ModelID)))
+	switch r.Type {
+	case "session_start":
+		readStart(w, r)
+	case "message":
+		readMessage(w, messageOf(r))
+	case "compaction_state":
+		w.Say(core.SpeechSummary, r.Summary)
+	case "agent_turn_outcome":
+		if r.Reason == "error" {
+			w.Error(cmp.Or(r.Kind, r.Reason), "")
+		} else {
+			w.Meta()
+		}
+	case "system":
+		w.Session.SetRoot(string(r.Cwd))
+		w.Meta()
+	case "todo_state":
+		w.Meta()
+	case "tool_call":
+		w.Call(chat.Call{ID: cmp.Or(r.CallID, r.ID), Name: cmp.Or(r.Tool, r.ToolID), Arguments: r.Parameters})
+	case "tool_result":
+		readValue(w, r)
+	case "session_end", "completion", "result":
+		readEnd(w, r)
+	case "error":
+		w.Error("", textOf(r.Body))
+	case "":
+		readSettings(w, r)
+	default:
+		w.UnknownRecord(r.Type)
+	}
+}
+
+// textOf returns a JSON string; empty for anything else.
+func textOf(v jsontext.Value) lenient.Text {
+	if v.Kind() != '"' {
+		return ""
+	}
+	return lenient.Text(lenient.Unquote(v))
+}
+
+// subagent is remembered of a session that another one called: its prompts are that one's.
+const subagent = "subagent"
+
+// readStart writes the first line of a session, which is rewritten when its title changes.
+func readStart(w *chat.Writer, r *record) {
+	if r.Calling != "" {
+		w.Remember(subagent, "true")
+	}
+	w.Session.SetResumeID(string(cmp.Or(r.Session.Value.ID, r.ID)))
+	w.Session.SetRoot(string(cmp.Or(r.Session.Value.Cwd, r.Cwd)))
+	w.Session.SetTextExtension("version", r.Version) // the number of a format is none
+	w.Meta()
+	if title := cmp.Or(r.Session.Value.Title, r.Title, r.Old); title != "New Session" {
+		w.Say(core.SpeechSummary, title)
+	}
+}
+
+// messageOf returns the message of a record, which has it as a member, or is it.
+func messageOf(r *record) *message {
+	if r.Body.Kind() == '{' {
+		var m message
+		lenient.ReadObject(r.Body, &m)
+		return &m
+	}
+	if r.Content == nil {
+		r.Content = lenient.AppendQuote(nil, string(r.Text))
+	}
+	return &r.message
+}
+
+// readMessage writes a message by its role.
+func readMessage(w *chat.Writer, m *message) {
+	list := parts(m.Content)
+	w.Session.SetModel(string(m.Model))
+	switch text, ok := joined(list); {
+	case m.Visibility == "llm_only":
+		w.Say(core.SpeechInjected, lenient.Text(text))
+	case m.Visibility == "user_only":
+		w.System(envelopes.Log, lenient.Text(text))
+	case m.Role == "user":
+		readPrompt(w, list)
+		if !ok && len(list) == 0 { // the result of a hook
+			w.Meta()
+		}
+	case m.Role == "assistant":
+		for _, p := range list {
+			readPart(w, p)
+		}
+	default:
+		w.UnknownRecord("message", m.Role)
+	}
+}
+
+// reminders are what Droid puts before a prompt.
+var reminders = regexp.MustCompile(`(?s)^(?:\s*<system-reminder>.*?</system-reminder>)+\s*`)
+
+// taskPrompt begins the prompt of a subagent.
+const taskPrompt = "# Task Tool Invocation"
+
+// readPrompt writes a message under the user's name: results of calls, and what a human or another agent said.
+func readPrompt(w *chat.Writer, list []part) {
+	var said []string
+	var images bool
+	for _, p := range list {
+		switch p.Type {
+		case "text":
+			if rest := reminders.ReplaceAllString(string(p.Text), ""); strings.TrimSpace(rest) != "" {
+				said = append(said, rest)
+			}
+		case "tool_result":
+			readResult(w, p)
+		case "image", "document":
+			images = true
+		default:
+			w.Unknown(core.UnknownBlock, "user", p.Type)
+		}
+	}
+	text := lenient.Text(strings.Join(said, "\n"))
+	all, _ := joined(list)
+	switch {
+	case said == nil && images:
+		w.Attach()
+	case said == nil:
+		w.Say(core.SpeechInjected, lenient.Text(all))
+	case w.Remembered(subagent) != "", strings.HasPrefix(string(text), taskPrompt):
+		w.Prompt(text)
+	default:
+		w.Say(core.SpeechHuman, text)
+	}
+}
+
+// lastAnswer is the key of the last text of the assistant, which the end of a run repeats.
+const lastAnswer = "answer"
+
+func answerKey(text lenient.Text) string {
+	key, _ := core.PromptKey(string(text)).MarshalText() // never fails
+	return string(key)
+}
+
+// readPart writes a part of an answer.
+func readPart(w *chat.Writer, p part) {
+	switch p.Type {
+	case "text":
+		w.Remember(lastAnswer, answerKey(p.Text))
+		w.Answer(p.Text)
+	case "thinking":
+		w.Think(p.Thinking)
+	case "redacted_thinking":
+		w.Meta()
+	case "tool_use":
+		w.Call(chat.Call{ID: p.ID, Name: p.Name, Arguments: p.Input})
+	default:
+		w.Unknown(core.UnknownBlock, "assistant", p.Type)
+	}
+}
+
+// exitLine begins the output of a command that failed.
+var exitLine = regexp.MustCompile(`^Error: Command failed \(exit code: (-?\d{1,10})\)`)
+
+// readResult writes the result of a call in a session.
+func readResult(w *chat.Writer, p part) {
+	r := chat.Result{ID: p.CallID, Failed: bool(p.IsError)}
+	if text, ok := joined(parts(p.Content)); ok {
+		r.Text = &text
+	}
+	writeResult(w, r)
+}
+
+// readValue writes the result of a call in a run: a text, or an object.
+func readValue(w *chat.Writer, r *record) {
+	result := chat.Result{ID: cmp.Or(r.CallID, r.ID), Name: cmp.Or(r.Tool, r.ToolID), Failed: bool(r.IsError)}
+	switch r.Value.Kind() {
+	case '"':
+		result.Text = new(lenient.Unquote(r.Value))
+	case '{':
+		var v value
+		lenient.ReadObject(r.Value, &v)
+		text := v.Stdout.Value
+		switch {
+		case !v.Stdout.OK && !v.Stderr.OK:
+			text = lenient.CompactText(r.Value)
+		case text != "" && v.Stderr.Value != "" && !strings.HasSuffix(text, "\n"):
+			text += "\n"
+		}
+		text += v.Stderr.Value
+		result.Text, result.Exit = &text, cmp.Or(v.Exit.Integer(), v.Code.Integer())
+	default:
+		if lenient.IsValue(r.Value) {
+			result.Text = new(lenient.CompactText(r.Value))
+		}
+	}
+	writeResult(w, result)
+}
+
+// writeResult writes a result, with the exit code that the first line of its text states.
+func writeResult(w *chat.Writer, r chat.Result) {
+	if r.Text != nil && w.IsShell(r.ID, r.Name) {
+		if found := exitLine.FindStringSubmatch(*r.Text); found != nil && r.Exit == nil {
+			if code, err := strconv.ParseInt(found[1], 10, 64); err == nil {
+				r.Exit = &code
+			}
+		}
+	}
+	w.Result(r)
+}
+
+// readEnd writes the end of a session or a run. Its text repeats the last one of the assistant, or is the only one.
+func readEnd(w *chat.Writer, r *record) {
+	w.ID = "" // each run may end with the same one
+	if text := cmp.Or(r.Final, r.Result); answerKey(text) == w.Remembered(lastAnswer) {
+		w.Meta()
+	} else {
+		w.Answer(text)
+	}
+	w.Remember(lastAnswer, "")
+	if w.First < 0 {
+		w.Meta()
+	}
+	if u := r.Usage.Value; r.Type == "completion" && w.Remembered(settled) == "" {
+		w.Remember(counted, count(w, 1, &u.Input, &u.CacheRead, &u.CacheWrite, &u.Output))
+		w.Use("", chat.Tokens{Input: u.Input, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, Output: u.Output})
+	}
+}
+
+// The counts of a session so far are remembered, and whether settings stated them: they then have those of runs, too.
+const (
+	counted = "counted"
+	settled = "settled"
+)
+
+// count returns the sum of the counts so far, times sign, and some numbers.
+func count(w *chat.Writer, sign int64, numbers ...*lenient.Number) string {
+	sums := make([]string, len(numbers))
+	before := strings.Fields(w.Remembered(counted))
+	for i, n := range numbers {
+		var sum int64
+		if i < len(before) {
+			sum, _ = strconv.ParseInt(before[i], 10, 64) // written here
+		}
+		sums[i] = strconv.FormatInt(sum*sign+n.Count(), 10)
+	}
+	return strings.Join(sums, " ")
+}
+
+// readSettings writes the tokens that a session has used since its settings were read last. A count that fell begins
+// again.
+func readSettings(w *chat.Writer, r *record) {
+	u := &r.Tokens.Value
+	switch {
+	case r.Tokens.OK:
+	case r.Active.OK || bool(r.Lock):
+		w.Skip = core.SkipHeartbeat
+		return
+	default:
+		w.UnknownRecord("")
+		return
+	}
+	w.Skip = core.SkipHeartbeat
+	numbers := []*lenient.Number{&u.Input, &u.CacheRead, &u.CacheWrite, &u.Output, &u.Thinking}
+	grown := strings.Fields(count(w, -1, numbers...))
+	w.Remember(counted, "")
+	w.Remember(counted, count(w, 1, numbers...))
+	w.Remember(settled, "true")
+	for i, n := range numbers {
+		more, _ := strconv.ParseInt(grown[i], 10, 64) // written here
+		n.Value = float64(max(0, more))
+	}
+	w.Use("", chat.Tokens{Input: u.Input, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, Output: u.Output, Reasoning: u.Thinking})
+}
