@@ -31,8 +31,6 @@ var strangers = map[string]stranger{
 	"Amp, a run": {"Amp", `{"type":"system","subtype":"init","cwd":"/w","session_id":"T-0198","tools":["Bash"],"mcp_servers":[]}
 {"type":"user","message":{"role":"user","content":[{"type":"text","text":"x"}]},"parent_tool_use_id":null,"session_id":"T-0198"}
 {"type":"result","subtype":"success","duration_ms":9,"is_error":false,"num_turns":1,"result":"x","session_id":"T-0198"}`, 0},
-	"Goose": {"Goose", `{"working_dir":"/w","description":"x","message_count":2,"total_tokens":9}
-{"id":"m1","role":"user","created":1750000000,"content":[{"type":"text","text":"x"}]}`, 0},
 	"Aider": {"Aider", "\n# aider chat started at 2026-04-25 20:19:21\n\n> Aider v0.86.2  \n\n#### hello  \n\nhi\n", 7},
 	"messages of an API": {"", `{"role":"user","content":"x"}
 {"id":"m1","role":"assistant","content":[{"type":"text","text":"x"}],"model":"m"}

@@ -10,6 +10,7 @@ import (
 	"tributary/normalizers/cursor/cursortest"
 	"tributary/normalizers/droid/droidtest"
 	"tributary/normalizers/gemini/geminitest"
+	"tributary/normalizers/goose/goosetest"
 	"tributary/normalizers/grok/groktest"
 	"tributary/normalizers/hermes/hermestest"
 	"tributary/normalizers/kilo/kilotest"
@@ -46,4 +47,5 @@ var suites = []normalizerstest.Suite{
 	kilotest.Suite,
 	groktest.Suite,
 	droidtest.Suite,
+	goosetest.Suite,
 }

@@ -20,7 +20,6 @@ type unsupportedAgent struct {
 var unsupported = []unsupportedAgent{
 	{"Qwen Code", qwenRun},
 	{"Amp", amp},
-	{"Goose", goose},
 }
 
 // aiderTitle begins a log of Aider, which is not JSON.
@@ -90,19 +89,4 @@ func amp(s *core.Shape) string {
 	default:
 		return ""
 	}
-}
-
-// goose recognizes the first line of a session, a message and a saved session.
-func goose(s *core.Shape) string {
-	switch {
-	case has(s, "working_dir"):
-		if marker := first(s, "message_count", "description", "conversation"); marker != "" {
-			return "working_dir, " + marker
-		}
-	case has(s, "role") && s.Kind("created") == '0' && s.Kind("content") == '[':
-		return "role, created, content"
-	case s.Text("type") == "message" && has(s, "message.role", "message.created"):
-		return "type message, message.created"
-	}
-	return ""
 }

@@ -14,6 +14,7 @@ import (
 	"tributary/normalizers/cursor"
 	"tributary/normalizers/droid"
 	"tributary/normalizers/gemini"
+	"tributary/normalizers/goose"
 	"tributary/normalizers/grok"
 	"tributary/normalizers/hermes"
 	"tributary/normalizers/kilo"
@@ -32,6 +33,7 @@ import (
 var vendors = []*core.Vendor{
 	&droid.Vendor,
 	&grok.Vendor,
+	&goose.Vendor,
 	&hermes.Vendor,
 	&antigravity.Vendor,
 	&kimi.Vendor,

@@ -9,6 +9,7 @@ import (
 // not list is never read: such databases hold tokens of accounts, too.
 type Database struct {
 	Env     string   // variable with the path of the database, absolute or below a folder; empty for none
+	Below   string   // path of the database below the folder that Env names, with '/'; empty if Env names the database
 	About   string   // description of Env for the table of settings
 	Folders []string // folders that may hold databases, below the user's home, with '/'
 	Names   []string // ends of their names

@@ -68,14 +68,14 @@ func databaseRoots(home string, getenv func(string) string) (roots []Root) {
 		for _, folder := range v.Database.Folders {
 			r := Root{Source: v.Source, Dir: filepath.Join(home, filepath.FromSlash(folder)), Suffixes: v.Database.Names, Flat: true}
 			if set != "" {
-				path := set
+				path := filepath.Join(set, filepath.FromSlash(v.Database.Below))
 				if !filepath.IsAbs(path) {
 					path = filepath.Join(r.Dir, path)
 				}
 				r.Dir, r.Suffixes = filepath.Dir(path), []string{filepath.Base(path)}
 			}
 			roots = append(roots, r)
-			if filepath.IsAbs(set) {
+			if filepath.IsAbs(set) || set != "" && v.Database.Below != "" {
 				break
 			}
 		}

@@ -154,7 +154,7 @@ func digest64(b []byte) uint64 {
 // of the tables.
 func (d *database) arrange(found []foundRow) []foundRow {
 	slices.SortStableFunc(found, func(a, b foundRow) int {
-		return cmp.Or(cmp.Compare(a.table, b.table), compareOrder(a.order, b.order), cmp.Compare(a.key, b.key))
+		return cmp.Or(cmp.Compare(a.table, b.table), compareOrder(a.order, b.order), compareOrder(a.key, b.key))
 	})
 	type place struct {
 		table string
@@ -188,10 +188,10 @@ func (d *database) arrange(found []foundRow) []foundRow {
 	return arranged
 }
 
-// compareOrder compares two values of a column of numbers or texts.
+// compareOrder compares two values of a column of whole numbers or texts.
 func compareOrder(a, b string) int {
-	x, errA := strconv.ParseFloat(a, 64)
-	y, errB := strconv.ParseFloat(b, 64)
+	x, errA := strconv.ParseInt(a, 10, 64)
+	y, errB := strconv.ParseInt(b, 10, 64)
 	if errA == nil && errB == nil {
 		return cmp.Compare(x, y)
 	}
