@@ -37,7 +37,7 @@ func checksOf(t *testing.T, p *process) (code int, checks map[string]doctor.Chec
 	for _, c := range d.Checks {
 		checks[c.Name] = c
 	}
-	if len(checks) != 8 {
+	if len(checks) != 9 {
 		t.Errorf("checks %v", d.Checks)
 	}
 	return code, checks

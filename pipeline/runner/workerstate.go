@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"tributary/pipeline/broker"
+	"tributary/pipeline/worker"
 )
 
 // workersSubject is where workers answer for their state. Heartbeats would not do: they need storage, and stop when a
@@ -29,6 +30,8 @@ type State struct {
 	Unready    int64  `json:"not_ready_seconds,omitzero"` // how long it has not been ready
 	Error      string `json:"error,omitzero"`             // last warning or error in its log that has a cause
 	Seconds    int64  `json:"error_seconds_ago,omitzero"` // age of Error
+
+	Drift []worker.Drifted `json:"drift,omitzero"` // of the records of Generation that it has stored
 }
 
 // Age returns the age of the last error.
@@ -66,7 +69,7 @@ func Ask(ctx context.Context, nc *nats.Conn, known int) ([]State, error) {
 func (r *Runner) answer() (stop func(), err error) {
 	sub, err := r.js.Conn().Subscribe(workersSubject, func(m *nats.Msg) {
 		s := State{Name: r.config.Worker}
-		s.Generation = r.liveName()
+		s.Generation, s.Drift = r.liveName(), r.drift()
 		s.Error, s.Seconds = r.last.get()
 		if err := r.Ready(); err != nil {
 			s.NotReady, s.Unready = err.Error(), r.unreadyFor()
@@ -114,6 +117,18 @@ func (r *Runner) liveName() string {
 		}
 	}
 	return ""
+}
+
+// drift returns the drift of the live generation.
+func (r *Runner) drift() []worker.Drifted {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.stages {
+		if s.live {
+			return s.Drift()
+		}
+	}
+	return nil
 }
 
 // lastError keeps the last warning or error of a log that has a cause.

@@ -157,6 +157,7 @@ func (c *chunk) acknowledge(n int) {
 
 // countResult counts the result of a record and notes its changes of gaps.
 func (c *chunk) countResult(r received, s *liveSession, result core.Result) {
+	c.countVersion(r, s)
 	for _, u := range result.Unknown {
 		c.count(countUnknown, r, int64(u.Count), normalizers.VersionOf(s.state), string(u.Kind), u.Name)
 	}

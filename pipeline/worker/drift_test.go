@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"tributary/envelopes"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/worker"
 )
@@ -47,6 +49,7 @@ func TestMetricsCountWhatIsNotKnown(t *testing.T) {
 	pipelinetest.PublishMessages(t.Context(), t, js, all...)
 	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
 	s.stop(t)
+	requireDrift(t, s.Drift())
 
 	var got metricdata.ResourceMetrics
 	if err := reader.Collect(t.Context(), &got); err != nil {
@@ -83,5 +86,21 @@ func TestMetricsCountWhatIsNotKnown(t *testing.T) {
 	}
 	if !strings.Contains(fmt.Sprint(series), "name=other") {
 		t.Errorf("no series counts the rest: %v", series)
+	}
+}
+
+// requireDrift checks what the stage says of the drift of its records: items and newer versions, in few rows.
+func requireDrift(t *testing.T, list []worker.Drifted) {
+	t.Helper()
+	if len(list) > 33 {
+		t.Errorf("%d rows", len(list))
+	}
+	for _, want := range []worker.Drifted{
+		{Source: envelopes.ClaudeCode, Version: "2.1.1", Items: 5},
+		{Source: envelopes.ClaudeCode, Version: "9.9.9", Newer: true, Items: 1},
+	} {
+		if !slices.Contains(list, want) {
+			t.Errorf("no %+v in %+v", want, list)
+		}
 	}
 }

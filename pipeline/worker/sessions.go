@@ -33,6 +33,8 @@ type liveSession struct {
 	rewritten bool          // had rewritten files then
 	whole     states.Whole  // see [liveSession.message]
 	used      uint64        // number, in the partition, of its last record
+	version   string        // of the agent, as of its last record
+	newer     bool          // version is newer than the last checked one
 	element   *list.Element // in sessionCache.recent
 }
 

@@ -149,8 +149,9 @@ type telemetry struct {
 	lag, owned, cache, expiredOpen metric.Int64ObservableGauge
 	oldest, limitUsed              metric.Float64ObservableGauge
 
-	drift normalizers.DriftLabels // bounds the labels of what is unknown
-	names normalizers.DriftLabels // bounds the labels of models and tools
+	drift  normalizers.DriftLabels // bounds the labels of what is unknown
+	drifts drifts
+	names  normalizers.DriftLabels // bounds the labels of models and tools
 
 	base []attribute.KeyValue // labels of every measurement
 }
@@ -344,6 +345,13 @@ func (t *telemetry) add(ctx context.Context, counts tally) {
 			c.source = envelopes.UnknownSource // bounds the series: a producer could name any number of sources
 		}
 		t.bound(&c)
+		if c.counter == countUnknown && n > 0 {
+			kind := core.UnknownKind(c.labels[1])
+			t.drifts.add(normalizers.Drift{Source: c.source, Version: c.labels[0], Kind: kind}, n)
+			if kind == newerVersion {
+				continue // no metric: those of the records state the version of what is unknown
+			}
+		}
 		attrs := append(slices.Clip(t.base), attribute.String("source", string(c.source)))
 		for i, l := range counterTable[c.counter].labels {
 			attrs = append(attrs, attribute.String(l.key, c.labels[i]))

@@ -10,8 +10,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/cmd/internal/terminal"
+	"tributary/normalizers"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/streams"
+	"tributary/pipeline/worker"
 )
 
 // The verdicts of a check.
@@ -24,7 +26,7 @@ const (
 
 // Check is a question about the broker and its answer.
 type Check struct {
-	Name    string `json:"name"` // rights, streams, replicas, lag, clock, retention, durability, limits
+	Name    string `json:"name"` // rights, streams, replicas, lag, clock, retention, durability, limits, drift
 	Verdict string `json:"verdict"`
 	Text    string `json:"text"`
 	Cure    string `json:"cure,omitzero"`
@@ -62,7 +64,7 @@ func (x *examination) broker(ctx context.Context) error {
 		return err
 	}
 	x.d.Checks = append(x.d.Checks, x.d.checkRights(), x.d.checkStreams(), x.d.checkReplicas(), x.d.checkLag(), clock, x.d.checkRetention(raw, x.Topology.EventsMaxAge),
-		checkDurability(raw, servers), limits)
+		checkDurability(raw, servers), limits, x.d.checkDrift())
 	return nil
 }
 
@@ -213,6 +215,47 @@ func (d *Diagnosis) checkRetention(raw streams.StreamStatus, eventsMaxAge time.D
 		}
 	}
 	return Check{Name: "retention", Verdict: OK, Text: "raw records are kept for as long as the events: a replay makes all of them again"}
+}
+
+// checkDrift lists the agents whose records have what no rule reads, or whose version is newer than the last checked
+// one, as the workers found since they started.
+func (d *Diagnosis) checkDrift() Check {
+	if len(d.Answers) == 0 {
+		return Check{Name: "drift", Verdict: Unknown, Text: "no worker has answered"}
+	}
+	found := make(map[worker.Drifted]int64) // the items, by the rest
+	for _, w := range d.Answers {
+		for _, is := range w.Drift {
+			n := is.Items
+			is.Items = 0
+			found[is] += n
+		}
+	}
+	const most = 5
+	var said []string
+	for is, n := range found {
+		text := terminal.OneLine(string(is.Source) + " " + is.Version)
+		v := normalizers.VendorOf(is.Source)
+		if is.Newer && v != nil {
+			text += " is newer than " + v.Checked + ", the last version that was checked"
+		}
+		if n > 0 && is.Newer {
+			text += ", and"
+		}
+		if n > 0 {
+			text += " has " + terminal.Plural(int(n), "item") + " that no rule reads"
+		}
+		said = append(said, text)
+	}
+	slices.Sort(said)
+	if len(said) == 0 {
+		return Check{Name: "drift", Verdict: OK, Text: "the workers have found nothing that no rule reads"}
+	}
+	listed := said[:min(most, len(said))]
+	return Check{
+		"drift", Warning, strings.Join(listed, "; ") + andMore(len(said)-len(listed)),
+		"tributary drift, on the machine of the logs, lists it with its places; update Tributary: the records are kept whole",
+	}
 }
 
 // checkDurability judges what a power failure loses.

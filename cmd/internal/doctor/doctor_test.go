@@ -10,6 +10,7 @@ import (
 	"tributary/pipeline/replay"
 	"tributary/pipeline/runner"
 	"tributary/pipeline/streams"
+	"tributary/pipeline/worker"
 )
 
 func TestDoctorReportsFullArchives(t *testing.T) {
@@ -95,6 +96,30 @@ func TestNumbersAreWrittenAsRanges(t *testing.T) {
 	for want, list := range map[string][]int{"none": nil, "3": {3}, "0-3 7": {0, 1, 2, 3, 7}, "1 3-4": {1, 3, 4}} {
 		if got := numbers(list); got != want {
 			t.Errorf("%v: %q, want %q", list, got, want)
+		}
+	}
+}
+
+// Doctor sums up what the workers found that no rule reads, by agent and version, and names the command that lists it.
+func TestDoctorSaysDrift(t *testing.T) {
+	t.Parallel()
+	d := &Diagnosis{}
+	if c := d.checkDrift(); c.Verdict != Unknown {
+		t.Errorf("without an answer: %+v", c)
+	}
+	d.Answers = []runner.State{{}, {}}
+	if c := d.checkDrift(); c.Verdict != OK {
+		t.Errorf("of workers that found nothing: %+v", c)
+	}
+	d.Answers[0].Drift = []worker.Drifted{{Source: "claude_code", Version: "999.0.0", Newer: true, Items: 2}, {Source: "gemini", Version: "unknown", Items: 1}}
+	d.Answers[1].Drift = []worker.Drifted{{Source: "claude_code", Version: "999.0.0", Newer: true, Items: 3}, {Source: "codex", Version: "999.0.0", Newer: true}}
+	c := d.checkDrift()
+	for _, want := range []string{
+		"claude_code 999.0.0 is newer than ", "the last version that was checked, and has 5 items that no rule reads; codex 999.0.0 is newer than ",
+		"the last version that was checked; gemini unknown has 1 item that no rule reads",
+	} {
+		if c.Verdict != Warning || !strings.Contains(c.Text, want) || !strings.Contains(c.Cure, "tributary drift") {
+			t.Errorf("%+v, want %s", c, want)
 		}
 	}
 }
