@@ -47,7 +47,8 @@ type assigner struct {
 type assigned struct {
 	Framed
 	readable bool // its session will take its position
-	front    bool // it precedes every record that shows whether the file was printed
+	printed  bool // a record before it shows that the file was printed
+	front    bool // it waited for its session until a record showed that the file was printed
 }
 
 // waiting returns the records that are not ready.
@@ -126,8 +127,12 @@ func (a *assigner) identify(first []byte) {
 // to waiting records.
 func (a *assigner) assign(r Framed, sh core.Shape) {
 	a.detect(&sh, r)
-	if is := a.isPrinted(); is != nil {
-		a.printed = is(&sh)
+	if is := a.isPrinted(); is != nil && is(&sh) {
+		a.printed = true
+		waiting := a.waiting()
+		for i := range waiting { // which may not depend on when others were released
+			waiting[i].front = waiting[i].Record.Session == ""
+		}
 	}
 	r.Record.Sequence = uint64(r.Line)
 	r.Record.Session = a.sessionOf(&sh)
@@ -135,7 +140,7 @@ func (a *assigner) assign(r Framed, sh core.Shape) {
 	if a.records == nil {
 		a.records = *recordLists.Get().(*[]assigned)
 	}
-	a.records = append(a.records, assigned{r, a.isReadable(&sh, r.Record.Data), !a.printed})
+	a.records = append(a.records, assigned{Framed: r, readable: a.isReadable(&sh, r.Record.Data), printed: a.printed})
 	a.waitingBytes += framedBytes + len(r.Record.Data)
 	if a.waitingBytes > maxWaiting {
 		a.release()
@@ -302,12 +307,10 @@ func (a *assigner) isText(w *assigned) bool {
 	switch {
 	case a.vendor.Framing.PlainLines:
 		return core.Depth(data) <= core.MaxDepth
-	case !a.printed:
-		return false
 	case w.front:
 		return core.IsFrontText(data)
 	default:
-		return core.IsPlainText(data)
+		return w.printed && core.IsPlainText(data)
 	}
 }
 
