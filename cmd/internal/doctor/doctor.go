@@ -83,6 +83,7 @@ func Examine(ctx context.Context, js jetstream.JetStream, o Options) (*Diagnosis
 		{"the progress of the workers", x.progress},
 		{"what expired unread", x.expired},
 		{"the generations", x.generations},
+		{"the log of erasures", x.erasures},
 		{"the errors of the workers", func(ctx context.Context) error {
 			answers, err := runner.Ask(ctx, nc, len(d.Workers)+len(d.Waiting))
 			d.Answers = slices.DeleteFunc(answers, func(w runner.State) bool { return w.Generation != "" && w.Generation != d.Generation })
