@@ -54,6 +54,8 @@ func (s *script) message(role string, content []any, meta map[string]any) {
 	case "provider":
 		row["message_id"] = "chatcmpl-" + s.OneOf("1", "2")
 		row["created_timestamp"] = s.Now.Unix() + int64(s.n)*1000
+	case "none": // of a version that states no tokens either
+		delete(meta, "usage")
 	}
 	if s.Chance(10) {
 		row["created_timestamp"] = row["created_timestamp"].(int64) * 1000
