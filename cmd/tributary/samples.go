@@ -4,10 +4,24 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"tributary/normalizers"
 	"tributary/pipeline/ship"
 )
+
+// samplesWritten is when the samples were written: the time of those that state none.
+var samplesWritten = time.Date(2026, 3, 9, 18, 0, 0, 0, time.UTC)
+
+// date sets when the files of a folder were last written.
+func date(folder string, written time.Time) error {
+	return filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		return os.Chtimes(path, written, written)
+	})
+}
 
 // copySamples writes the samples of all vendors to files below dir, for ship to follow, and returns their roots.
 func copySamples(dir string) ([]ship.Root, error) {
@@ -26,6 +40,9 @@ func copySamples(dir string) ([]ship.Root, error) {
 			folder = filepath.Join(dir, filepath.FromSlash(v.Logs.Home))
 		}
 		if err := os.CopyFS(folder, logs); err != nil {
+			return nil, err
+		}
+		if err := date(folder, samplesWritten); err != nil {
 			return nil, err
 		}
 		if len(v.Logs.Folders) == 0 {

@@ -47,9 +47,12 @@ func (s *state) Shrink() bool {
 	return true
 }
 
+// memory is what the session of a Writer remembers.
+type memory struct{ session *core.Session }
+
 // Remember keeps a short value for later records; an empty one is forgotten. The vendor needs [NewState] in its row.
-func (w *Writer) Remember(name, value string) {
-	s := w.Session.State.(*state)
+func (m memory) Remember(name, value string) {
+	s := m.session.State.(*state)
 	if len(value) > core.MaxName || value == s.Values[name] || len(s.Values) >= maxRemembered && s.Values[name] == "" {
 		return
 	}
@@ -66,6 +69,6 @@ func (w *Writer) Remember(name, value string) {
 }
 
 // Remembered returns what [Writer.Remember] kept last; empty for nothing.
-func (w *Writer) Remembered(name string) string {
-	return w.Session.State.(*state).Values[name]
+func (m memory) Remembered(name string) string {
+	return m.session.State.(*state).Values[name]
 }

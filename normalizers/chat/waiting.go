@@ -13,18 +13,18 @@ type waiting struct {
 
 // Await notes that the result of a call will not state the call, only its kind: empty for a call that any result may
 // belong to. The vendor needs [NewState] in its row.
-func (w *Writer) Await(kind, id string) {
-	s := w.Session.State.(*state)
+func (m memory) Await(kind, id string) {
+	s := m.session.State.(*state)
 	if len(kind)+len(id) <= core.MaxName {
 		others := s.Waiting.Without(func(o waiting) bool { return o.ID == id })
-		s.Waiting = others.Push(waiting{id, kind}, maxWaiting, &w.Session.Lost)
+		s.Waiting = others.Push(waiting{id, kind}, maxWaiting, &m.session.Lost)
 	}
 }
 
 // Awaited returns the call that a result of a kind belongs to: the oldest one that waits for this kind, else for any,
 // else the oldest at all. That call waits no longer. Awaited returns an empty id if no call waits.
-func (w *Writer) Awaited(kind string) (id string) {
-	s := w.Session.State.(*state)
+func (m memory) Awaited(kind string) (id string) {
+	s := m.session.State.(*state)
 	for _, fits := range []func(waiting) bool{
 		func(c waiting) bool { return c.Kind == kind },
 		func(c waiting) bool { return c.Kind == "" },

@@ -31,15 +31,16 @@ func Normalizer[T any](tools map[string]core.Tool, read func(w *Writer, record *
 		if err := r.Read(&record); err != nil {
 			return core.Result{}, err
 		}
-		w := &Writer{Builder: s.Begin(r, ""), tools: tools}
+		w := &Writer{Builder: s.Begin(r, ""), memory: memory{s}, tools: tools}
 		read(w, &record)
-		return w.Finish(w.skip())
+		return w.Finish(skipOf(w))
 	}
 }
 
 // Writer writes the events of one record. The fields are set before the events that they belong to.
 type Writer struct {
 	*core.Builder
+	memory
 
 	ID     lenient.Text    // id of the record, or of a message in it, unique in its session; empty for none
 	Agent  lenient.Text    // subagent that the record belongs to; empty for the main conversation
@@ -47,7 +48,7 @@ type Writer struct {
 	Copied bool            // history of another session
 	Skip   core.SkipReason // why the record has no event; empty if its events are duplicates or it has no content
 
-	tools   map[string]core.Tool
+	tools   toolTable
 	number  int          // of events with an id made of named
 	named   lenient.Text // the last ID that an event has
 	element element
@@ -169,7 +170,7 @@ func (w *Writer) Call(c Call) (id string) {
 	default:
 		id = w.OrdinalID(&core.Pending{Record: w.Session.Records})
 	}
-	tool := w.tool(string(c.Name))
+	tool := w.tools.of(string(c.Name))
 	if c.Tool != nil {
 		tool = *c.Tool
 	}
@@ -217,7 +218,7 @@ type Result struct {
 func (w *Writer) Result(r Result) {
 	call, known := w.Session.RecallCall(string(r.ID))
 	if !known {
-		tool := w.tool(string(r.Name))
+		tool := w.tools.of(string(r.Name))
 		call = core.Call{Tool: string(r.Name), Channel: tool.Channel, Op: tool.Op}
 	}
 	d := core.ResultDraft(r.ID, call, r.Text, r.status())
@@ -237,7 +238,7 @@ func (w *Writer) IsShell(id, name lenient.Text) bool {
 	if call, ok := w.Session.RecallCall(string(id)); ok {
 		return call.Channel == envelopes.ChannelTerminal
 	}
-	return w.tool(string(name)).Channel == envelopes.ChannelTerminal
+	return w.tools.of(string(name)).Channel == envelopes.ChannelTerminal
 }
 
 // status returns the outcome (normalizers/README.md, Tools).
@@ -294,16 +295,19 @@ func (w *Writer) model() *string {
 	return w.Model.Ptr()
 }
 
-// tool returns the tool of a name.
-func (w *Writer) tool(name string) core.Tool {
-	if t, ok := w.tools[name]; ok {
-		return t
+// toolTable has the tools of a vendor that other agents lack, by name.
+type toolTable map[string]core.Tool
+
+// of returns the tool of a name.
+func (t toolTable) of(name string) core.Tool {
+	if is, ok := t[name]; ok {
+		return is
 	}
 	return core.ToolOf(name)
 }
 
-// skip returns why a record without an event has none.
-func (w *Writer) skip() core.SkipReason {
+// skipOf returns why a record without an event has none.
+func skipOf(w *Writer) core.SkipReason {
 	switch {
 	case w.element.emitted:
 		return ""

@@ -51,7 +51,7 @@ func (v *visit) flush(ctx context.Context) error {
 		if !packed(v.log.path) && !IsDatabase(v.log.path) {
 			v.tally.advance(v.f, v.end-o.Done)
 		}
-		v.sent()
+		databaseVisit{v}.sent()
 		o.Done, o.Ended = v.end, false
 		v.remember()
 	}

@@ -33,8 +33,11 @@ type polls struct {
 	failing    time.Time     // since when it cannot be read; zero when it can
 }
 
+// databaseVisit is the visit of a database instead of a log.
+type databaseVisit struct{ *visit }
+
 // visitDatabase ships the rows of a database that changed since the previous visit.
-func (v *visit) visitDatabase(ctx context.Context) error {
+func (v databaseVisit) visitDatabase(ctx context.Context) error {
 	if v.gone {
 		return v.endSessions(ctx, 0)
 	}
@@ -59,7 +62,7 @@ func (v *visit) visitDatabase(ctx context.Context) error {
 
 // recognizeDatabase finds the offset of the database that is now at the path of the visit. It returns false if this
 // visit does not read it.
-func (v *visit) recognizeDatabase(ctx context.Context) bool {
+func (v databaseVisit) recognizeDatabase(ctx context.Context) bool {
 	r, err := open(v.log.path)
 	if err != nil {
 		v.reportUnreadable(ctx, err)
@@ -99,7 +102,7 @@ func (v *visit) recognizeDatabase(ctx context.Context) bool {
 
 // poll reads the database if it changed, and ends its sessions if it is idle. failed is why the database could not be
 // read; err ends the Ship.
-func (v *visit) poll(ctx context.Context) (failed, err error) {
+func (v databaseVisit) poll(ctx context.Context) (failed, err error) {
 	o, p := &v.f.offset, &v.f.polls
 	now := time.Now()
 	stamp, failed := stampOf(v.log.path)
@@ -133,7 +136,7 @@ func (v *visit) poll(ctx context.Context) (failed, err error) {
 }
 
 // ship ships the changed rows of the database. With full, the contents of all rows are compared with what was sent.
-func (v *visit) ship(ctx context.Context, full bool) (failed, err error) {
+func (v databaseVisit) ship(ctx context.Context, full bool) (failed, err error) {
 	o := &v.f.offset
 	d, failed := openDatabase(ctx, v.log.path, v.log.source)
 	if failed != nil {
@@ -179,7 +182,7 @@ type readRow struct {
 }
 
 // readRows reads the first of the rows that a scan has found, about as many as fit in a batch.
-func (v *visit) readRows(ctx context.Context, d *database, found []foundRow) (read []readRow, failed error) {
+func (v databaseVisit) readRows(ctx context.Context, d *database, found []foundRow) (read []readRow, failed error) {
 	size := 0
 	for i := range found {
 		if len(read) > 0 && (len(read) == v.config.BatchRecords || size+int(min(found[i].size, core.MaxRecordBytes)) > batchBytes) {
@@ -196,7 +199,7 @@ func (v *visit) readRows(ctx context.Context, d *database, found []foundRow) (re
 }
 
 // addRow adds the record of a row to the batch, unless the same version was sent.
-func (v *visit) addRow(ctx context.Context, d *database, r *foundRow, is readRow) error {
+func (v databaseVisit) addRow(ctx context.Context, d *database, r *foundRow, is readRow) error {
 	if errors.Is(is.err, errNoRow) {
 		return nil
 	}
@@ -264,7 +267,7 @@ func databaseIdentity(origin, table string) string {
 }
 
 // endSessions ends all sessions of the database but those with the most recent records.
-func (v *visit) endSessions(ctx context.Context, but int) error {
+func (v databaseVisit) endSessions(ctx context.Context, but int) error {
 	o := &v.f.offset
 	n := len(o.Open) - but
 	if n <= 0 {
@@ -286,7 +289,7 @@ func (v *visit) endSessions(ctx context.Context, but int) error {
 }
 
 // sent notes that the rows of the batch are stored.
-func (v *visit) sent() {
+func (v databaseVisit) sent() {
 	if v.rows != nil && !v.config.DryRun {
 		v.f.offset.rows.set(v.rows)
 	}
@@ -295,7 +298,7 @@ func (v *visit) sent() {
 
 // reportDatabase reports why a database cannot be read, once until it can be or the reason changes. It first waits
 // whether the reason is over soon, and then returns false.
-func (v *visit) reportDatabase(ctx context.Context, failed error) bool {
+func (v databaseVisit) reportDatabase(ctx context.Context, failed error) bool {
 	f := v.f
 	if errors.Is(failed, fs.ErrNotExist) {
 		return true // the next search finds out what happened to it

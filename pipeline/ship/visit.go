@@ -46,7 +46,7 @@ func (v *visit) run(ctx context.Context) error {
 	v.f.retry = false
 	switch {
 	case IsDatabase(v.log.path):
-		return v.visitDatabase(ctx)
+		return databaseVisit{v}.visitDatabase(ctx)
 	case v.gone:
 		return v.finish(ctx)
 	}
