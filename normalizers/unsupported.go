@@ -65,17 +65,6 @@ func has(s *core.Shape, paths ...string) bool {
 	return true
 }
 
-// typed returns "type" and the type of a record if it is one of types.
-func typed(s *core.Shape, types ...string) string {
-	kind := s.Text("type")
-	for _, t := range types {
-		if kind == t {
-			return "type " + t
-		}
-	}
-	return ""
-}
-
 // qwenRun recognizes the first line that a run prints.
 func qwenRun(s *core.Shape) string { return first(s, "qwen_code_version") }
 
