@@ -169,9 +169,6 @@ type Tokens struct {
 // Use notes the tokens of an API call. Of counts stated several times under an id the highest count; without an id
 // each statement is a call of its own.
 func (r *Reader) Use(call string, t Tokens) {
-	if r.Copied {
-		return
-	}
 	b := r.bills[r.Session]
 	if b == nil {
 		b = &bill{calls: make(map[string]Tokens)}
@@ -192,6 +189,9 @@ func (r *Reader) Use(call string, t Tokens) {
 		*to = max(*to, before)
 	}
 	b.calls[call] = now
+	if r.Copied {
+		return // what is copied once is never billed here
+	}
 	was.CacheInInput, was.ReasoningInOutput = t.CacheInInput, t.ReasoningInOutput
 	more, less := now.figures(), was.figures()
 	b.sum.Add(more)

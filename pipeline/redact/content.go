@@ -213,7 +213,7 @@ var metadataNames = setOf("type", "subtype", "kind", "role", "status", "state", 
 	"time", "ts", "date", "start_time", "startTime", "end_time", "lastUpdated", "modelID", "provider", "providerID", "model_provider", "cwd", "root", "directory",
 	"projectHash", "project_root", "stop_reason", "stopReason", "finish", "finish_reason", "finishReason", "phase", "mode", "agent", "agentName", "entrypoint",
 	"userType", "content_type", "content_encoding", "content_url", "service_tier", "speed", "media_type", "mime", "mimeType", "originator", "approval_policy",
-	"effort", "reasoning_effort", "method", "jsonrpc", "sessionUpdate", "outcome", "trigger", "decision", "slug")
+	"effort", "reasoning_effort", "method", "jsonrpc", "sessionUpdate", "outcome", "trigger", "decision", "slug", "say", "ask", "event.name", "message_ids")
 
 // toolNames are names of members with the input or output of a tool.
 var toolNames = setOf("input", "arguments", "args", "parameters", "toolUseResult", "tool_input", "tool_response", "tool_output", "rawInput", "rawOutput",

@@ -99,11 +99,12 @@ func outline(t *testing.T, tr *transcript.Transcript) string {
 
 func short(text string) string { return text[:min(len(text), 60)] }
 
-// TestOutlinesOfVendors compares the outline of a log of each vendor with that of its file, which -update rewrites.
+// TestOutlinesOfVendors compares the outlines of logs of seven vendors, whose events differ most, with those of their
+// files, which -update rewrites.
 func TestOutlinesOfVendors(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(files) < len(envelopes.Sources) {
+	if err != nil || len(files) < 7 {
 		t.Fatalf("%d files: %v", len(files), err)
 	}
 	for _, file := range files {
