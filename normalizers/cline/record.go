@@ -106,22 +106,6 @@ type block struct {
 	Success lenient.Kind `json:"success"` // t or f
 }
 
-// blocks returns the content of a message; a text alone is one block.
-func blocks(content jsontext.Value) []block {
-	if content.Kind() == '"' {
-		return []block{{Type: "text", Text: lenient.Text(lenient.Unquote(content))}}
-	}
-	var list []block
-	if content.Kind() == '[' {
-		for _, v := range lenient.Elements(content) {
-			var b block
-			lenient.ReadObject(v, &b)
-			list = append(list, b)
-		}
-	}
-	return list
-}
-
 // arguments are those of a call in either file.
 type arguments struct {
 	lenient.Data

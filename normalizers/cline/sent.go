@@ -14,7 +14,7 @@ import (
 
 // readSent notes what a message sent to the model, or received from it, states.
 func (d *document) readSent(e *element) {
-	content := blocks(e.Content)
+	content := chat.Blocks[block](e.Content)
 	if e.Content == nil && e.Text != "" {
 		content = []block{{Type: "text", Text: e.Text}}
 	}
@@ -164,7 +164,7 @@ func (d *document) readPrompt(content []block) {
 
 // readResult notes a tool_result.
 func (d *document) readResult(b *block) {
-	content, failed := blocks(b.Content), bool(b.IsError)
+	content, failed := chat.Blocks[block](b.Content), bool(b.IsError)
 	if v := jsontext.Value(textOf(content)); (v.Kind() == '{' || v.Kind() == '[') && lenient.ReadValue(v) == nil {
 		var item block
 		if lenient.ReadObject(v, &item); item.Success != 0 {

@@ -84,7 +84,7 @@ func marker(s *core.Shape) string {
 	case isTimed && isSpeaker(kind) && s.Text("text") != "":
 		return "type, text, timestamp"
 	case role == "user" && kind == "":
-		for _, b := range blocks(s.Value("content")) {
+		for _, b := range chat.Blocks[block](s.Value("content")) {
 			if text := string(b.Text); strings.HasPrefix(text, "<task>\n") || strings.HasPrefix(text, "<user_message>\n") {
 				return "role, content of a task"
 			}

@@ -101,15 +101,15 @@ func messageOf(r *record) *message {
 
 // readMessage writes a message by its role.
 func readMessage(w *chat.Writer, m *message) {
-	list := parts(m.Content)
+	list := chat.Blocks[part](m.Content)
 	w.Session.SetModel(string(m.Model))
-	switch text, ok := joined(list); {
+	switch text, ok := chat.Text(m.Content); {
 	case m.Visibility == "llm_only":
 		w.Say(core.SpeechInjected, lenient.Text(text))
 	case m.Visibility == "user_only":
 		w.System(envelopes.Log, lenient.Text(text))
 	case m.Role == "user":
-		readPrompt(w, list)
+		readPrompt(w, list, text)
 		if !ok && len(list) == 0 { // the result of a hook
 			w.Meta()
 		}
@@ -128,8 +128,9 @@ var reminders = regexp.MustCompile(`(?s)^(?:\s*<system-reminder>.*?</system-remi
 // taskPrompt begins the prompt of a subagent.
 const taskPrompt = "# Task Tool Invocation"
 
-// readPrompt writes a message under the user's name: results of calls, and what a human or another agent said.
-func readPrompt(w *chat.Writer, list []part) {
+// readPrompt writes a message under the user's name: results of calls, and the prompt of a human or another agent. all
+// is its whole text.
+func readPrompt(w *chat.Writer, list []part, all string) {
 	var said []string
 	var images bool
 	for _, p := range list {
@@ -147,7 +148,6 @@ func readPrompt(w *chat.Writer, list []part) {
 		}
 	}
 	text := lenient.Text(strings.Join(said, "\n"))
-	all, _ := joined(list)
 	switch {
 	case said == nil && images:
 		w.Attach()
@@ -191,7 +191,7 @@ var exitLine = regexp.MustCompile(`^Error: Command failed \(exit code: (-?\d{1,1
 // readResult writes the result of a call in a session.
 func readResult(w *chat.Writer, p part) {
 	r := chat.Result{ID: p.CallID, Failed: bool(p.IsError)}
-	if text, ok := joined(parts(p.Content)); ok {
+	if text, ok := chat.Text(p.Content); ok {
 		r.Text = &text
 	}
 	writeResult(w, r)

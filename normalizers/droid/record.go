@@ -1,8 +1,6 @@
 package droid
 
 import (
-	"strings"
-
 	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/normalizers/lenient"
@@ -101,29 +99,4 @@ type runUsage struct {
 	CacheRead  lenient.Number `json:"cache_read_input_tokens"`
 	CacheWrite lenient.Number `json:"cache_creation_input_tokens"`
 	Output     lenient.Number `json:"output_tokens"`
-}
-
-// parts returns the content of a message; a text alone is one part.
-func parts(content jsontext.Value) []part {
-	if content.Kind() == '"' {
-		return []part{{Type: "text", Text: lenient.Text(lenient.Unquote(content))}}
-	}
-	var list []part
-	for _, v := range lenient.Elements(content) {
-		var p part
-		lenient.ReadObject(v, &p)
-		list = append(list, p)
-	}
-	return list
-}
-
-// joined returns the texts of parts, line by line; ok is false if there is none.
-func joined(list []part) (text string, ok bool) {
-	var texts []string
-	for _, p := range list {
-		if p.Type == "text" {
-			texts = append(texts, string(p.Text))
-		}
-	}
-	return strings.Join(texts, "\n"), texts != nil
 }

@@ -125,7 +125,7 @@ func (b *block) isForModel() bool {
 // readPrompt writes a message of the role user: what a human typed, or the results of tools.
 func readPrompt(w *chat.Writer, m *message) {
 	attached := false
-	for _, b := range blocks(m.Content) {
+	for _, b := range chat.Blocks[block](m.Content) {
 		switch b.Type {
 		case "text":
 			switch {
@@ -149,7 +149,7 @@ func readPrompt(w *chat.Writer, m *message) {
 
 // readAnswer writes a message of the assistant. A thought may be one block per token.
 func readAnswer(w *chat.Writer, m *message) {
-	list := blocks(m.Content)
+	list := chat.Blocks[block](m.Content)
 	for i := 0; i < len(list); i++ {
 		switch b := &list[i]; b.Type {
 		case "text":
@@ -223,7 +223,7 @@ func readResult(w *chat.Writer, id lenient.Text, o *outcome) {
 		content = value.Content
 	}
 	r.Failed = r.Failed || bool(value.IsError)
-	if text, ok := joined(content); ok {
+	if text, ok := chat.Text(content); ok {
 		r.Text = &text
 	}
 	if w.IsShell(id, "") {

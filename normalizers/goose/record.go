@@ -126,28 +126,6 @@ type structured struct {
 	ExitCode lenient.Number `json:"exit_code"`
 }
 
-// blocks returns the content of a message.
-func blocks(content jsontext.Value) []block {
-	var list []block
-	for _, v := range lenient.Elements(content) {
-		var b block
-		lenient.ReadObject(v, &b)
-		list = append(list, b)
-	}
-	return list
-}
-
-// joined returns the texts of a content, line by line; ok is false if it has none.
-func joined(content jsontext.Value) (text string, ok bool) {
-	var texts []string
-	for _, b := range blocks(content) {
-		if b.Type == "text" {
-			texts = append(texts, string(b.Text))
-		}
-	}
-	return strings.Join(texts, "\n"), texts != nil
-}
-
 // stampOf returns a time of the database, which is in UTC, in the form of RFC 3339.
 func stampOf(t string) string {
 	if date, clock, ok := strings.Cut(t, " "); ok && !strings.ContainsAny(clock, "Z+ ") {

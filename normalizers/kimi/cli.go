@@ -52,7 +52,7 @@ func readWire(w *chat.Writer, kind lenient.Text, value jsontext.Value) {
 	lenient.ReadObject(value, &p)
 	switch kind {
 	case "TurnBegin", "SteerInput":
-		sayPrompt(w, parts(p.Input))
+		sayPrompt(w, chat.Blocks[part](p.Input))
 	case "ContentPart":
 		readPart(w, p.part)
 	case "ToolCall":
@@ -110,7 +110,7 @@ func ofAgent(w *chat.Writer, id lenient.Text) lenient.Text {
 
 // readReturned writes the result of a call. The message is for the model; it stands for an output that is missing.
 func readReturned(w *chat.Writer, id lenient.Text, r *returned) {
-	text := joined(parts(r.Output))
+	text := joined(chat.Blocks[part](r.Output))
 	if text == "" {
 		text = string(r.Message)
 	}

@@ -24,7 +24,7 @@ func read(w *chat.Writer, r *record) {
 	begin(w, r)
 	switch r.Type {
 	case "turn.prompt", "turn.steer":
-		readPrompt(w, parts(r.Input), &r.Origin.Value, true)
+		readPrompt(w, chat.Blocks[part](r.Input), &r.Origin.Value, true)
 	case "context.append_message":
 		readMessage(w, &r.Message.Value)
 	case "context.append_loop_event":
@@ -108,7 +108,7 @@ func readOther(w *chat.Writer, r *record) {
 // readMessage writes a message that was added to the context.
 func readMessage(w *chat.Writer, m *message) {
 	w.ID = m.ID
-	list := parts(m.Content)
+	list := chat.Blocks[part](m.Content)
 	switch m.Role {
 	case "user":
 		readPrompt(w, list, &m.Origin.Value, false)
@@ -251,7 +251,7 @@ func readStep(w *chat.Writer, s *step) {
 		}
 		w.Call(chat.Call{ID: newCall(w, s.CallID), Name: s.Name, Arguments: s.Arguments})
 	case "tool.result":
-		readResult(w, s.CallID, joined(parts(s.Result.Value.Output)), bool(s.Result.Value.IsError))
+		readResult(w, s.CallID, joined(chat.Blocks[part](s.Result.Value.Output)), bool(s.Result.Value.IsError))
 	case "step.end":
 		w.Skip = core.SkipProgress
 		call := s.MessageID
@@ -337,10 +337,10 @@ func exitOf(text string) *int64 {
 func summaryOf(r *record) lenient.Text {
 	var m message
 	lenient.ReadObject(r.Summary, &m)
-	if text := joined(parts(m.Content)); text != "" {
+	if text := joined(chat.Blocks[part](m.Content)); text != "" {
 		return lenient.Text(text)
 	}
-	if text := joined(parts(r.Summary)); text != "" {
+	if text := joined(chat.Blocks[part](r.Summary)); text != "" {
 		return lenient.Text(text)
 	}
 	return r.Context

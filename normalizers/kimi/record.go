@@ -126,20 +126,6 @@ type part struct {
 	Think lenient.Text `json:"think"`
 }
 
-// parts returns the content of a message; a text alone is one part.
-func parts(content jsontext.Value) []part {
-	if content.Kind() == '"' {
-		return []part{{Type: "text", Text: lenient.Text(lenient.Unquote(content))}}
-	}
-	var list []part
-	for _, v := range lenient.Elements(content) {
-		var p part
-		lenient.ReadObject(v, &p)
-		list = append(list, p)
-	}
-	return list
-}
-
 // joined returns the texts of parts, line by line.
 func joined(list []part) string {
 	var texts []string

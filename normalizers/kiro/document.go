@@ -23,7 +23,7 @@ func readState(w *chat.Writer, r *record) {
 	if created, ok := core.ParseTime(string(r.CreatedAt)); ok {
 		w.Remember("created", created)
 	}
-	w.Elements("turn", elements(state.Conversation.Value.Turns), func(raw jsontext.Value) {
+	w.Elements("turn", lenient.Elements(state.Conversation.Value.Turns), func(raw jsontext.Value) {
 		var t turn
 		lenient.ReadObject(raw, &t)
 		readTurn(w, &t)
@@ -78,15 +78,15 @@ func readConversation(w *chat.Writer, r *record) {
 	read := func(raw jsontext.Value) {
 		var e entry
 		lenient.ReadObject(raw, &e)
-		if pair := elements(raw); len(pair) >= 2 { // older versions
+		if pair := lenient.Elements(raw); len(pair) >= 2 { // older versions
 			lenient.ReadObject(pair[0], &e.User.Value)
 			lenient.ReadObject(pair[1], &e.Assistant.Value)
 		}
 		readEntry(w, raw, &e)
 	}
-	w.Elements("main", elements(r.Tangent.Value.Main), read)
-	w.Elements("", elements(r.History), read)
-	if summary := elements(r.LatestSummary); len(summary) > 0 && summary[0].Kind() == '"' {
+	w.Elements("main", lenient.Elements(r.Tangent.Value.Main), read)
+	w.Elements("", lenient.Elements(r.History), read)
+	if summary := lenient.Elements(r.LatestSummary); len(summary) > 0 && summary[0].Kind() == '"' {
 		text := lenient.Unquote(summary[0])
 		w.ID = lenient.Text("summary-" + core.HexHash(text)[:32])
 		w.Say(core.SpeechSummary, lenient.Text(text))
@@ -149,7 +149,7 @@ func readUser(w *chat.Writer, u *user) {
 // blocksOfQ returns the content of a result, whose blocks are objects with one member.
 func blocksOfQ(content jsontext.Value) []block {
 	var list []block
-	for _, v := range elements(content) {
+	for _, v := range lenient.Elements(content) {
 		for _, m := range lenient.ObjectMembers(v) {
 			b := block{Kind: "text", Data: m.Value}
 			if m.Name == "Json" {
@@ -159,12 +159,4 @@ func blocksOfQ(content jsontext.Value) []block {
 		}
 	}
 	return list
-}
-
-// elements returns the elements of an array; none for any other value.
-func elements(v jsontext.Value) []jsontext.Value {
-	if v.Kind() != '[' {
-		return nil
-	}
-	return lenient.Elements(v)
 }

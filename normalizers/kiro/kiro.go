@@ -13,8 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"tributary/normalizers/chat"
 	"tributary/normalizers/core"
 	"tributary/normalizers/lenient"
@@ -42,17 +40,17 @@ func readLine(w *chat.Writer, r *record) {
 	}
 	switch w.Copied = w.Remembered("copied") != ""; r.Kind {
 	case "Prompt":
-		readPrompt(w, blocksOf(l.Content))
+		readPrompt(w, lenient.ReadElements[block](l.Content))
 	case "AssistantMessage":
-		readAnswer(w, blocksOf(l.Content))
+		readAnswer(w, lenient.ReadElements[block](l.Content))
 	case "ToolResults":
-		for _, b := range blocksOf(l.Content) {
+		for _, b := range lenient.ReadElements[block](l.Content) {
 			if b.Kind != "toolResult" {
 				w.Unknown(core.UnknownBlock, r.Kind, b.Kind)
 				continue
 			}
 			d := b.data()
-			w.Result(resultOf(d.ToolUseID, blocksOf(d.Content), d.Status))
+			w.Result(resultOf(d.ToolUseID, lenient.ReadElements[block](d.Content), d.Status))
 		}
 	case "Compaction":
 		w.Say(core.SpeechSummary, l.Summary)
@@ -72,17 +70,6 @@ func copiedAt(prompt, created string) string {
 		return ""
 	}
 	return "1"
-}
-
-// blocksOf returns the blocks of a content.
-func blocksOf(content jsontext.Value) []block {
-	var list []block
-	for _, v := range elements(content) {
-		var b block
-		lenient.ReadObject(v, &b)
-		list = append(list, b)
-	}
-	return list
 }
 
 // data returns the data of a block that is no text.

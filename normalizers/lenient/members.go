@@ -35,8 +35,11 @@ func Members(v jsontext.Value) []Member {
 	return out
 }
 
-// Elements splits a valid JSON array into its elements, which share its memory.
+// Elements splits a valid JSON array into its elements, which share its memory; nil for any other value.
 func Elements(v jsontext.Value) []jsontext.Value {
+	if v.Kind() != '[' {
+		return nil
+	}
 	var out []jsontext.Value
 	c := jsonscan.NewScanner(v)
 	c.Kind()
@@ -45,6 +48,20 @@ func Elements(v jsontext.Value) []jsontext.Value {
 		out = append(out, c.Value())
 	}
 	return out
+}
+
+// ReadElements reads the elements of an array into wire structs, see [ReadObject]; nil for any other value. An element
+// that is not an object becomes an empty T, so that every element keeps its index.
+func ReadElements[T any](v jsontext.Value) []T {
+	elements := Elements(v)
+	if elements == nil {
+		return nil
+	}
+	list := make([]T, len(elements))
+	for i, e := range elements {
+		ReadObject(e, &list[i])
+	}
+	return list
 }
 
 // Unquote returns the text of a JSON string; empty for any other value.

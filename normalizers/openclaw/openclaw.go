@@ -49,7 +49,7 @@ func isDelivery(m *pi.Message) bool {
 
 // readDelivery writes a text that the gateway has sent, unless the assistant has told it.
 func readDelivery(w *chat.Writer, m *pi.Message) {
-	text, _ := pi.Joined(m.Content)
+	text, _ := chat.Text(m.Content)
 	switch {
 	case strings.TrimSpace(text) == "":
 	case slices.Contains(strings.Fields(w.Remembered("told")), keyOf(text)):
@@ -67,7 +67,7 @@ const maxTold = 24
 // noteTold remembers the texts of the assistant, and those that it sends with a tool.
 func noteTold(w *chat.Writer, m *pi.Message) {
 	told := strings.Fields(w.Remembered("told"))
-	for _, b := range pi.Blocks(m.Content) {
+	for _, b := range chat.Blocks[pi.Block](m.Content) {
 		text := string(b.Text)
 		if b.Name == "message" {
 			var sent struct {

@@ -73,7 +73,7 @@ func (d *Dialect) read(w *chat.Writer, r *Record) {
 	case "session_info": // a title
 		w.Say(core.SpeechSummary, r.Name)
 	case "custom_message":
-		text, _ := Joined(r.Content)
+		text, _ := chat.Text(r.Content)
 		w.Say(core.SpeechInjected, lenient.Text(text))
 	case "custom", "label":
 		w.Meta()
@@ -105,7 +105,7 @@ func (d *Dialect) readMessage(w *chat.Writer, m *Message) {
 	case "bashExecution": // a command that the human ran
 		w.Say(core.SpeechTerminal, "$ "+m.Command+"\n"+m.Output)
 	case "custom", "hookMessage":
-		text, _ := Joined(m.Content)
+		text, _ := chat.Text(m.Content)
 		w.Say(core.SpeechInjected, lenient.Text(text))
 	case "branchSummary", "compactionSummary":
 		w.Say(core.SpeechSummary, m.Summary)
@@ -116,10 +116,10 @@ func (d *Dialect) readMessage(w *chat.Writer, m *Message) {
 
 // readPrompt writes the prompt of a human.
 func (d *Dialect) readPrompt(w *chat.Writer, m *Message) {
-	text, _ := Joined(m.Content)
+	text, _ := chat.Text(m.Content)
 	kind, said := d.Speech(m, text)
 	w.Say(kind, lenient.Text(said))
-	for _, b := range Blocks(m.Content) {
+	for _, b := range chat.Blocks[Block](m.Content) {
 		switch b.Type {
 		case "text":
 		case "image":
@@ -156,7 +156,7 @@ func SpeechOf(text string) (core.Speech, string) {
 func readAnswer(w *chat.Writer, m *Message) {
 	w.Model = m.Model
 	w.Session.SetModel(string(m.Model))
-	for _, b := range Blocks(m.Content) {
+	for _, b := range chat.Blocks[Block](m.Content) {
 		switch b.Type {
 		case "text":
 			w.Answer(b.Text)
@@ -198,7 +198,7 @@ var exitLine = regexp.MustCompile(`(?:^|\n)Command exited with code (-?\d{1,10})
 // readResult writes the result of a call.
 func (d *Dialect) readResult(w *chat.Writer, m *Message) {
 	r := chat.Result{ID: m.ToolCallID, Name: m.ToolName, Failed: bool(m.IsError)}
-	text, ok := Joined(m.Content)
+	text, ok := chat.Text(m.Content)
 	if ok {
 		r.Text = &text
 	}

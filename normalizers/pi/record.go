@@ -1,8 +1,6 @@
 package pi
 
 import (
-	"strings"
-
 	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/normalizers/core"
@@ -101,31 +99,6 @@ type Block struct {
 	Name      lenient.Text   `json:"name"`
 	Arguments jsontext.Value `json:"arguments"`
 	Input     jsontext.Value `json:"input"` // the arguments under another name
-}
-
-// Blocks returns the content of a message; a text alone is one block.
-func Blocks(content jsontext.Value) []Block {
-	if content.Kind() == '"' {
-		return []Block{{Type: "text", Text: lenient.Text(lenient.Unquote(content))}}
-	}
-	var list []Block
-	for _, v := range lenient.Elements(content) {
-		var b Block
-		lenient.ReadObject(v, &b)
-		list = append(list, b)
-	}
-	return list
-}
-
-// Joined returns the texts of a content, line by line; ok is false if it has none.
-func Joined(content jsontext.Value) (text string, ok bool) {
-	var texts []string
-	for _, b := range Blocks(content) {
-		if b.Type == "text" {
-			texts = append(texts, string(b.Text))
-		}
-	}
-	return strings.Join(texts, "\n"), texts != nil
 }
 
 // tools are the tools of Pi that other agents lack.
