@@ -14,7 +14,7 @@ func TestPackagesAreInitializedCheaply(t *testing.T) {
 	t.Parallel()
 	const (
 		mostOfPackage = 256 << 10
-		mostOfAll     = 6 << 20
+		mostOfAll     = 5 << 20
 	)
 	cmd := shell(t.Context(), t, t.TempDir(), "", "tributary version")
 	cmd.Env = append(cmd.Env, "GODEBUG=inittrace=1")

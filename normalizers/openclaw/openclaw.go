@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"tributary/envelopes"
 	"tributary/normalizers/chat"
@@ -116,11 +117,13 @@ var machine = []string{
 }
 
 // around matches what OpenClaw puts before a prompt: what is known about the message, lines of the system, the time,
-// the channel, and the files that came with it.
-var around = regexp.MustCompile(`^(?s:[A-Z][^\n]{0,80}\(untrusted[^)\n]{0,60}\):\n` + "```json\n.*?\n```" + `|System: \[[^\n]*` +
-	`|\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \d{4}-\d\d-\d\d \d\d:\d\d[^\]\n]*\]` +
-	`|\[(?:WhatsApp|Telegram|Discord|Slack|Signal|iMessage|BlueBubbles|Microsoft Teams|Matrix|Mattermost|Google Chat|Zalo|LINE|IRC|WebChat|Feishu)\b[^\]\n]*\]` +
-	`|\[media attached[^\]\n]*\]|To send an image back, prefer the message tool[^\n]*|\[message_id: [^\]\n]*\])\s*`)
+// the channel, and the files that came with it. It is compiled when it is first needed, because it is large.
+var around = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(?s:[A-Z][^\n]{0,80}\(untrusted[^)\n]{0,60}\):\n` + "```json\n.*?\n```" + `|System: \[[^\n]*` +
+		`|\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \d{4}-\d\d-\d\d \d\d:\d\d[^\]\n]*\]` +
+		`|\[(?:WhatsApp|Telegram|Discord|Slack|Signal|iMessage|BlueBubbles|Microsoft Teams|Matrix|Mattermost|Google Chat|Zalo|LINE|IRC|WebChat|Feishu)\b[^\]\n]*\]` +
+		`|\[media attached[^\]\n]*\]|To send an image back, prefer the message tool[^\n]*|\[message_id: [^\]\n]*\])\s*`)
+})
 
 // messageID ends a prompt.
 var messageID = regexp.MustCompile(`\s*\[message_id: [^\]\n]*\]\s*$`)
@@ -136,7 +139,7 @@ func speechOf(m *pi.Message, text string) (core.Speech, string) {
 	}
 	said := messageID.ReplaceAllString(whole, "")
 	for {
-		at := around.FindStringIndex(said)
+		at := around().FindStringIndex(said)
 		if at == nil {
 			break
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"tributary/envelopes"
+	"tributary/normalizers"
 	"tributary/pipeline/claims"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/ship"
@@ -548,7 +549,13 @@ func TestRootsFollowTheEnvironment(t *testing.T) {
 		}},
 	} {
 		getenv := func(name string) string { return c.env[name] }
-		got := slices.DeleteFunc(ship.Roots("/home/ada", getenv), func(r ship.Root) bool {
+		all := ship.Roots("/home/ada", getenv)
+		for _, v := range normalizers.Vendors() {
+			if n := len(v.Logs.Folders); n > 0 && !slices.ContainsFunc(all, func(r ship.Root) bool { return r.Source == v.Source }) {
+				t.Errorf("%s: none of the %d folders of %s", name, n, v.Source)
+			}
+		}
+		got := slices.DeleteFunc(all, func(r ship.Root) bool {
 			return !slices.ContainsFunc(c.want, func(want ship.Root) bool { return want.Source == r.Source })
 		})
 		if diff := cmp.Diff(c.want, got); diff != "" {
