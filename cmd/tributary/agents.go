@@ -83,7 +83,7 @@ func agentTable(list []agentJSON) *terminal.Table {
 	t.Columns[2].Right = true
 	t.Columns[6].Wrap = true
 	for _, v := range list {
-		t.Add(v.Name, string(v.Source), strconv.Itoa(v.Found), v.Versions, words(v.Read), words(v.Lacks), v.Limits)
+		t.Add(v.Name, string(v.Source), strconv.Itoa(v.Found), v.Versions, words(v.Read), words(v.Lacks), strings.ReplaceAll(v.Limits, "`", ""))
 	}
 	return t
 }
