@@ -1,7 +1,9 @@
 package core
 
 import (
+	"regexp"
 	"slices"
+	"strconv"
 
 	"tributary/envelopes"
 )
@@ -103,4 +105,18 @@ func (s *calls) ReleaseCall(id string) {
 			s.Calls = s.Calls.With(i, &released)
 		}
 	}
+}
+
+// ExitCode returns the exit code that a text states: the number in the first group of the last match of a pattern; nil
+// for none.
+func ExitCode(pattern *regexp.Regexp, text string) *int64 {
+	found := pattern.FindAllStringSubmatch(text, -1)
+	if found == nil {
+		return nil
+	}
+	code, err := strconv.ParseInt(found[len(found)-1][1], 10, 64)
+	if err != nil {
+		return nil
+	}
+	return &code
 }

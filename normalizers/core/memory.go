@@ -36,7 +36,10 @@ var hashed = sync.Pool{New: func() any { return new([]byte) }}
 // maxHashed is the size of the largest pooled buffer.
 const maxHashed = 64 << 10
 
-// MarshalText writes the fingerprint as 8 characters of base64url.
+// String returns the fingerprint as 8 characters of base64url.
+func (f Fingerprint) String() string { return base64.RawURLEncoding.EncodeToString(f[:]) }
+
+// MarshalText writes the text of [Fingerprint.String].
 func (f Fingerprint) MarshalText() ([]byte, error) {
 	return base64.RawURLEncoding.AppendEncode(nil, f[:]), nil
 }
