@@ -54,11 +54,11 @@ func readPrompt(w *chat.Writer, r *record) {
 		w.UnknownRecord(r.Type, r.Subtype)
 		return
 	}
-	said := r.Payload.Value.DisplayText
-	if strings.TrimSpace(string(said)) == "" {
-		said = typed(&r.Message.Value)
+	prompt := r.Payload.Value.DisplayText
+	if strings.TrimSpace(string(prompt)) == "" {
+		prompt = typed(&r.Message.Value)
 	}
-	blank := strings.TrimSpace(string(said)) == ""
+	blank := strings.TrimSpace(string(prompt)) == ""
 	switch {
 	case r.Provenance == "system" || r.Provenance == "goal_runtime" || r.Provenance == "goal_control" || r.External == "notification":
 		w.Say(core.SpeechInjected, whole)
@@ -66,10 +66,10 @@ func readPrompt(w *chat.Writer, r *record) {
 		w.Say(core.SpeechAgent, whole)
 	case w.Agent != "":
 		w.Prompt(whole)
-	case !blank && string(said) == w.Remembered("command"):
+	case !blank && string(prompt) == w.Remembered("command"):
 		w.Skip = core.SkipMirror
 	case !blank:
-		w.Say(core.SpeechHuman, said)
+		w.Say(core.SpeechHuman, prompt)
 		w.Remember("command", "")
 	case strings.TrimSpace(string(whole)) != "":
 		w.Say(core.SpeechInjected, whole)
@@ -84,15 +84,10 @@ var machine = []string{"qwen:user-prompt-submit-context", "qwen:session-start-co
 // files begins the contents of the files that a prompt names.
 const files = "\n--- Content from referenced files ---"
 
-// typed returns what a human typed, without what a machine added to it.
+// typed returns the text of the human, without what hooks and Qwen Code added.
 func typed(m *message) lenient.Text {
-	var said []string
-	for _, text := range m.texts() {
-		if !isMachine(strings.TrimSpace(text)) {
-			said = append(said, text)
-		}
-	}
-	text, _, cut := strings.Cut("\n"+strings.Join(said, "\n"), files)
+	human := slices.DeleteFunc(m.texts(), func(text string) bool { return isMachine(strings.TrimSpace(text)) })
+	text, _, cut := strings.Cut("\n"+strings.Join(human, "\n"), files)
 	if cut {
 		text = strings.TrimRight(text, "\n")
 	}
@@ -139,21 +134,21 @@ func readAnswer(w *chat.Writer, r *record) {
 	}
 }
 
-// pieceID returns the id of a message. Records that follow each other with one id are pieces of a message, and from
-// the second piece on each gets a suffix.
+// pieceID returns the id of a message. Consecutive records with one id are pieces of a message; each piece after the
+// first gets a suffix.
 func pieceID(w *chat.Writer) lenient.Text {
 	if w.ID == "" {
 		return ""
 	}
-	content, _ := core.FingerprintOf(string(w.Raw)).MarshalText() // never fails
+	content := core.FingerprintOf(string(w.Raw)).String()
 	pieces := strings.Fields(w.Remembered("pieces"))
 	if len(pieces) == 0 || pieces[0] != string(w.ID) {
 		pieces = []string{string(w.ID)}
 	}
-	n := slices.Index(pieces, string(content))
+	n := slices.Index(pieces, content)
 	if n < 0 {
 		n = len(pieces)
-		w.Remember("pieces", strings.Join(append(pieces, string(content)), " "))
+		w.Remember("pieces", strings.Join(append(pieces, content), " "))
 	}
 	if n == 1 {
 		return w.ID
@@ -161,7 +156,7 @@ func pieceID(w *chat.Writer) lenient.Text {
 	return numbered(core.PartID(w.ID, "piece"), n-1)
 }
 
-// numbered returns the id of the part that n others of its kind stand before.
+// numbered returns the id of a part after n parts of its kind.
 func numbered(id lenient.Text, n int) lenient.Text {
 	if n == 0 || id == "" {
 		return id
@@ -195,7 +190,7 @@ func readResults(w *chat.Writer, r *record) {
 // writeResult adds what the interface shows to a result of the same call, and what its text states.
 func writeResult(w *chat.Writer, out chat.Result, shown *result) {
 	if out.Text != nil && w.IsShell(out.ID, out.Name) {
-		out.Exit = exitCode(*out.Text)
+		out.Exit = core.ExitCode(exitLine, *out.Text)
 		out.Running = strings.HasPrefix(*out.Text, "Background shell started.")
 	}
 	if out.ID == shown.CallID {
@@ -212,20 +207,8 @@ func writeResult(w *chat.Writer, out chat.Result, shown *result) {
 	w.Result(out)
 }
 
-// exitLine is the line with the exit code in the output of the shell.
+// exitLine is the line with the exit code in the output of the shell; the last one counts.
 var exitLine = regexp.MustCompile(`(?m)^Exit Code: (-?\d{1,10}|\(none\))`)
-
-// exitCode returns the exit code that the output of a shell states last; nil for none.
-func exitCode(text string) *int64 {
-	found := exitLine.FindAllStringSubmatch(text, -1)
-	if found == nil {
-		return nil
-	}
-	if code, err := strconv.ParseInt(found[len(found)-1][1], 10, 64); err == nil {
-		return &code
-	}
-	return nil
-}
 
 // readSystem writes a record of the program by its subtype.
 func readSystem(w *chat.Writer, r *record) {
@@ -233,7 +216,7 @@ func readSystem(w *chat.Writer, r *record) {
 	switch r.Subtype {
 	case "ui_telemetry":
 		readTelemetry(w, r, &p.Event.Value)
-	case "custom_title": // is repeated so that it stays near the end of the file
+	case "custom_title": // Qwen Code repeats it to keep it near the end of the file
 		if p.Title != "" && string(p.Title) == w.Remembered("title") {
 			w.Skip = core.SkipDuplicate
 			return
@@ -243,7 +226,7 @@ func readSystem(w *chat.Writer, r *record) {
 	case "chat_compression":
 		for i := range p.Compressed {
 			if text := strings.Join(p.Compressed[i].texts(), "\n"); strings.TrimSpace(text) != "" {
-				w.Say(core.SpeechSummary, lenient.Text(text)) // what follows it is history
+				w.Say(core.SpeechSummary, lenient.Text(text)) // the texts after it are history
 				return
 			}
 		}

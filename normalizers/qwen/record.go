@@ -161,8 +161,8 @@ type telemetry struct {
 	Total      lenient.Number `json:"total_token_count"`
 }
 
-// agent returns the subagent or helper that an event belongs to; empty for the main conversation. The id of its prompt
-// has three parts then: session, agent and round.
+// agent returns the subagent or helper that an event belongs to; empty for the main conversation. The id of a prompt
+// of a subagent has three parts: session, agent and round.
 func (t *telemetry) agent() lenient.Text {
 	if t.SubagentID != "" {
 		return t.SubagentID

@@ -11,12 +11,12 @@ import (
 // statement is what the telemetry or a message states about an API call. The input includes the cache.
 type statement struct{ input, cached, output, thoughts, total lenient.Number }
 
-// counts are the figures that identify a call. The total is not among them, because old versions omit it.
+// counts returns the counts that identify a call, without the total, which old versions omit.
 func (s *statement) counts() core.Consumption {
 	return core.Consumption{Input: s.input.Count(), CacheRead: s.cached.Count(), Output: s.output.Count(), Reasoning: s.thoughts.Count()}
 }
 
-// isApart reports whether the output is without the thoughts: the total tells, else the way to the provider.
+// isApart reports whether the output excludes the thoughts, as the total shows, else the protocol of the provider.
 func (s *statement) isApart(auth lenient.Text) bool {
 	if total := s.total.Count(); total > 0 {
 		return total == s.input.Count()+s.output.Count()+s.thoughts.Count()
@@ -26,10 +26,10 @@ func (s *statement) isApart(auth lenient.Text) bool {
 
 // bill writes the tokens of an API call. auth is empty for a message.
 //
-// The telemetry and the message of a call both state it, in either order, and those of a subagent in two files. A
-// statement is the other side's if that has stated the same counts, and no call of this side is matched with those
-// yet. A message directly behind telemetry with the same input is the same call, too, and raises its output. The id of
-// a response does not tell, because some providers repeat it.
+// The telemetry and the message of a call both state it, in either order, those of a subagent in two files. A statement
+// is matched with an unmatched statement of the other side that has the same counts. A message directly behind
+// telemetry with the same input is also the same call, and raises its output. The id of a response identifies no call,
+// because some providers repeat it.
 func bill(w *chat.Writer, r *record, s statement, auth lenient.Text) {
 	if w.Copied || w.First < 0 && w.Duplicate {
 		return
@@ -53,8 +53,8 @@ func bill(w *chat.Writer, r *record, s statement, auth lenient.Text) {
 		calls.note("matched", id, counts)
 		return
 	default:
-		told, ok := calls.Get(core.FingerprintOf("response", string(r.ParentUUID)))
-		if !ok || told.Input != counts.Input || told.CacheRead != counts.CacheRead || !calls.take("telemetry", told) {
+		stated, ok := calls.Get(core.FingerprintOf("response", string(r.ParentUUID)))
+		if !ok || stated.Input != counts.Input || stated.CacheRead != counts.CacheRead || !calls.take("telemetry", stated) {
 			calls.leave("message", counts)
 			break
 		}
@@ -81,7 +81,7 @@ func (m matcher) note(as string, id lenient.Text, counts core.Consumption) {
 	}
 }
 
-// leave counts a statement of a side that has no counterpart yet, in Run.
+// leave adds an unmatched statement of a side. Run has the number of those with equal counts.
 func (m matcher) leave(side string, counts core.Consumption) {
 	key := open(side, counts)
 	c, _ := m.Get(key)
@@ -89,7 +89,7 @@ func (m matcher) leave(side string, counts core.Consumption) {
 	m.Put(key, c)
 }
 
-// take removes such a statement; it returns false if there is none.
+// take removes an unmatched statement of a side; it returns false if there is none.
 func (m matcher) take(side string, counts core.Consumption) bool {
 	key := open(side, counts)
 	c, _ := m.Get(key)

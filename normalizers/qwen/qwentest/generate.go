@@ -104,27 +104,27 @@ func (s *script) turn() {
 		}
 	}
 	usage := object{"promptTokenCount": s.figure(), "candidatesTokenCount": s.figure()}
-	told := object{"input_token_count": usage["promptTokenCount"], "output_token_count": usage["candidatesTokenCount"], "model": "coder"}
+	telemetry := object{"input_token_count": usage["promptTokenCount"], "output_token_count": usage["candidatesTokenCount"], "model": "coder"}
 	if s.Chance(60) {
 		usage["thoughtsTokenCount"], usage["cachedContentTokenCount"] = s.figure(), s.figure()
-		told["thoughts_token_count"], told["cached_content_token_count"] = usage["thoughtsTokenCount"], usage["cachedContentTokenCount"]
+		telemetry["thoughts_token_count"], telemetry["cached_content_token_count"] = usage["thoughtsTokenCount"], usage["cachedContentTokenCount"]
 		total := usage["promptTokenCount"].(int) + usage["candidatesTokenCount"].(int)
 		if s.Chance(50) {
 			total += usage["thoughtsTokenCount"].(int)
 		}
-		usage["totalTokenCount"], told["total_token_count"] = total, total
+		usage["totalTokenCount"], telemetry["total_token_count"] = total, total
 	}
-	if told["total_token_count"] == nil && s.Chance(50) {
-		told["output_token_count"] = s.figure()
+	if telemetry["total_token_count"] == nil && s.Chance(50) {
+		telemetry["output_token_count"] = s.figure()
 	}
-	told["event.name"] = "qwen-code.api_response"
+	telemetry["event.name"] = "qwen-code.api_response"
 	first := s.Chance(80)
 	if first {
-		s.event(told)
+		s.event(telemetry)
 	}
 	s.message("assistant", parts, object{"model": s.OneOf("coder", "small"), "usageMetadata": usage})
 	if !first && s.Chance(50) {
-		s.event(told)
+		s.event(telemetry)
 	}
 }
 

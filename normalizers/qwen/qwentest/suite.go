@@ -36,10 +36,12 @@ var Suite = normalizerstest.Suite{
 	VCS:       branches,
 }
 
-// text reads a string of a record.
-func text(v any, path ...string) string { return normalizerstest.Member[string](v, path...) }
-
-func list(v any, path ...string) []any { return normalizerstest.Member[[]any](v, path...) }
+var (
+	text   = normalizerstest.Member[string]
+	flag   = normalizerstest.Member[bool]
+	list   = normalizerstest.Member[[]any]
+	member = normalizerstest.Member[any]
+)
 
 // branches returns the branch that a session stated last.
 func branches() func(string, normalizerstest.Line) envelopes.VCS {
@@ -61,33 +63,36 @@ var reading = normalizerstest.Reading{
 func read(r *normalizerstest.Reader, v any) {
 	id, subtype := text(v, "uuid"), text(v, "subtype")
 	r.Agent = text(v, "agentId")
-	r.Copied = normalizerstest.Member[any](v, "forkedFrom") != nil
+	r.Copied = member(v, "forkedFrom") != nil
 	parts := list(v, "message", "parts")
 	switch text(v, "type") {
 	case "user":
 		readPrompt(r, v, id, subtype)
 	case "assistant":
 		for i, p := range parts {
-			if body := text(p, "text"); body != "" && !normalizerstest.Member[bool](p, "thought") {
+			if body := text(p, "text"); body != "" && !flag(p, "thought") {
 				r.Say("assistant", fmt.Sprint(id, parts, i), body)
 			}
-			if f := normalizerstest.Member[any](p, "functionCall"); f != nil {
+			if f := member(p, "functionCall"); f != nil {
 				r.Call(text(f, "id"), text(f, "name"))
 			}
 		}
-		if u := normalizerstest.Member[any](v, "usageMetadata"); u != nil {
+		if u := member(v, "usageMetadata"); u != nil {
 			use(r, "message", id, text(v, "parentUuid"), counts(u, "promptTokenCount", "cachedContentTokenCount", "candidatesTokenCount", "thoughtsTokenCount", "totalTokenCount"), true)
 		}
 	case "tool_result":
 		for _, p := range parts {
-			if f := normalizerstest.Member[any](p, "functionResponse"); f != nil {
+			if f := member(p, "functionResponse"); f != nil {
 				readResult(r, f)
 			}
 		}
 	case "system":
-		readSystem(r, normalizerstest.Member[any](v, "systemPayload"), id, subtype)
+		readSystem(r, member(v, "systemPayload"), id, subtype)
 	}
 }
+
+// files matches the contents of the files that a prompt names.
+var files = regexp.MustCompile(`(?s)(^|\n)--- Content from referenced files ---.*`)
 
 // readPrompt notes a prompt.
 func readPrompt(r *normalizerstest.Reader, v any, id, subtype string) {
@@ -100,27 +105,27 @@ func readPrompt(r *normalizerstest.Reader, v any, id, subtype string) {
 	var all, human []string
 	attached := false
 	for _, p := range list(v, "message", "parts") {
-		if body, ok := normalizerstest.Member[any](p, "text").(string); ok {
+		if body, ok := member(p, "text").(string); ok {
 			all = append(all, body)
 			if !strings.HasPrefix(strings.TrimSpace(body), "<qwen:user-prompt-submit-context>") && !strings.HasPrefix(strings.TrimSpace(body), "<system-reminder>") {
 				human = append(human, body)
 			}
 		}
-		attached = attached || normalizerstest.Member[any](p, "inlineData") != nil
+		attached = attached || member(p, "inlineData") != nil
 	}
-	said := text(v, "systemPayload", "displayText")
-	if strings.TrimSpace(said) == "" {
-		said = regexp.MustCompile(`(?s)(^|\n)--- Content from referenced files ---.*`).ReplaceAllString(strings.Join(human, "\n"), "")
+	prompt := text(v, "systemPayload", "displayText")
+	if strings.TrimSpace(prompt) == "" {
+		prompt = files.ReplaceAllString(strings.Join(human, "\n"), "")
 	}
 	switch {
 	case r.Agent != "":
 		r.Say("agent", id, strings.Join(all, "\n"))
-	case said != "" && said == r.Noted("slash"):
-	case strings.TrimSpace(strings.Join(all, "")+said) == "" && attached:
+	case prompt != "" && prompt == r.Noted("slash"):
+	case strings.TrimSpace(strings.Join(all, "")+prompt) == "" && attached:
 		r.Attach(id)
 	default:
-		r.Say("human", id, said)
-		if strings.TrimSpace(said) != "" {
+		r.Say("human", id, prompt)
+		if strings.TrimSpace(prompt) != "" {
 			r.Note("slash", "")
 		}
 	}
@@ -148,14 +153,14 @@ func readResult(r *normalizerstest.Reader, f any) {
 func readSystem(r *normalizerstest.Reader, p any, id, subtype string) {
 	switch subtype {
 	case "slash_command":
-		if command := text(p, "rawCommand"); text(p, "phase") == "invocation" && !normalizerstest.Member[bool](p, "hiddenInvocation") {
+		if command := text(p, "rawCommand"); text(p, "phase") == "invocation" && !flag(p, "hiddenInvocation") {
 			r.Say("human", id, command)
-			if normalizerstest.Member[bool](p, "sentToModel") {
+			if flag(p, "sentToModel") {
 				r.Note("slash", command)
 			}
 		}
 	case "ui_telemetry":
-		e := normalizerstest.Member[any](p, "uiEvent")
+		e := member(p, "uiEvent")
 		if r.Agent == "" {
 			r.Agent = text(e, "subagent_name")
 			if prompt := strings.Split(text(e, "prompt_id"), "#"); len(prompt) == 3 {
@@ -179,8 +184,8 @@ func counts(v any, names ...string) (n [5]int64) {
 	return n
 }
 
-// use notes the tokens of an API call, which its telemetry and its message may both state. Each side has a list of
-// the statements of some figures that the other side has not stated.
+// use notes the tokens of an API call, which its telemetry and its message may both state. For each side and each set
+// of counts the notes have the ids of the unmatched statements.
 func use(r *normalizerstest.Reader, side, id, parent string, n [5]int64, inside bool) {
 	if r.Copied {
 		return
