@@ -35,7 +35,7 @@ func readEntry(w *chat.Writer, r *pi.Record) bool {
 	case r.Type == "message" && m.Role == "assistant" && isDelivery(m):
 		readDelivery(w, m)
 	case r.Type == "message" && m.Role == "assistant":
-		noteTold(w, m)
+		rememberTexts(w, m)
 		return false
 	default:
 		return false
@@ -48,12 +48,12 @@ func isDelivery(m *pi.Message) bool {
 	return m.Provider == "openclaw" || m.Model == "delivery-mirror" || m.Model == "gateway-injected"
 }
 
-// readDelivery writes a text that the gateway has sent, unless the assistant has told it.
+// readDelivery writes a text that the gateway has sent, unless it repeats a text of the assistant.
 func readDelivery(w *chat.Writer, m *pi.Message) {
 	text, _ := chat.Text(m.Content)
 	switch {
 	case strings.TrimSpace(text) == "":
-	case slices.Contains(strings.Fields(w.Remembered("told")), keyOf(text)):
+	case slices.Contains(strings.Fields(w.Remembered(texts)), keyOf(text)):
 		w.Skip = core.SkipMirror
 	default:
 		d := core.ChatDraft(envelopes.AssistantMessage, &text, nil)
@@ -62,12 +62,15 @@ func readDelivery(w *chat.Writer, m *pi.Message) {
 	}
 }
 
-// maxTold is how many texts of the assistant a session remembers.
-const maxTold = 24
+// A session remembers the keys of the last texts of the assistant as one value.
+const (
+	texts    = "texts"
+	maxTexts = 24
+)
 
-// noteTold remembers the texts of the assistant, and those that it sends with a tool.
-func noteTold(w *chat.Writer, m *pi.Message) {
-	told := strings.Fields(w.Remembered("told"))
+// rememberTexts remembers the texts of the assistant, and those that it sends with a tool.
+func rememberTexts(w *chat.Writer, m *pi.Message) {
+	keys := strings.Fields(w.Remembered(texts))
 	for _, b := range chat.Blocks[pi.Block](m.Content) {
 		text := string(b.Text)
 		if b.Name == "message" {
@@ -78,19 +81,18 @@ func noteTold(w *chat.Writer, m *pi.Message) {
 			text = string(sent.Message)
 		}
 		if text != "" {
-			told = append(told, keyOf(text))
+			keys = append(keys, keyOf(text))
 		}
 	}
-	w.Remember("told", strings.Join(told[max(0, len(told)-maxTold):], " "))
+	w.Remember(texts, strings.Join(keys[max(0, len(keys)-maxTexts):], " "))
 }
 
-// directive begins an answer to a certain message; it is not sent.
+// directive matches a tag before an answer, which the gateway does not send.
 var directive = regexp.MustCompile(`^\s*\[\[[^\]\n]*\]\]`)
 
 // keyOf returns a short key of a text as it is sent.
 func keyOf(text string) string {
-	key, _ := core.FingerprintOf(strings.TrimSpace(directive.ReplaceAllString(text, ""))).MarshalText() // never fails
-	return string(key)
+	return core.FingerprintOf(strings.TrimSpace(directive.ReplaceAllString(text, ""))).String()
 }
 
 // addOutcome adds the exit code, the duration and the status that OpenClaw states about a command.
@@ -111,13 +113,13 @@ func addOutcome(w *chat.Writer, m *pi.Message, r *chat.Result) {
 	}
 }
 
-// machine are how texts begin that OpenClaw writes under the user's name.
+// machine has the beginnings of texts that OpenClaw writes under the user's name.
 var machine = []string{
 	"Read HEARTBEAT.md", "A new session was started via /new or /reset", "[cron:", "An async command you ran earlier has completed",
 }
 
-// around matches what OpenClaw puts before a prompt: what is known about the message, lines of the system, the time,
-// the channel, and the files that came with it. It is compiled when it is first needed, because it is large.
+// around matches what OpenClaw puts before a prompt: metadata of the message, lines of the system, the time, the
+// channel, and attached files. It is compiled when it is first needed, because it is large.
 var around = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^(?s:[A-Z][^\n]{0,80}\(untrusted[^)\n]{0,60}\):\n` + "```json\n.*?\n```" + `|System: \[[^\n]*` +
 		`|\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \d{4}-\d\d-\d\d \d\d:\d\d[^\]\n]*\]` +
@@ -125,7 +127,7 @@ var around = sync.OnceValue(func() *regexp.Regexp {
 		`|\[media attached[^\]\n]*\]|To send an image back, prefer the message tool[^\n]*|\[message_id: [^\]\n]*\])\s*`)
 })
 
-// messageID ends a prompt.
+// messageID matches the id of the message, which OpenClaw puts after a prompt.
 var messageID = regexp.MustCompile(`\s*\[message_id: [^\]\n]*\]\s*$`)
 
 // speechOf separates what a human typed from what OpenClaw put around it.
@@ -137,19 +139,19 @@ func speechOf(m *pi.Message, text string) (core.Speech, string) {
 	case kind == "internal_system", slices.ContainsFunc(machine, func(begin string) bool { return strings.HasPrefix(whole, begin) }):
 		return core.SpeechInjected, text
 	}
-	said := messageID.ReplaceAllString(whole, "")
+	typed := messageID.ReplaceAllString(whole, "")
 	for {
-		at := around().FindStringIndex(said)
+		at := around().FindStringIndex(typed)
 		if at == nil {
 			break
 		}
-		said = said[at[1]:]
+		typed = typed[at[1]:]
 	}
 	switch {
-	case said == whole:
+	case typed == whole:
 		return pi.SpeechOf(text)
-	case said != "":
-		return pi.SpeechOf(said)
+	case typed != "":
+		return pi.SpeechOf(typed)
 	case strings.Contains(whole, "[media attached"):
 		return core.SpeechHuman, text
 	default:

@@ -8,7 +8,6 @@ package pi
 
 import (
 	"regexp"
-	"strconv"
 	"time"
 
 	"tributary/envelopes"
@@ -44,9 +43,7 @@ func (d *Dialect) read(w *chat.Writer, r *Record) {
 	w.ID = r.ID
 	ts, ok := core.ParseTime(string(r.Timestamp))
 	w.At(ts, ok)
-	if forked := w.Remembered("forked"); ok && forked != "" {
-		w.Copied = isBefore(ts, forked)
-	}
+	w.Copied = isBefore(ts, w.Remembered("forked"))
 	if d.Entry(w, r) {
 		return
 	}
@@ -78,9 +75,7 @@ func (d *Dialect) read(w *chat.Writer, r *Record) {
 	case "custom", "label":
 		w.Meta()
 	case "message_end": // printed by a run, without an id
-		if ms, ok := core.TimeOfMillis(r.Message.Value.Timestamp); ok {
-			w.At(ms, true)
-		}
+		w.At(core.TimeOfMillis(r.Message.Value.Timestamp))
 		d.readMessage(w, &r.Message.Value)
 	case "message_start", "message_update":
 		w.Skip = core.SkipProgress
@@ -117,8 +112,8 @@ func (d *Dialect) readMessage(w *chat.Writer, m *Message) {
 // readPrompt writes the prompt of a human.
 func (d *Dialect) readPrompt(w *chat.Writer, m *Message) {
 	text, _ := chat.Text(m.Content)
-	kind, said := d.Speech(m, text)
-	w.Say(kind, lenient.Text(said))
+	kind, typed := d.Speech(m, text)
+	w.Say(kind, lenient.Text(typed))
 	for _, b := range chat.Blocks[Block](m.Content) {
 		switch b.Type {
 		case "text":
@@ -135,20 +130,20 @@ func (d *Dialect) readPrompt(w *chat.Writer, m *Message) {
 // inserted matches what Pi puts before a prompt: the text of a skill, and the files that the command line names.
 var inserted = regexp.MustCompile(`(?s)^\s*(?:<skill name="[^"\n]*"[^>\n]*>.*?</skill>|<file name="[^"\n]*">.*?</file>)\s*`)
 
-// SpeechOf separates what a human typed from what Pi put before it. A text without a rest is injected.
+// SpeechOf separates what a human typed from what Pi put before it. A text of which nothing was typed is injected.
 func SpeechOf(text string) (core.Speech, string) {
-	said := text
+	typed := text
 	for {
-		at := inserted.FindStringIndex(said)
+		at := inserted.FindStringIndex(typed)
 		if at == nil {
 			break
 		}
-		said = said[at[1]:]
+		typed = typed[at[1]:]
 	}
-	if said == "" && text != "" {
+	if typed == "" && text != "" {
 		return core.SpeechInjected, text
 	}
-	return core.SpeechHuman, said
+	return core.SpeechHuman, typed
 }
 
 // readAnswer writes a message of the assistant: its thoughts, texts and calls in their order, its tokens, and why it
@@ -202,18 +197,16 @@ func (d *Dialect) readResult(w *chat.Writer, m *Message) {
 	if ok {
 		r.Text = &text
 	}
-	if found := exitLine.FindStringSubmatch(text); found != nil && bool(m.IsError) && w.IsShell(m.ToolCallID, m.ToolName) {
-		if code, err := strconv.ParseInt(found[1], 10, 64); err == nil {
-			r.Exit = &code
-		}
+	if bool(m.IsError) && w.IsShell(m.ToolCallID, m.ToolName) {
+		r.Exit = core.ExitCode(exitLine, text)
 	}
 	d.Outcome(w, m, &r)
 	w.Result(r)
 	use(w, &m.Usage.Value)
 }
 
-// isBefore reports whether a time is before another one. A fork begins with the entries of the session that it was
-// forked from, which are older than its first line.
+// isBefore reports whether a time is before another one; false if one is empty. A fork begins with entries of its
+// parent, which are older than the first line of the fork.
 func isBefore(ts, other string) bool {
 	a, err := time.Parse(time.RFC3339Nano, ts)
 	b, otherErr := time.Parse(time.RFC3339Nano, other)

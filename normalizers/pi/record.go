@@ -14,7 +14,7 @@ type Record struct {
 	Timestamp  lenient.Text            `json:"timestamp"`
 	Cwd        lenient.Text            `json:"cwd"`
 	Parent     lenient.Text            `json:"parentSession"` // file from which the session was forked
-	Branched   lenient.Text            `json:"branchedFrom"`  // the same in format version 1
+	Branched   lenient.Text            `json:"branchedFrom"`  // Parent in format version 1
 	Provider   lenient.Text            `json:"provider"`
 	ModelID    lenient.Text            `json:"modelId"`
 	Thinking   lenient.Text            `json:"thinkingLevel"`
@@ -43,7 +43,6 @@ type Message struct {
 	Usage        lenient.Object[usage] `json:"usage"`
 	StopReason   lenient.Text          `json:"stopReason"`
 	ErrorMessage lenient.Text          `json:"errorMessage"`
-	ResponseID   lenient.Text          `json:"responseId"`
 
 	// Of a toolResult.
 	ToolCallID lenient.Text `json:"toolCallId"`

@@ -1,5 +1,5 @@
-// Package openclawtest describes OpenClaw to the tests: its log is that of Pi, with what this package reads and
-// generates.
+// Package openclawtest describes OpenClaw to the tests: pitest reads and generates the log of Pi, and this package what
+// OpenClaw adds to it.
 package openclawtest
 
 import (
@@ -20,7 +20,7 @@ var Suite = pitest.SuiteOf(envelopes.OpenClaw, "openclaw", pitest.Dialect{Entry:
 // text reads a string of a record.
 func text(v any, path ...string) string { return normalizerstest.Member[string](v, path...) }
 
-// entry notes a text that the gateway sent. The texts of the assistant are noted for it, and read as Pi's.
+// entry notes a text that the gateway sent, unless the assistant stated it before.
 func entry(r *normalizerstest.Reader, v any) bool {
 	m := normalizerstest.Member[any](v, "message")
 	if text(v, "type") != "message" || text(m, "role") != "assistant" {
@@ -32,39 +32,40 @@ func entry(r *normalizerstest.Reader, v any) bool {
 		case text(b, "type") == "text":
 			texts = append(texts, text(b, "text"))
 		case text(b, "name") == "message":
-			r.Note("told", r.Noted("told")+"\x00"+sent(text(b, "arguments", "message")))
+			r.Note("texts", r.Noted("texts")+"\x00"+sent(text(b, "arguments", "message")))
 		}
 	}
 	whole := strings.Join(texts, "\n")
 	if text(m, "provider") == "openclaw" {
-		if !strings.Contains(r.Noted("told")+"\x00", "\x00"+sent(whole)+"\x00") {
+		if !strings.Contains(r.Noted("texts")+"\x00", "\x00"+sent(whole)+"\x00") {
 			r.Say("assistant", text(v, "id"), whole)
 		}
 		return true
 	}
 	for _, t := range texts {
-		r.Note("told", r.Noted("told")+"\x00"+sent(t))
+		r.Note("texts", r.Noted("texts")+"\x00"+sent(t))
 	}
 	return false
 }
 
 var tag = regexp.MustCompile(`^\[\[[a-z_]+\]\]`)
 
+// sent returns a text of the assistant as the gateway sends it.
 func sent(s string) string {
 	return strings.TrimSpace(tag.ReplaceAllString(strings.TrimSpace(s), ""))
 }
 
-// ends are how the parts end that stand before a prompt, by how they begin.
+// ends has the end of each text before a prompt, by its beginning.
 var ends = map[string]string{
 	"Conversation info (": "\n```", "Sender (": "\n```", "[Wed ": "]", "[Telegram ": "]", "[media attached": "]",
 	"To send an image back": "\n", "System: [": "\n",
 }
 
-// machine are how texts begin that no human wrote.
+// machine has the beginnings of texts that no human wrote.
 var machine = []string{"[cron:", "Read HEARTBEAT.md", "A new session was started", "[Inter-session message]"}
 
-// typed cuts what stands around a prompt.
-func typed(m any, body string) (who, said string) {
+// typed returns the author and the text of a prompt, without what OpenClaw put around it.
+func typed(m any, body string) (who, prompt string) {
 	for _, begin := range machine {
 		if strings.HasPrefix(body, begin) {
 			return "", ""
@@ -73,24 +74,24 @@ func typed(m any, body string) (who, said string) {
 	if strings.HasPrefix(text(m, "provenance", "kind"), "int") {
 		return "", ""
 	}
-	said, _, _ = strings.Cut(body, "\n[message_id: ")
+	prompt, _, _ = strings.Cut(body, "\n[message_id: ")
 	for found := true; found; {
 		found = false
 		for begin, end := range ends {
-			if strings.HasPrefix(said, begin) {
-				_, after, _ := strings.Cut(said, "\n```json")
+			if strings.HasPrefix(prompt, begin) {
+				_, after, _ := strings.Cut(prompt, "\n```json")
 				if end != "\n```" {
-					after = said
+					after = prompt
 				}
 				_, after, _ = strings.Cut(after, end)
-				said, found = strings.TrimSpace(after), true
+				prompt, found = strings.TrimSpace(after), true
 			}
 		}
 	}
-	if said == "" && strings.HasPrefix(body, "[media") {
-		said = body
+	if prompt == "" && strings.HasPrefix(body, "[media") {
+		prompt = body
 	}
-	return "human", said
+	return "human", prompt
 }
 
 // code returns the exit code of a command.

@@ -29,7 +29,7 @@ type Dialect struct {
 	// Entry notes what a record states that Pi does not write; false for another record.
 	Entry func(r *normalizerstest.Reader, v any) bool
 	// Typed returns who wrote a text under the user's name, as [normalizerstest.Reader.Say] has it, and the text.
-	Typed func(message any, body string) (who, said string)
+	Typed func(message any, body string) (who, prompt string)
 	// Code returns the exit code that a result states beside its text.
 	Code func(message any, tool string) *int64
 	// Lines adds a line to a generated log.
@@ -59,64 +59,71 @@ func SuiteOf(source envelopes.Source, room string, d Dialect) normalizerstest.Su
 }
 
 func sessionOf(record any) string {
-	if normalizerstest.Member[string](record, "type") != "session" {
+	if text(record, "type") != "session" {
 		return ""
 	}
-	return normalizerstest.Member[string](record, "id")
+	return text(record, "id")
 }
 
 var exitLine = regexp.MustCompile(`^Command exited with code (-?[0-9]+)$`)
 
+var (
+	text   = normalizerstest.Member[string]
+	flag   = normalizerstest.Member[bool]
+	list   = normalizerstest.Member[[]any]
+	member = normalizerstest.Member[any]
+)
+
 // read notes what a record states.
 func (d Dialect) read(r *normalizerstest.Reader, v any) {
-	at, _ := time.Parse(time.RFC3339, normalizerstest.Member[string](v, "timestamp"))
+	at, _ := time.Parse(time.RFC3339, text(v, "timestamp"))
 	if forked, err := time.Parse(time.RFC3339, r.Noted("forked")); err == nil {
 		r.Copied = at.Before(forked)
 	}
 	if d.Entry != nil && d.Entry(r, v) {
 		return
 	}
-	switch normalizerstest.Member[string](v, "type") {
+	switch text(v, "type") {
 	case "session":
-		if normalizerstest.Member[string](v, "parentSession") != "" {
-			r.Note("forked", normalizerstest.Member[string](v, "timestamp"))
+		if text(v, "parentSession") != "" {
+			r.Note("forked", text(v, "timestamp"))
 		}
 		return
 	case "compaction", "branch_summary":
-		use(r, normalizerstest.Member[string](v, "id"), normalizerstest.Member[any](v, "usage"))
+		use(r, text(v, "id"), member(v, "usage"))
 		return
 	case "message", "message_end":
 	default:
 		return
 	}
-	id, m := normalizerstest.Member[string](v, "id"), normalizerstest.Member[any](v, "message")
-	switch normalizerstest.Member[string](m, "role") {
+	id, m := text(v, "id"), member(v, "message")
+	switch text(m, "role") {
 	case "user":
 		body := textOf(m)
-		who, said := "human", body
+		who, prompt := "human", body
 		if d.Typed != nil {
-			who, said = d.Typed(m, body)
+			who, prompt = d.Typed(m, body)
 		}
-		r.Say(who, id, typed(said))
-		if list := normalizerstest.Member[[]any](m, "content"); body == "" && strings.Contains(fmt.Sprint(list), "type:image") {
+		r.Say(who, id, typed(prompt))
+		if body == "" && strings.Contains(fmt.Sprint(list(m, "content")), "type:image") {
 			r.Attach(id)
 		}
 	case "assistant":
-		for i, b := range normalizerstest.Member[[]any](m, "content") {
-			switch normalizerstest.Member[string](b, "type") {
+		for i, b := range list(m, "content") {
+			switch text(b, "type") {
 			case "text":
-				r.Say("assistant", fmt.Sprint(id, " ", i), normalizerstest.Member[string](b, "text"))
+				r.Say("assistant", fmt.Sprint(id, " ", i), text(b, "text"))
 			case "toolCall", "toolUse":
-				r.Call(normalizerstest.Member[string](b, "id"), normalizerstest.Member[string](b, "name"))
+				r.Call(text(b, "id"), text(b, "name"))
 			}
 		}
-		use(r, id, normalizerstest.Member[any](m, "usage"))
+		use(r, id, member(m, "usage"))
 	case "toolResult":
-		call := normalizerstest.Member[string](m, "toolCallId")
-		tool := cmp.Or(r.Tool(call), normalizerstest.Member[string](m, "toolName"))
+		call := text(m, "toolCallId")
+		tool := cmp.Or(r.Tool(call), text(m, "toolName"))
 		parts := strings.Split(strings.TrimRight(textOf(m), " \t\r\n"), "\n")
 		var code *int64
-		if found := exitLine.FindStringSubmatch(parts[len(parts)-1]); found != nil && (tool == "bash" || tool == "exec") && normalizerstest.Member[bool](m, "isError") {
+		if found := exitLine.FindStringSubmatch(parts[len(parts)-1]); found != nil && (tool == "bash" || tool == "exec") && flag(m, "isError") {
 			n, _ := strconv.ParseInt(found[1], 10, 64)
 			code = &n
 		}
@@ -126,11 +133,11 @@ func (d Dialect) read(r *normalizerstest.Reader, v any) {
 			}
 		}
 		r.Result(call, code, "Command exited with code")
-		use(r, id, normalizerstest.Member[any](m, "usage"))
+		use(r, id, member(m, "usage"))
 	}
 }
 
-// typed cuts a skill or a file before a prompt; what has no rest was not typed.
+// typed returns a prompt without the skills and files before it.
 func typed(body string) string {
 	for _, name := range []string{"skill", "file"} {
 		if rest, ok := strings.CutPrefix(strings.TrimSpace(body), "<"+name+" name="); ok {
@@ -144,13 +151,13 @@ func typed(body string) string {
 
 // textOf returns the texts of a message.
 func textOf(m any) string {
-	if s := normalizerstest.Member[string](m, "content"); s != "" {
+	if s := text(m, "content"); s != "" {
 		return s
 	}
 	var texts []string
-	for _, b := range normalizerstest.Member[[]any](m, "content") {
-		if normalizerstest.Member[string](b, "type") == "text" {
-			texts = append(texts, normalizerstest.Member[string](b, "text"))
+	for _, b := range list(m, "content") {
+		if text(b, "type") == "text" {
+			texts = append(texts, text(b, "text"))
 		}
 	}
 	return strings.Join(texts, "\n")
