@@ -27,7 +27,7 @@ type payload struct {
 	// Of a subagent.
 	Agent  lenient.Text            `json:"agent_id"`
 	Parent lenient.Text            `json:"parent_tool_call_id"`
-	Task   lenient.Text            `json:"task_tool_call_id"` // the same in old versions
+	Task   lenient.Text            `json:"task_tool_call_id"` // Parent in old versions
 	Event  lenient.Object[message] `json:"event"`
 }
 
@@ -84,7 +84,7 @@ func readWire(w *chat.Writer, kind lenient.Text, value jsontext.Value) {
 	}
 }
 
-// readSubagent writes an event of a subagent. Since subagents have ids, they have journals, too, which state it.
+// readSubagent writes an event of a subagent. A subagent with an id has a journal of its own, which states the event.
 func readSubagent(w *chat.Writer, p *payload) {
 	e := p.Event.Value
 	switch {
@@ -108,7 +108,7 @@ func ofAgent(w *chat.Writer, id lenient.Text) lenient.Text {
 	return w.Agent + "/" + id
 }
 
-// readReturned writes the result of a call. The message is for the model; it stands for an output that is missing.
+// readReturned writes the result of a call. The message, which is for the model, replaces a missing output.
 func readReturned(w *chat.Writer, id lenient.Text, r *returned) {
 	text := joined(chat.Blocks[part](r.Output))
 	if text == "" {
@@ -116,7 +116,7 @@ func readReturned(w *chat.Writer, id lenient.Text, r *returned) {
 	}
 	is := chat.Result{ID: lastCall(w, ofAgent(w, id)), Text: &text, Failed: bool(r.IsError)}
 	if is.Failed && w.IsShell(is.ID, "") {
-		is.Exit = exitOf(string(r.Message))
+		is.Exit = core.ExitCode(exitLine, string(r.Message))
 	}
 	w.Result(is)
 }

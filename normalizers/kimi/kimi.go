@@ -32,7 +32,7 @@ func read(w *chat.Writer, r *record) {
 	case "usage.record":
 		w.Session.SetModel(string(r.Model))
 		w.Model = r.Model
-		use(w, lenient.Text(core.HexHash([]byte(w.Raw))[:32]), &r.Usage.Value, recordFirst, r.Scope != "session")
+		use(w, lenient.Text(core.HexHash([]byte(w.Raw))[:32]), &r.Usage.Value, byRecord, r.Scope != "session")
 	case "context.apply_compaction":
 		w.Say(core.SpeechSummary, summaryOf(r))
 	case "turn.ended":
@@ -204,16 +204,15 @@ func command(o *origin) lenient.Text {
 	return lenient.Text(strings.TrimSpace("/" + string(name) + " " + string(arguments)))
 }
 
-// The inputs of turns whose messages are not in the context yet are remembered as one value: a key of fixed length for
-// each, oldest first.
+// A session remembers the inputs of turns whose messages are not in the context yet as one value: a key of fixed length
+// for each, oldest first.
 const (
 	inputs    = "inputs"
 	inputSize = 8
 )
 
 func inputKey(kind lenient.Text, text string) string {
-	key, _ := core.FingerprintOf(string(kind), strings.TrimSpace(text)).MarshalText() // never fails
-	return string(key)
+	return core.FingerprintOf(string(kind), strings.TrimSpace(text)).String()
 }
 
 // expect notes that a message of the context will repeat an input.
@@ -246,7 +245,7 @@ func readStep(w *chat.Writer, s *step) {
 	case "tool.call":
 		var input place
 		lenient.ReadObject(s.Arguments, &input)
-		if input.Cwd == "" { // then it runs where the session does
+		if input.Cwd == "" { // the call runs in the folder of the session
 			w.Session.SetRoot(string(s.Display.Value.Cwd))
 		}
 		w.Call(chat.Call{ID: newCall(w, s.CallID), Name: s.Name, Arguments: s.Arguments})
@@ -258,37 +257,35 @@ func readStep(w *chat.Writer, s *step) {
 		if call == "" {
 			call = s.UUID
 		}
-		use(w, call, &s.Usage.Value, stepFirst, true)
+		use(w, call, &s.Usage.Value, byStep, true)
 	default:
 		w.UnknownRecord("step", s.Type)
 	}
 }
 
-// A step and a record of tokens state the same numbers. The first one is remembered until the other follows.
+// A step and a record of tokens state the same numbers. A session remembers the first until the second follows.
 const (
-	tokens      = "tokens"
-	stepFirst   = "step"
-	recordFirst = "record"
+	tokens   = "tokens"
+	byStep   = "step"
+	byRecord = "record"
 )
 
-// use writes the tokens of an API call. paired says that the other kind of statement may repeat them.
-func use(w *chat.Writer, call lenient.Text, u *usage, statement string, paired bool) {
+// use writes the tokens of an API call. paired means that the other kind of statement may repeat them.
+func use(w *chat.Writer, call lenient.Text, u *usage, by string, paired bool) {
 	counts := fmt.Sprint(u.Input.Count(), u.CacheRead.Count(), u.CacheWrite.Count(), u.Output.Count())
-	if before, same := strings.CutSuffix(w.Remembered(tokens), " "+counts); paired && same && before != statement {
+	if before, same := strings.CutSuffix(w.Remembered(tokens), " "+counts); paired && same && before != by {
 		w.Remember(tokens, "")
 		w.Skip = core.SkipMirror
 		return
 	}
 	if paired && counts != "0 0 0 0" {
-		w.Remember(tokens, statement+" "+counts)
+		w.Remember(tokens, by+" "+counts)
 	}
 	w.Use(call, chat.Tokens{Input: u.Input, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, Output: u.Output, ReasoningInOutput: true})
 }
 
-// Calls are counted by their model, which may begin again after a compaction: an id whose result is known is then that
-// of another call, and gets a number.
-
-// newCall returns the id of a call.
+// newCall returns the id of a call. The model counts its calls, and may begin again after a compaction: an id that has
+// a result then belongs to another call, and gets a number.
 func newCall(w *chat.Writer, id lenient.Text) lenient.Text {
 	is := id
 	for n := 2; id != "" && w.Session.HasEvent(string(is)+"#result"); n++ {
@@ -308,29 +305,16 @@ func lastCall(w *chat.Writer, id lenient.Text) lenient.Text {
 
 func numbered(id lenient.Text, n int) lenient.Text { return id + lenient.Text("~"+strconv.Itoa(n)) }
 
-// exitLine is the line that the shell adds to the output of a command that failed. A note on its length may follow.
+// exitLine is the line that the shell adds to the output of a failed command, perhaps before a note on its length.
 var exitLine = regexp.MustCompile(`(?m)^Command failed with exit code: (-?\d{1,10})\.`)
 
 // readResult writes the result of a call.
 func readResult(w *chat.Writer, id lenient.Text, text string, failed bool) {
 	r := chat.Result{ID: lastCall(w, id), Text: &text, Failed: failed}
 	if failed && w.IsShell(r.ID, "") {
-		r.Exit = exitOf(text)
+		r.Exit = core.ExitCode(exitLine, text)
 	}
 	w.Result(r)
-}
-
-// exitOf returns the exit code that a text states last; nil for none.
-func exitOf(text string) *int64 {
-	found := exitLine.FindAllStringSubmatch(text, -1)
-	if found == nil {
-		return nil
-	}
-	code, err := strconv.ParseInt(found[len(found)-1][1], 10, 64)
-	if err != nil {
-		return nil
-	}
-	return &code
 }
 
 // summaryOf returns the summary of a compaction, without what introduces it to the model.

@@ -79,7 +79,7 @@ func promptKey(v any, content string) string {
 	return "\x01" + kind + "\x02" + strings.TrimSpace(texts(list(v, content))) + "\x03"
 }
 
-// message notes a message of the context. The message of a prompt that was noted is no other one.
+// message notes a message of the context, unless it repeats a prompt.
 func message(r *normalizerstest.Reader, v any) {
 	m := member(v, "message")
 	content := list(m, "content")
@@ -105,8 +105,8 @@ func say(r *normalizerstest.Reader, content []any, origin any) {
 	switch text(origin, "kind") {
 	case "", "user":
 		typed := content[min(len(content), len(list(origin, "skillActivations"))):]
-		if said := strings.TrimSpace(texts(typed)); said != "" {
-			r.Say("human", "", said)
+		if prompt := strings.TrimSpace(texts(typed)); prompt != "" {
+			r.Say("human", "", prompt)
 		} else if strings.Contains(fmt.Sprint(typed), "type:image_url") {
 			r.Attach("")
 		}
@@ -118,11 +118,11 @@ func say(r *normalizerstest.Reader, content []any, origin any) {
 		r.Say("human", "", "/"+text(origin, "pluginId")+":"+text(origin, "commandName")+" "+text(origin, "commandArgs"))
 	case "system_trigger":
 		if text(origin, "name") == "subagent" {
-			said := texts(content)
-			if _, after, ok := strings.Cut(said, "</git-context>"); ok {
-				said = after
+			prompt := texts(content)
+			if _, after, ok := strings.Cut(prompt, "</git-context>"); ok {
+				prompt = after
 			}
-			r.Say("agent", "", said)
+			r.Say("agent", "", prompt)
 		}
 	}
 }
@@ -176,7 +176,7 @@ func use(r *normalizerstest.Reader, id string, u any, by string, paired bool) {
 	r.Use(id, t)
 }
 
-// calling returns the id of the last call that a log gives an id, whose number is n from the second one on.
+// calling returns the id of the nth call that the log states under an id.
 func calling(id string, n int) string {
 	if n < 2 {
 		return id
@@ -184,7 +184,7 @@ func calling(id string, n int) string {
 	return fmt.Sprint(id, "~", n)
 }
 
-// call notes a call. An id whose call has a result is given to another one.
+// call notes a call. An id that has a result belongs to a new call.
 func call(r *normalizerstest.Reader, id, name string) {
 	n, _ := strconv.Atoi(r.Noted("calls " + id))
 	if n = max(n, 1); r.Noted("done "+calling(id, n)) != "" {
