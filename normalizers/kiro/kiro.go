@@ -9,7 +9,6 @@ package kiro
 
 import (
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
@@ -38,7 +37,8 @@ func readLine(w *chat.Writer, r *record) {
 		w.At(ts, true)
 		w.Remember("copied", copiedAt(ts, w.Remembered("created")))
 	}
-	switch w.Copied = w.Remembered("copied") != ""; r.Kind {
+	w.Copied = w.Remembered("copied") != ""
+	switch r.Kind {
 	case "Prompt":
 		readPrompt(w, lenient.ReadElements[block](l.Content))
 	case "AssistantMessage":
@@ -128,7 +128,7 @@ func setModel(w *chat.Writer, id lenient.Text) {
 	}
 }
 
-// callOf adds to a call the file that it names in a way of Kiro's own, and whether it creates that.
+// callOf adds to a call the file that its operations name, and the tool of a write that creates a file.
 func callOf(c chat.Call) chat.Call {
 	var in input
 	lenient.ReadObject(c.Arguments, &in)
@@ -141,7 +141,7 @@ func callOf(c chat.Call) chat.Call {
 	return c
 }
 
-// exitStatus is how the exit code of a process is printed: on Windows as a code, by Amazon Q as a number alone.
+// exitStatus matches the exit code of a process, which Windows calls a code, and Amazon Q states without a word.
 var exitStatus = regexp.MustCompile(`^(?:exit (?:status|code): )?(-?\d{1,10})$`)
 
 // resultOf returns the result of a call. Its status is that of the tool: a command that failed has the status success
@@ -159,9 +159,8 @@ func resultOf(id lenient.Text, content []block, status lenient.Text) chat.Result
 		switch {
 		case o.Stdout.OK || o.Stderr.OK:
 			texts = append(texts, outputOf(o.Stdout.Value, o.Stderr.Value))
-			if found := exitStatus.FindStringSubmatch(string(o.ExitStatus)); found != nil {
-				code, _ := strconv.ParseInt(found[1], 10, 64) // it has few digits
-				r.Exit = &code
+			if code := core.ExitCode(exitStatus, string(o.ExitStatus)); code != nil {
+				r.Exit = code
 			} else if o.ExitStatus != "" {
 				r.Failed = true // a signal
 			}

@@ -7,11 +7,9 @@
 package kirotest
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,7 +35,7 @@ var Suite = normalizerstest.Suite{
 	Bad:       normalizerstest.Malformed,
 	Ledger:    reading.Ledger,
 	Interpret: reading.Interpret,
-	Raw:       raw,
+	Raw:       normalizerstest.RawOf(parts),
 }
 
 var reading = normalizerstest.Reading{
@@ -56,10 +54,7 @@ var reading = normalizerstest.Reading{
 		case isState(v):
 			readState(r, v)
 		case isConversation(v):
-			for _, e := range list(v, "tangent_state", "main_history") {
-				readEntry(r, e)
-			}
-			for _, e := range list(v, "history") {
+			for _, e := range parts(v) {
 				readEntry(r, e)
 			}
 		default:
@@ -83,17 +78,6 @@ func parts(v any) []any {
 		return list(v, "session_state", "conversation_metadata", "user_turn_metadatas")
 	}
 	return slices.Concat(list(v, "tangent_state", "main_history"), list(v, "history"))
-}
-
-// raw reports whether an event of a document carries the document or one of its elements.
-func raw(record, raw []byte) (ok, known bool) {
-	v := normalizerstest.Parse(record)
-	if !isState(v) && !isConversation(v) {
-		return false, false
-	}
-	is := normalizerstest.Plain(raw)
-	return len(raw) == 0 || bytes.Contains(raw, []byte(`"$elided"`)) || reflect.DeepEqual(is, normalizerstest.Plain(record)) ||
-		slices.ContainsFunc(parts(v), func(p any) bool { return reflect.DeepEqual(p, is) }), true
 }
 
 // readState notes what the turns of a state cost, and when the session began.
@@ -127,15 +111,15 @@ func readLine(r *normalizerstest.Reader, v any) {
 	r.Copied = r.Noted("old") == "true"
 	switch text(v, "kind") {
 	case "Prompt":
-		var said []string
+		var texts []string
 		image := false
 		for _, b := range list(v, "data", "content") {
 			if text(b, "kind") == "text" {
-				said = append(said, text(b, "data"))
+				texts = append(texts, text(b, "data"))
 			}
 			image = image || text(b, "kind") == "image"
 		}
-		body := strings.Join(said, "\n")
+		body := strings.Join(texts, "\n")
 		if r.Say("human", id, body); image && strings.TrimSpace(body) == "" {
 			r.Attach(id)
 		}
