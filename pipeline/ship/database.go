@@ -43,7 +43,7 @@ type database struct {
 	path   string
 	vendor *core.Vendor
 	conn   *sql.DB
-	still  *databaseStamp      // what it was when it was opened without locks; nil with locks
+	opened *databaseStamp      // its stamp when it was opened without locks; nil with locks
 	copied string              // folder of the copy that is read; empty for none
 	have   map[string][]string // its columns, by table
 	limit  int                 // rows of the next statement
@@ -51,8 +51,9 @@ type database struct {
 
 // databaseStamp changes with every change of a database, which is in its file or in the log of its writers.
 type databaseStamp struct {
-	Modified, Size int64
-	Written        time.Time // when either was last written
+	Modified int64     // digest of when both were written, and of their sizes
+	Size     int64     // bytes of both
+	Written  time.Time // when either was last written
 }
 
 // stampOf returns the present stamp of the database at a path.
@@ -117,7 +118,7 @@ func (d *database) prepare() (address string, err error) {
 			if err != nil {
 				return "", err
 			}
-			d.still, query = &stamp, query+"&immutable=1"
+			d.opened, query = &stamp, query+"&immutable=1"
 		default:
 			if path, err = d.copy(); err != nil {
 				return "", err
@@ -180,10 +181,10 @@ func (d *database) close() (err error) {
 // check returns errLocked if what was read may be inconsistent, because another process has opened a database that is
 // read without locks.
 func (d *database) check() error {
-	if d.still == nil {
+	if d.opened == nil {
 		return nil
 	}
-	if now, err := stampOf(d.path); err != nil || now != *d.still {
+	if now, err := stampOf(d.path); err != nil || now != *d.opened {
 		return errLocked
 	}
 	return nil
@@ -196,7 +197,7 @@ func (d *database) reason(err error) error {
 		return err
 	}
 	if d.check() != nil {
-		return errLocked // the error comes of a change meanwhile
+		return errLocked // another process changed it meanwhile
 	}
 	switch code := driver.Code(); code & 0xff {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_SCHEMA, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL:
@@ -247,7 +248,7 @@ func missingColumn(is *core.Database, have map[string][]string) string {
 	return ""
 }
 
-// columns returns the columns of the tables that any vendor reads.
+// columns returns the columns of all tables, by table.
 func (d *database) columns(ctx context.Context) (map[string][]string, error) {
 	rows, err := d.conn.QueryContext(ctx, `SELECT m.name, c.name FROM sqlite_master m JOIN pragma_table_info(m.name) c WHERE m.type = 'table'`)
 	if err != nil {

@@ -22,9 +22,12 @@ var databaseKills = flag.Int("database.kills", 3, "how often ship is killed whil
 
 // ofDatabase makes a Ship read a database in a folder of OpenCode.
 func ofDatabase(path string) func(*ship.Config) {
-	return func(c *ship.Config) {
-		c.Roots = []ship.Root{{Source: envelopes.OpenCode, Dir: filepath.Dir(path), Suffixes: []string{filepath.Base(path)}, Flat: true}}
-	}
+	return func(c *ship.Config) { c.Roots = []ship.Root{databaseRoot(path)} }
+}
+
+// databaseRoot returns the root of a database of OpenCode.
+func databaseRoot(path string) ship.Root {
+	return ship.Root{Source: envelopes.OpenCode, Dir: filepath.Dir(path), Suffixes: []string{filepath.Base(path)}, Flat: true}
 }
 
 // rowsOf returns the rows of a table among records.

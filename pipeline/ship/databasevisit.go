@@ -18,7 +18,7 @@ import (
 
 const (
 	pollRatio    = 20        // a database rests this many times as long as its last read took
-	comparedSize = 256 << 20 // bytes of a database up to which rows with an old version are compared, too
+	comparedSize = 256 << 20 // bytes of a database up to which all rows are compared while it is in use
 	lockWait     = 50 * time.Millisecond
 	maxOpen      = 64 // sessions of a database without an end
 )
@@ -87,9 +87,9 @@ func (v databaseVisit) recognizeDatabase(ctx context.Context) bool {
 	}
 	if f.offset.inode != seen.id || f.offset.rows == nil {
 		// The file is new, or has replaced the one that was here: most of its rows may be the same.
-		f.offset = offset{Done: f.prior.Done, Acks: f.prior.Acks, Open: f.prior.Open, Source: f.prior.Source, rows: f.prior.rows.clone()}
-		if f.prior.rows == nil {
-			f.offset = offset{rows: newSentRows()}
+		f.offset = offset{rows: newSentRows()}
+		if p := f.prior; p.rows != nil {
+			f.offset = offset{Done: p.Done, Acks: p.Acks, Open: p.Open, Source: p.Source, rows: p.rows.clone()}
 		}
 	}
 	o := &f.offset
@@ -199,51 +199,50 @@ func (v databaseVisit) readRows(ctx context.Context, d *database, found []foundR
 }
 
 // addRow adds the record of a row to the batch, unless the same version was sent.
-func (v databaseVisit) addRow(ctx context.Context, d *database, r *foundRow, is readRow) error {
-	if errors.Is(is.err, errNoRow) {
+func (v databaseVisit) addRow(ctx context.Context, d *database, r *foundRow, read readRow) error {
+	if errors.Is(read.err, errNoRow) {
 		return nil
 	}
 	o, k := &v.f.offset, d.keyOf(r)
 	was, ok := o.rows.get(k)
 	ok = ok && was.At <= o.Done
-	now := sentRow{Digest: digest64(is.data), Version: r.version, At: max(v.end, o.Done) + 1}
+	now := sentRow{Digest: digest64(read.data), Version: r.version, At: max(v.end, o.Done) + 1}
 	switch {
-	case ok && was.Digest == now.Digest && is.err == nil:
+	case ok && was.Digest == now.Digest && read.err == nil:
 		if was.Version != now.Version {
 			now.At = was.At
 			o.rows.set(map[rowKey]sentRow{k: now})
 		}
 		return nil
-	case ok && was.Version == now.Version && is.err != nil:
-		return nil // is refused already
+	case ok && was.Version == now.Version && read.err != nil:
+		return nil // was refused
 	}
 	if v.rows == nil {
 		v.rows = map[rowKey]sentRow{}
 	}
 	v.rows[k] = now
-	if is.err != nil {
+	if read.err != nil {
 		v.refuse(ctx, Refusal{
 			Reason: ReasonTooLarge, Path: v.log.path, Size: r.size, Limit: core.MaxRecordBytes,
-			Err: fmt.Errorf("row of table %s dropped: %w: longer than %d bytes", d.tables()[r.table].Name, is.err, core.MaxRecordBytes),
+			Err: fmt.Errorf("row of table %s dropped: %w: longer than %d bytes", d.tables()[r.table].Name, read.err, core.MaxRecordBytes),
 		})
 		v.end = now.At
 		return nil
 	}
-	record := d.record(r, is.data, v.log.origin, v.log.info.ModTime())
+	record := d.record(r, read.data, v.log.origin, v.log.info.ModTime())
 	v.f.grew = time.Now()
 	o.Open = append(slices.DeleteFunc(slices.Clone(o.Open), func(id string) bool { return id == record.Session }), record.Session)
-	if len(is.data) <= largeBytes {
+	if len(read.data) <= largeBytes {
 		return v.add(ctx, record, 0, now.At)
 	}
 	defer v.leave()
-	if err := v.take(ctx, int64(len(is.data))); err != nil {
+	if err := v.take(ctx, int64(len(read.data))); err != nil {
 		return err
 	}
 	return errors.Join(v.add(ctx, record, 0, now.At), v.flush(ctx))
 }
 
-// record returns the record of a row. Its place is the table and its number in it; the digest tells its versions
-// apart.
+// record returns the record of a row. Its place is the table and the rowid; the digest distinguishes its versions.
 func (d *database) record(r *foundRow, data []byte, origin string, written time.Time) core.Record {
 	sh, _, _ := core.NewShapeReader().Read(data) // the data is JSON
 	t := d.vendor.Time(&sh)
@@ -266,10 +265,10 @@ func databaseIdentity(origin, table string) string {
 	return core.HexHash("database\n" + origin + "\n" + table)[:32]
 }
 
-// endSessions ends all sessions of the database but those with the most recent records.
-func (v databaseVisit) endSessions(ctx context.Context, but int) error {
+// endSessions ends the sessions of the database, except a number of those with the most recent records.
+func (v databaseVisit) endSessions(ctx context.Context, except int) error {
 	o := &v.f.offset
-	n := len(o.Open) - but
+	n := len(o.Open) - except
 	if n <= 0 {
 		return nil
 	}
@@ -296,8 +295,8 @@ func (v databaseVisit) sent() {
 	v.rows = nil
 }
 
-// reportDatabase reports why a database cannot be read, once until it can be or the reason changes. It first waits
-// whether the reason is over soon, and then returns false.
+// reportDatabase reports why a database cannot be read, once until it can be read. It returns false while
+// the reason may still be over soon.
 func (v databaseVisit) reportDatabase(ctx context.Context, failed error) bool {
 	f := v.f
 	if errors.Is(failed, fs.ErrNotExist) {

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -33,8 +34,7 @@ INSERT INTO account VALUES ('acc_1', 'token-of-ada');`
 // databaseWriter is another process that has a database open, as an agent does.
 type databaseWriter struct {
 	t   testing.TB
-	cmd *exec.Cmd
-	in  interface{ Write([]byte) (int, error) }
+	in  io.Writer
 	out *bufio.Scanner
 	end func()
 }
@@ -56,7 +56,7 @@ func writeDatabase(tb testing.TB, path, mode string) *databaseWriter {
 	if err := cmd.Start(); err != nil {
 		tb.Fatal(err)
 	}
-	w := &databaseWriter{t: tb, cmd: cmd, in: in, out: bufio.NewScanner(out)}
+	w := &databaseWriter{t: tb, in: in, out: bufio.NewScanner(out)}
 	w.end = func() {
 		_ = in.Close()
 		_ = cmd.Wait() // the test sees what it has written
@@ -77,7 +77,7 @@ func (w *databaseWriter) send(statements string) {
 	}
 }
 
-// wait waits for the end of statements, and returns what the process says of them.
+// wait waits for the end of statements, and returns the answer of the process.
 func (w *databaseWriter) wait() string {
 	w.t.Helper()
 	if !w.out.Scan() {
@@ -189,20 +189,20 @@ func partRow(session, id, content string) string {
 	return fmt.Sprintf(`{"table":"part","row":{"id":"prt_%s","message_id":"msg_%s","session_id":"%s","time_created":1780000002000,"data":{"type":"text","text":"%s"}}}`, id, session, session, content)
 }
 
-// files returns the names and sizes of the files of a folder.
-func files(tb testing.TB, dir string) map[string]int64 {
+// files returns the size and the modification time of each file of a folder, by name.
+func files(tb testing.TB, dir string) map[string]string {
 	tb.Helper()
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	is := map[string]int64{}
+	is := map[string]string{}
 	for _, e := range entries {
 		info, err := e.Info()
 		if err != nil {
 			tb.Fatal(err)
 		}
-		is[e.Name()] = info.Size() + info.ModTime().UnixNano()
+		is[e.Name()] = fmt.Sprintf("%d bytes at %v", info.Size(), info.ModTime())
 	}
 	return is
 }

@@ -45,7 +45,7 @@ type file struct {
 	polls      polls     // of a database
 }
 
-// active reports whether a part of the file is read and not shipped.
+// active reports whether a part of the file is read and not shipped, or a session of a database has no end.
 func (f *file) active() bool { return f.framer != nil || f.parked > 0 || len(f.offset.Open) > 0 }
 
 // idle reports whether nothing was written to the file for limit, by the clock of its

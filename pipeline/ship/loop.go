@@ -199,7 +199,7 @@ func (w *loop) notified(e fsnotify.Event) bool {
 		return false
 	}
 	if path, ok := strings.CutSuffix(e.Name, "-wal"); ok && w.files[path] != nil {
-		return true // not a visit: a writer may write all the time
+		return true // a search, because a visit for each write would be too many
 	}
 	return !w.config.Since.IsZero() // until now the file may have been too old
 }

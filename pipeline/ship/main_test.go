@@ -3,7 +3,6 @@ package ship_test
 import (
 	"flag"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -25,7 +24,7 @@ func TestMain(m *testing.M) {
 		os.Exit(victim(ship.Root{Source: envelopes.ClaudeCode, Dir: root, Suffixes: []string{".jsonl"}}))
 	}
 	if path := os.Getenv(victimDatabase); path != "" {
-		os.Exit(victim(ship.Root{Source: envelopes.OpenCode, Dir: filepath.Dir(path), Suffixes: []string{filepath.Base(path)}, Flat: true}))
+		os.Exit(victim(databaseRoot(path)))
 	}
 	if code, is := pipelinetest.RunProgram(map[string]pipelinetest.Program{edgeProgram: runEdge}); is {
 		os.Exit(code)

@@ -95,6 +95,14 @@ type log struct {
 	strayed bool // found by its inode alone, under a name that no log has
 }
 
+// setInfo sets what the file system states about the log.
+func (l *log) setInfo(info fs.FileInfo) {
+	l.info = info
+	if IsDatabase(l.path) {
+		l.stamp, _ = stampOf(l.path) // a visit reports the error
+	}
+}
+
 // finder finds logs.
 type finder struct {
 	config Config
@@ -209,10 +217,8 @@ func (f *finder) add(path string, info fs.FileInfo) {
 		return
 	}
 	root := f.place(path)
-	l := log{path: path, origin: root.origin(path), source: root.Source, info: info}
-	if IsDatabase(path) {
-		l.stamp, _ = stampOf(path) // a missing one shows when it is opened
-	}
+	l := log{path: path, origin: root.origin(path), source: root.Source}
+	l.setInfo(info)
 	if f.config.Source != "" {
 		l.source, l.forced = f.config.Source, true
 	}

@@ -53,10 +53,7 @@ func (w *loop) look() (changed bool) {
 			changed = true
 			continue
 		}
-		l.info = info
-		if IsDatabase(l.path) {
-			l.stamp, _ = stampOf(l.path) // a missing one shows when it is opened
-		}
+		l.setInfo(info)
 		w.observe(f, l)
 		w.enqueueIdle(f)
 	}

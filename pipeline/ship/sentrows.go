@@ -30,12 +30,9 @@ func newSentRows() *sentRows {
 	return &sentRows{rows: map[rowKey]sentRow{}, changed: map[rowKey]bool{}}
 }
 
-// clone returns an independent copy, all of which counts as changed. The copy of nil is empty.
+// clone returns an independent copy, all of which counts as changed.
 func (s *sentRows) clone() *sentRows {
 	c := newSentRows()
-	if s == nil {
-		return c
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.rows, c.highest = maps.Clone(s.rows), s.highest

@@ -45,8 +45,7 @@ type rowKey uint64
 
 // keyOf returns the key of a row.
 func (d *database) keyOf(r *foundRow) rowKey {
-	sum := sha256.Sum256([]byte(d.tables()[r.table].Name + "\n" + r.key))
-	return rowKey(binary.BigEndian.Uint64(sum[:]))
+	return rowKey(digest64([]byte(d.tables()[r.table].Name + "\n" + r.key)))
 }
 
 func (d *database) tables() []core.Table { return d.vendor.Database.Tables }
@@ -86,10 +85,11 @@ func (d *database) scanTable(ctx context.Context, table int, prefix string, each
 	if prefix != "" {
 		by, from, to = quoted(t.Key), prefix, " AND "+quoted(t.Key)+" < ?3"
 	}
+	// With the plus, the driver does not convert a value by the declared type of its column.
 	query := fmt.Sprintf("SELECT rowid, +%s, +%s, +%s, %s, %s FROM %s WHERE %s > ?1%s ORDER BY %s LIMIT ?2",
 		quoted(t.Key), cmp.Or(quoted(t.Parent), "''"), cmp.Or(quoted(t.Order), "''"), "concat_ws(' ', "+strings.Join(version, ", ")+")", strings.Join(sizes, "+"), quoted(t.Name), by, to, by)
 	for {
-		start, n := time.Now(), 0
+		start := time.Now()
 		args := []any{from, d.limit}
 		if prefix != "" {
 			args = append(args, prefix[:len(prefix)-1]+string(prefix[len(prefix)-1]+1))
@@ -110,7 +110,6 @@ func (d *database) scanTable(ctx context.Context, table int, prefix string, each
 			if from = any(r.id); prefix != "" {
 				from = r.key
 			}
-			n++
 		}
 		if err := errors.Join(err, rows.Err(), rows.Close(), d.check()); err != nil {
 			return err
@@ -118,10 +117,10 @@ func (d *database) scanTable(ctx context.Context, table int, prefix string, each
 		for _, r := range list {
 			each(r)
 		}
-		if n < d.limit {
+		if len(list) < d.limit {
 			return nil
 		}
-		d.limit = min(max(int(int64(n)*int64(statementTime)/max(1, int64(time.Since(start)))), 1), mostRows, 2*d.limit)
+		d.limit = min(max(int(int64(len(list))*int64(statementTime)/max(1, int64(time.Since(start)))), 1), mostRows, 2*d.limit)
 	}
 }
 
@@ -238,10 +237,10 @@ func encodeRow(t *core.Table, columns []string, values []any) ([]byte, error) {
 			return nil, err
 		}
 	}
-	if len(b) > core.MaxRecordBytes {
+	if b = append(b, "}}"...); len(b) > core.MaxRecordBytes {
 		return nil, core.ErrTooLarge
 	}
-	return append(b, "}}"...), nil
+	return b, nil
 }
 
 // appendValue appends the value of a column as JSON: a blob that has no JSON in base64.
