@@ -6,12 +6,11 @@
 package goose
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/envelopes"
 	"tributary/normalizers/chat"
@@ -32,18 +31,10 @@ func read(w *chat.Writer, r *record) {
 	case r.Dir != "":
 		learn(w, &r.session)
 	case r.Role != "":
-		readMessage(w, idOf(r.ID), &r.message)
+		readMessage(w, r.ID, &r.message)
 	default:
 		w.UnknownRecord("")
 	}
-}
-
-// idOf returns an id that is a text.
-func idOf(v jsontext.Value) lenient.Text {
-	if v.Kind() != '"' {
-		return ""
-	}
-	return lenient.Text(lenient.Unquote(v))
 }
 
 // learn notes what is stated about the session, and writes its title.
@@ -53,7 +44,7 @@ func learn(w *chat.Writer, s *session) {
 	if created, err := time.Parse(time.RFC3339Nano, ts); ok && err == nil {
 		w.Remember("created", strconv.FormatInt(created.Unix(), 10))
 	}
-	w.Session.SetResumeID(string(idOf(s.ID)))
+	w.Session.SetResumeID(string(s.ID))
 	w.Session.SetRoot(string(s.Dir))
 	w.Session.SetModel(string(s.Model.Value.Name))
 	w.Session.SetTextExtension("provider", s.Provider)
@@ -61,10 +52,7 @@ func learn(w *chat.Writer, s *session) {
 		w.Remember("child", "yes")
 		w.Agent = lenient.Text(w.Session.ID())
 	}
-	title := s.Name
-	if title == "" {
-		title = s.Description
-	}
+	title := cmp.Or(s.Name, s.Description)
 	w.ID = "session"
 	if title == "" {
 		w.Meta()
@@ -75,25 +63,21 @@ func learn(w *chat.Writer, s *session) {
 
 // readMessage writes a message: its blocks in their order, and its tokens.
 func readMessage(w *chat.Writer, id lenient.Text, m *message) {
-	ts, ok := momentOf(m.Created)
-	w.At(ts, ok)
+	millis := millisOf(m.Created)
+	w.At(core.TimeOfMillis(millis))
 	w.ID = id
 	if id != "" && !strings.HasPrefix(string(id), "msg_") { // of a provider, which may repeat it
 		w.ID += lenient.Text("-" + strconv.FormatInt(m.Created.Count(), 10))
 	}
+	at, ok := core.MomentOfMillis(millis)
 	if created, err := strconv.ParseInt(w.Remembered("created"), 10, 64); ok && err == nil {
-		at, _ := time.Parse(time.RFC3339Nano, ts) // just made
 		w.Copied = at.Unix() < created
 	}
 	if w.Remembered("child") != "" {
 		w.Agent = lenient.Text(w.Session.ID())
 	}
-	if w.Model = m.Metadata.Value.Inference.Value.Resolved; w.Model == "" {
-		w.Model = m.Metadata.Value.Inference.Value.Requested
-	}
-	if w.Model == "" {
-		w.Model = lenient.Text(w.Session.Model)
-	}
+	inference := &m.Metadata.Value.Inference.Value
+	w.Model = cmp.Or(inference.Resolved, inference.Requested, lenient.Text(w.Session.Model))
 	switch m.Role {
 	case "user":
 		readPrompt(w, m)

@@ -5,7 +5,6 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"tributary/normalizers/core"
 	"tributary/normalizers/lenient"
 )
 
@@ -22,7 +21,7 @@ type record struct {
 // row has the columns of both tables that are read. A session and a message have the same name for their id, with
 // another meaning.
 type row struct {
-	ID jsontext.Value `json:"id"`
+	ID lenient.Text `json:"id"` // empty for a message, whose id is a number
 
 	Name     lenient.Text                `json:"name"`
 	Type     lenient.Text                `json:"session_type"`
@@ -41,7 +40,7 @@ type row struct {
 
 // session is what is stated about a session.
 type session struct {
-	ID          jsontext.Value              `json:"id"` // also of a message
+	ID          lenient.Text                `json:"id"` // also of a message
 	Name        lenient.Text                `json:"name"`
 	Description lenient.Text                `json:"description"`
 	Type        lenient.Text                `json:"session_type"`
@@ -134,10 +133,10 @@ func stampOf(t string) string {
 	return t
 }
 
-// momentOf returns the time of a number of seconds since 1970; some versions wrote milliseconds.
-func momentOf(n lenient.Number) (ts string, ok bool) {
+// millisOf converts a number of seconds; some versions wrote milliseconds.
+func millisOf(n lenient.Number) lenient.Number {
 	if n.OK && n.Value < 1e10 {
 		n.Value *= 1000
 	}
-	return core.TimeOfMillis(n)
+	return n
 }

@@ -97,8 +97,7 @@ func timeOf(s *core.Shape) time.Time {
 	}
 	for _, path := range [][]string{{"created"}, {"row", "created_timestamp"}} {
 		if v := s.Value(path...); v != nil {
-			if ts, ok := momentOf(lenient.NumberOf(v)); ok {
-				at, _ := time.Parse(time.RFC3339Nano, ts)
+			if at, ok := core.MomentOfMillis(millisOf(lenient.NumberOf(v))); ok {
 				return at
 			}
 		}

@@ -115,7 +115,7 @@ func (s *script) answer() {
 		usage := map[string]any{"inputTokens": in, "outputTokens": out, "totalTokens": in + out, "elapsedMs": 7}
 		if s.Chance(40) {
 			usage["cacheReadTokens"], usage["cacheWriteTokens"], usage["cost"] = cached, figure(), float64(figure())/1e5
-			usage["totalTokens"] = in + out + s.OneOfInt(0, cached)
+			usage["totalTokens"] = in + out + s.oneOfInt(0, cached)
 		}
 		meta["usage"] = usage
 	}
@@ -125,8 +125,8 @@ func (s *script) answer() {
 	s.message("assistant", content, meta)
 }
 
-// OneOfInt draws one of some numbers.
-func (s *script) OneOfInt(numbers ...int) int { return rapid.SampledFrom(numbers).Draw(s.T, "number") }
+// oneOfInt draws one of some numbers.
+func (s *script) oneOfInt(numbers ...int) int { return rapid.SampledFrom(numbers).Draw(s.T, "number") }
 
 func (s *script) result() {
 	id := s.Session + "-lost"
@@ -137,7 +137,7 @@ func (s *script) result() {
 	if s.Chance(80) {
 		value := map[string]any{"content": []any{s.text()}, "isError": s.Chance(30)}
 		if s.Chance(50) {
-			value["structuredContent"] = map[string]any{"stdout": "a", "exit_code": s.OneOfInt(0, 1, 127)}
+			value["structuredContent"] = map[string]any{"stdout": "a", "exit_code": s.oneOfInt(0, 1, 127)}
 		}
 		result = map[string]any{"status": "success", "value": value}
 	}

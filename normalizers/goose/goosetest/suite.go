@@ -92,8 +92,8 @@ func readMessage(r *normalizerstest.Reader, id, role string, at int64, content, 
 	if at > 1e10 {
 		at /= 1000
 	}
-	if begun := r.Noted("begun"); begun != "" {
-		r.Copied = fmt.Sprintf("%020d", at) < fmt.Sprintf("%020s", begun)
+	if begun, err := strconv.ParseInt(r.Noted("begun"), 10, 64); err == nil {
+		r.Copied = at < begun
 	}
 	if r.Noted("child") != "" {
 		r.Agent = r.Session
@@ -107,7 +107,7 @@ func readMessage(r *normalizerstest.Reader, id, role string, at int64, content, 
 	visible, stated := normalizerstest.Member[any](meta, "userVisible").(bool)
 	hidden := stated && !visible
 	list, _ := content.([]any)
-	said, attached := false, false
+	hasEvent, attached := false, false
 	for i, b := range list {
 		switch text(b, "type") {
 		case "text":
@@ -116,7 +116,7 @@ func readMessage(r *normalizerstest.Reader, id, role string, at int64, content, 
 			for _, a := range audience {
 				forModel = forModel && a != "user"
 			}
-			said = said || strings.TrimSpace(text(b, "text")) != ""
+			hasEvent = hasEvent || strings.TrimSpace(text(b, "text")) != ""
 			key := ""
 			if id != "" {
 				key = fmt.Sprint(id, " ", i)
@@ -134,7 +134,7 @@ func readMessage(r *normalizerstest.Reader, id, role string, at int64, content, 
 			attached = attached || role == "user"
 		case "toolRequest":
 			r.Call(text(b, "id"), text(b, "toolCall", "value", "name"))
-			said = true
+			hasEvent = true
 		case "toolResponse":
 			var code *int64
 			exit, ok := normalizerstest.Member[any](b, "toolResult", "value", "structuredContent", "exit_code").(json.Number)
@@ -143,12 +143,12 @@ func readMessage(r *normalizerstest.Reader, id, role string, at int64, content, 
 				code = &n
 			}
 			r.Result(text(b, "id"), code, "exit_code")
-			said = true
+			hasEvent = true
 		default:
-			said = said || role == "user"
+			hasEvent = hasEvent || role == "user"
 		}
 	}
-	if attached && !said {
+	if attached && !hasEvent {
 		r.Attach(id)
 	}
 	use(r, id, normalizerstest.Member[any](meta, "usage"))
