@@ -43,16 +43,16 @@ func read(w *chat.Writer, r *record) {
 
 // readPrompt writes the prompt of a human, which Antigravity wraps and follows with facts of its own.
 func readPrompt(w *chat.Writer, text string) {
-	said, facts := text, ""
+	typed, facts := text, ""
 	if rest, ok := strings.CutPrefix(text, "<USER_REQUEST>"); ok {
 		end := max(strings.LastIndex(rest, "</USER_REQUEST>"), 0)
-		said, facts = strings.Trim(rest[:end], "\r\n"), rest[end:]
+		typed, facts = strings.Trim(rest[:end], "\r\n"), rest[end:]
 	} else if strings.HasPrefix(text, "<ADDITIONAL_METADATA>") || strings.HasPrefix(text, "<USER_SETTINGS_CHANGE>") {
-		said, facts = "", text
+		typed, facts = "", text
 	}
 	w.Session.SetModel(chosenModel(facts))
-	if strings.TrimSpace(said) != "" {
-		w.Say(core.SpeechHuman, lenient.Text(said))
+	if strings.TrimSpace(typed) != "" {
+		w.Say(core.SpeechHuman, lenient.Text(typed))
 	} else {
 		w.Meta()
 	}
@@ -74,7 +74,7 @@ func chosenModel(facts string) string {
 	return strings.TrimSuffix(strings.TrimSpace(change[at+len(" to "):]), ".")
 }
 
-// summaryOf returns what a checkpoint states after its standing words, beginning with the title.
+// summaryOf returns what a checkpoint states after its fixed beginning: the title, and the rest.
 func summaryOf(text string) string {
 	if _, rest, ok := strings.Cut(text, "# USER Objective:\n"); ok {
 		return strings.TrimLeft(rest, "# \n")

@@ -36,7 +36,7 @@ var Vendor = core.Vendor{
 	Evidence: core.Evidence{
 		Read:   []core.Basis{core.RealLogs, core.Fixtures},
 		Lacks:  []core.Fact{core.TokenSums, core.Subagents},
-		Limits: "the databases of conversations, which alone have tokens; the twin `transcript_full.jsonl`",
+		Limits: "the databases of conversations, which alone have tokens; the copy `transcript_full.jsonl`",
 	},
 
 	Logs: core.Logs{

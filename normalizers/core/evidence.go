@@ -9,7 +9,7 @@ type Evidence struct {
 	Versions string
 	// Read is what was read to make the rules.
 	Read []Basis
-	// Lacks is what no log of the agent states. A test holds it against the cases of the vendor; an independent reader
+	// Lacks is what no log of the agent states. A test compares it with the cases of the vendor; an independent reader
 	// compares the other facts with the events of every log there is.
 	Lacks []Fact
 	// Limits is what is not read, for people; empty for nothing that is known.

@@ -57,8 +57,8 @@ func readMessage(w *chat.Writer, m *message) {
 			w.Attach()
 			return
 		}
-		kind, said := speechOf(m, text)
-		w.Say(kind, lenient.Text(said))
+		kind, content := speechOf(m, text)
+		w.Say(kind, lenient.Text(content))
 	case "assistant":
 		w.Think(m.thought())
 		w.Answer(lenient.Text(text))

@@ -133,7 +133,6 @@ type outcome struct {
 	Success      jsontext.Value `json:"success"`
 	Error        jsontext.Value `json:"error"`
 	Status       lenient.Text   `json:"status"`
-	Mode         lenient.Text   `json:"mode"`
 	ExitCode     lenient.Number `json:"exit_code"`
 	Output       lenient.Text   `json:"output"`
 	SessionID    lenient.Text   `json:"session_id"` // of a process in the background

@@ -18,21 +18,22 @@ type record struct {
 
 // message is a message of any role.
 type message struct {
-	Role        lenient.Text         `json:"role"`
-	Content     lenient.Text         `json:"content"`
-	Injected    lenient.Flag         `json:"injected"`
-	MessageID   lenient.Text         `json:"message_id"`
-	Images      jsontext.Value       `json:"images"`
-	Reasoning   lenient.Text         `json:"reasoning_content"`
-	ReasoningID lenient.Text         `json:"reasoning_message_id"`
-	Calls       lenient.List[called] `json:"tool_calls"`
+	Role        lenient.Text       `json:"role"`
+	Content     lenient.Text       `json:"content"`
+	Injected    lenient.Flag       `json:"injected"`
+	MessageID   lenient.Text       `json:"message_id"`
+	Images      jsontext.Value     `json:"images"`
+	Reasoning   lenient.Text       `json:"reasoning_content"`
+	ReasoningID lenient.Text       `json:"reasoning_message_id"`
+	Calls       lenient.List[call] `json:"tool_calls"`
 
 	// Of a result.
 	Name       lenient.Text `json:"name"`
 	ToolCallID lenient.Text `json:"tool_call_id"`
 }
 
-type called struct {
+// call is a call of a tool.
+type call struct {
 	ID       lenient.Text `json:"id"`
 	Function lenient.Object[struct {
 		Name      lenient.Text   `json:"name"`

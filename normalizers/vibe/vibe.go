@@ -204,8 +204,7 @@ func shown(state jsontext.Value) jsontext.Value {
 			if len(out) > 1 {
 				out = append(out, ',')
 			}
-			out = append(append(append(out, '"'), name...), '"', ':')
-			out = append(out, m.Value...)
+			out = append(append(lenient.AppendQuote(out, name), ':'), m.Value...)
 		}
 	}
 	return append(out, '}')

@@ -153,10 +153,10 @@ func thinks(m any) bool {
 // oldest takes the oldest call without an id that a result of a tool belongs to, else the oldest of all.
 func oldest(r *normalizerstest.Reader, tool string) string {
 	open := strings.SplitAfter(r.Noted("open"), "\n")
-	for _, whole := range []bool{false, true} {
+	for _, anyTool := range []bool{false, true} {
 		for i, line := range open {
 			id, name, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
-			if ok && (whole || name == tool) {
+			if ok && (anyTool || name == tool) {
 				r.Note("open", strings.Join(append(open[:i:i], open[i+1:]...), ""))
 				return id
 			}

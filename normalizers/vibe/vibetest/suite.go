@@ -55,10 +55,9 @@ var reading = normalizerstest.Reading{
 		for i, m := range list(v, "messages") {
 			readMessage(r, m, fmt.Sprint("message ", i))
 		}
-		switch m := stateOf(v); {
-		case m != nil:
+		if m := stateOf(v); m != nil {
 			use(r, m)
-		default:
+		} else {
 			readMessage(r, v, "")
 		}
 		r.Agent = r.Noted("subagent")
