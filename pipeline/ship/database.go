@@ -104,8 +104,12 @@ func (d *database) prepare() (address string, err error) {
 		return "", err
 	}
 	_, err = io.ReadFull(f, head)
-	if err := errors.Join(err, f.Close()); err != nil || !bytes.HasPrefix(head, []byte("SQLite format 3\x00")) {
+	err = errors.Join(err, f.Close())
+	switch isShort := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF); {
+	case isShort, err == nil && !bytes.HasPrefix(head, []byte("SQLite format 3\x00")):
 		return "", errNoDatabase
+	case err != nil:
+		return "", err
 	}
 	const version, writeAhead = 19, 2
 	if head[version] == writeAhead {
