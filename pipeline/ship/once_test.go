@@ -608,6 +608,25 @@ func TestHiddenFolderOfLogsIsSearched(t *testing.T) {
 	}
 }
 
+// The same in a folder that the user names.
+func TestHiddenFolderOfLogsIsSearchedBelowAPath(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	copied := t.TempDir()
+	for _, name := range []string{".system", ".cache"} {
+		if err := os.MkdirAll(filepath.Join(copied, "s1", name), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(copied, "s1", name, "log.jsonl"), []byte(lines(prompt(name[1:], 1))), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := e.once(func(c *ship.Config) { c.Roots[0].Within, c.Paths = ".system", []string{copied} })
+	if got.Files != 1 || got.Records != 1 || got.Hidden != 1 {
+		t.Errorf("%d files, %d records, %d hidden folders", got.Files, got.Records, got.Hidden)
+	}
+}
+
 // The folder of Cursor's projects has other files, too.
 func TestOnlyTranscriptsOfCursorAreShipped(t *testing.T) {
 	t.Parallel()

@@ -189,8 +189,8 @@ func (f *finder) walk(dir string) {
 	})
 }
 
-// skipHidden skips a hidden folder, except for the logs of an agent's home below it. Those are logs of a copied home,
-// and have the same identity as in the home itself.
+// skipHidden skips a hidden folder, except for one that an agent keeps its logs in, and for the logs of an agent's home
+// below it. Those are logs of a copied home, and have the same identity as in the home itself.
 func (f *finder) skipHidden(path string, within Root) {
 	if within.Dir != "" {
 		return // an agent's own folder
@@ -206,7 +206,11 @@ func (f *finder) skipHidden(path string, within Root) {
 		}
 		f.walk(r.Dir)
 	}
-	if !found {
+	switch {
+	case found:
+	case slices.ContainsFunc(f.config.Roots, func(r Root) bool { return r.Within == filepath.Base(path) }):
+		f.walk(path)
+	default:
 		f.hidden = append(f.hidden, path)
 	}
 }
