@@ -20,8 +20,8 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// Normalize maps a record to events.
-var Normalize = chat.Normalizer(tools, read)
+// normalize maps a record to events.
+var normalize = chat.Normalizer(tools, read)
 
 // kind is what a statement is. Kinds up to calls are in both files.
 type kind string

@@ -2,6 +2,7 @@ package cline
 
 import (
 	"embed"
+	"io/fs"
 	"strings"
 	"time"
 
@@ -22,12 +23,12 @@ var Vendor = core.Vendor{
 	Name:   "Cline",
 
 	Recognize: marker,
-	Session:   SessionOf,
-	Time:      TimeOf,
+	Session:   sessionOf,
+	Time:      timeOf,
 
-	Framing: Framing,
+	Framing: framing,
 
-	Normalize: Normalize,
+	Normalize: normalize,
 	NewState:  chat.NewState,
 
 	Checked: "4.1",
@@ -42,7 +43,7 @@ var Vendor = core.Vendor{
 		Env:   "CLINE_HOME",
 		About: "folder that holds the .cline of Cline and the settings of its editor; default ~",
 		Folders: []core.LogFolder{
-			TasksOf("saoudrizwan.claude-dev"),
+			tasksOf("saoudrizwan.claude-dev"),
 			{Dir: ".cline/data/tasks", Suffixes: files},
 			{Dir: ".cline/data/sessions", Suffixes: []string{".messages.json"}},
 		},
@@ -50,8 +51,53 @@ var Vendor = core.Vendor{
 	Samples: samples,
 }
 
-// Framing is that of the files of a task.
-var Framing = core.Framing{
+// Extension is an extension of an editor that is built on Cline and writes its files.
+type Extension struct {
+	Source  envelopes.Source
+	Name    string
+	ID      string // in the editor
+	Checked string
+	Limits  string
+	Ignored string
+	Samples fs.FS
+}
+
+// Vendor returns the extension's row of the table of vendors.
+func (x Extension) Vendor() core.Vendor {
+	return core.Vendor{
+		Source: x.Source,
+		Name:   x.Name,
+
+		Recognize: func(*core.Shape) string { return "" }, // only the folder of a file distinguishes it from one of Cline
+		Session:   sessionOf,
+		Time:      timeOf,
+
+		Framing: framing,
+		LogOf:   envelopes.Cline,
+
+		Normalize: normalize,
+		NewState:  chat.NewState,
+
+		Checked: x.Checked,
+		Ignored: x.Ignored,
+
+		Evidence: core.Evidence{
+			Read:   []core.Basis{core.Code},
+			Lacks:  []core.Fact{core.Subagents},
+			Limits: x.Limits,
+		},
+
+		Logs: core.Logs{
+			Env:     strings.ToUpper(strings.ReplaceAll(x.Name, " ", "_")) + "_HOME",
+			About:   "folder that holds the settings of the editor with " + x.Name + "; default ~",
+			Folders: []core.LogFolder{tasksOf(x.ID)},
+		},
+		Samples: x.Samples,
+	}
+}
+
+// framing is that of the files of a task.
+var framing = core.Framing{
 	IsDocument:  func(s *core.Shape) bool { return s.Array || s.Kind("messages") == '[' },
 	OneSession:  true,
 	FolderNamed: []string{"ui_messages", "api_conversation_history"},
@@ -60,8 +106,8 @@ var Framing = core.Framing{
 // files are the two files of a task.
 var files = []string{"ui_messages.json", "api_conversation_history.json"}
 
-// TasksOf returns the folder of the tasks of an extension.
-func TasksOf(extension string) core.LogFolder {
+// tasksOf returns the folder of the tasks of an extension.
+func tasksOf(extension string) core.LogFolder {
 	return core.LogFolder{Dir: "globalStorage/" + extension + "/tasks", Suffixes: files, Editor: true}
 }
 
@@ -93,11 +139,11 @@ func marker(s *core.Shape) string {
 	return ""
 }
 
-// SessionOf returns the session, which only the document of a session states.
-func SessionOf(s *core.Shape) string { return s.Text("sessionId") }
+// sessionOf returns the session, which only the document of a session states.
+func sessionOf(s *core.Shape) string { return s.Text("sessionId") }
 
-// TimeOf returns the time stated in a record: that of its first message.
-func TimeOf(s *core.Shape) time.Time {
+// timeOf returns the time stated in a record: that of its first message.
+func timeOf(s *core.Shape) time.Time {
 	if s.First == nil {
 		return s.Time([]string{"updated_at"})
 	}

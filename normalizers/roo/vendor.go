@@ -6,9 +6,7 @@ import (
 	"embed"
 
 	"tributary/envelopes"
-	"tributary/normalizers/chat"
 	"tributary/normalizers/cline"
-	"tributary/normalizers/core"
 )
 
 //go:embed all:samples
@@ -18,33 +16,12 @@ var samples embed.FS
 var ignored string
 
 // Vendor is the row of Roo Code in the table of vendors.
-var Vendor = core.Vendor{
-	Source: envelopes.Roo,
-	Name:   "Roo Code",
-
-	Recognize: func(*core.Shape) string { return "" }, // only the folder of a file distinguishes it from one of Cline
-	Session:   cline.SessionOf,
-	Time:      cline.TimeOf,
-
-	Framing: cline.Framing,
-	LogOf:   envelopes.Cline,
-
-	Normalize: cline.Normalize,
-	NewState:  chat.NewState,
-
+var Vendor = cline.Extension{
+	Source:  envelopes.Roo,
+	Name:    "Roo Code",
+	ID:      "rooveterinaryinc.roo-cline",
 	Checked: "3.52",
+	Limits:  "which tasks are subtasks of others",
 	Ignored: ignored,
-
-	Evidence: core.Evidence{
-		Read:   []core.Basis{core.Code},
-		Lacks:  []core.Fact{core.Subagents},
-		Limits: "which tasks are subtasks of others",
-	},
-
-	Logs: core.Logs{
-		Env:     "ROO_CODE_HOME",
-		About:   "folder that holds the settings of the editor with Roo Code; default ~",
-		Folders: []core.LogFolder{cline.TasksOf("rooveterinaryinc.roo-cline")},
-	},
 	Samples: samples,
-}
+}.Vendor()
