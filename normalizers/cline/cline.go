@@ -1,10 +1,10 @@
 // Package cline normalizes the tasks of Cline, and those of Roo Code and Kilo Code, which write the same files.
 //
-// Start with [Vendor]. A document is read by read: first every element states what it has (shown.go for the messages
-// shown to the human, sent.go for those sent to the model), then what is new is written by [mapper.write].
+// Start with [Vendor]. The function read first collects the statements of every element of a document (shown.go for
+// the messages shown to the human, sent.go for those sent to the model); then [mapper.write] writes those that are new.
 //
-// The invariant: the two files of a task tell the same conversation. What both have gets an id made of its content, so
-// that the file that is read second repeats it. README.md has the rules.
+// The invariant: the two files of a task state the same conversation. A statement of both has an id made of its
+// content, so that it is a duplicate in the file that is read second. README.md has the rules.
 package cline
 
 import (
@@ -23,7 +23,7 @@ import (
 // normalize maps a record to events.
 var normalize = chat.Normalizer(tools, read)
 
-// kind is what a statement is. Kinds up to calls are in both files.
+// kind is the kind of a statement. The kinds up to call are in both files.
 type kind string
 
 const (
@@ -39,20 +39,20 @@ const (
 	usage     kind = "usage"
 	note      kind = "note" // kept as a meta
 	unknown   kind = "unknown"
-	withdrawn kind = "" // a later statement has all of it
+	withdrawn kind = "" // another statement has all of it
 )
 
 // statement is what an element states.
 type statement struct {
 	kind   kind
-	text   string // also the name of a note or of an unknown type
-	code   string // of a failure
+	text   string // of an unknown statement its type
+	code   string // of a failure, or type of the message that states a usage
 	number int    // among the statements of the document with this kind and key
 	call   chat.Call
 	of     *statement  // call of a result; nil if it is not known
 	result chat.Result // without its id
 	tokens chat.Tokens
-	key    string // what the statement has in both files
+	key    string // content that the statement has in both files
 }
 
 // id returns the id that the statement has in both files.
@@ -64,19 +64,19 @@ func (s *statement) id() lenient.Text {
 // message is an element with its statements.
 type message struct {
 	element
-	states []*statement
-	model  string // in the environment that it states
+	statements []*statement
+	model      string // in the environment that it states
 }
 
-// mapper is the work on one document.
+// mapper writes the events of one document.
 type mapper struct {
 	*chat.Writer
 	isSession bool         // the document of a session, whose messages have ids
-	base      lenient.Text // id of the element; empty for its place
-	further   int          // statements of the element with that id
+	base      lenient.Text // id of the element; empty for that of its place
+	further   int          // events of the element with an id made of base
 }
 
-// read writes what a document states.
+// read writes the events of a document.
 func read(w *chat.Writer, r *record) {
 	m := &mapper{Writer: w}
 	data := jsontext.Value(w.Record.Data)
@@ -97,28 +97,34 @@ func read(w *chat.Writer, r *record) {
 		return
 	}
 	messages := readAll(w, elements, true)
-	name := "sent"
-	if len(messages) > 0 && messages[0].isShown() {
-		name = "shown"
+	isShown, name := len(messages) > 0 && messages[0].isShown(), "sent"
+	if isShown {
+		name = shownBefore
 	}
 	next := 0
 	w.Elements(name, elements, func(raw jsontext.Value) {
 		for &elements[next][0] != &raw[0] {
-			next++ // it was read before
+			next++ // an element that was read before is not read again
 		}
 		m.write(&messages[next])
 	})
-	w.Remember(name, "read")
+	if isShown {
+		w.Remember(shownBefore, "read")
+	}
 }
 
-// readAll reads all elements, because what an element repeats, or what its call is, is known from those before it.
+// shownBefore is remembered of a session whose messages shown to the human were read; it is the name of their document.
+const shownBefore = "shown"
+
+// readAll returns the statements of all elements, because an element may repeat the one before it, or have the result
+// of an earlier call.
 func readAll(w *chat.Writer, elements []jsontext.Value, isFile bool) []message {
 	d := document{calls: make(map[string]*statement), open: make(map[string]*statement), outputs: make(map[*statement]*statement)}
 	messages := make([]message, len(elements))
 	for i, raw := range elements {
 		e := &messages[i].element
 		lenient.ReadObject(raw, e)
-		d.states, d.model = nil, ""
+		d.statements, d.model = nil, ""
 		switch {
 		case e.isShown():
 			d.readShown(e, isFile && i == 0, isFile && i == len(elements)-1)
@@ -127,11 +133,11 @@ func readAll(w *chat.Writer, elements []jsontext.Value, isFile bool) []message {
 		default:
 			d.add(unknown, string(e.Type))
 		}
-		messages[i].states, messages[i].model = d.states, d.model
+		messages[i].statements, messages[i].model = d.statements, d.model
 	}
 	numbers := make(map[string]int)
 	for i := range messages {
-		for _, s := range messages[i].states {
+		for _, s := range messages[i].statements {
 			key := string(s.kind) + " " + s.key
 			numbers[key]++
 			s.number = numbers[key]
@@ -152,25 +158,25 @@ func (e *element) time() lenient.Number {
 	return e.Timestamp
 }
 
-// document is what is known of a document while its elements are read.
+// document has the statements of an element, and what is known from the elements before it.
 type document struct {
-	states  []*statement              // of the element
-	calls   map[string]*statement     // what a tool_use became, by its id
-	open    map[string]*statement     // the last call of a tool, by its name
-	outputs map[*statement]*statement // the result of a call that was shown
-	isAsk   bool                      // the element asks the human
-	asked   *statement                // call or answer of the element before, which the next one may repeat
-	root    string                    // folder of the task
-	model   string                    // that the element states in its environment
+	statements []*statement              // of the element
+	calls      map[string]*statement     // of the tool_use with this id
+	open       map[string]*statement     // the last one of the tool with this name
+	outputs    map[*statement]*statement // the result of a call that was shown
+	isAsk      bool                      // the element asks the human
+	asked      *statement                // call or answer in the question just before, which a say may repeat
+	root       string                    // folder of the task
+	model      string                    // that the element states in its environment
 }
 
-// The environment of a task, as the program describes it to the model.
+// The environment of a task, as Cline describes it to the model.
 var (
 	folder     = regexp.MustCompile(`# Current (?:Workspace|Working) Directory \(([^)\n]+)\)`)
 	modelInUse = regexp.MustCompile(`# Current Mode\n(?:<slug>[^\n]*\n)?(?:<name>[^\n]*\n)?<model>([^<\n]+)</model>`)
 )
 
-// readEnvironment notes what a text states about the task.
+// readEnvironment notes the folder and the model that a text states.
 func (d *document) readEnvironment(text string) {
 	_, text, ok := strings.Cut(text, "<environment_details>")
 	if !ok {
@@ -197,7 +203,7 @@ func (d *document) add(k kind, text string) *statement {
 		}
 	case attached, call, result, failure, usage, note, unknown, withdrawn:
 	}
-	d.states = append(d.states, s)
+	d.statements = append(d.statements, s)
 	return s
 }
 
@@ -216,7 +222,7 @@ func (d *document) addCall(id, name string, args jsontext.Value) *statement {
 	return s
 }
 
-// write writes what an element states.
+// write writes the events of an element.
 func (m *mapper) write(e *message) {
 	ts := e.time()
 	if at, ok := core.TimeOfMillis(ts); ok {
@@ -237,13 +243,13 @@ func (m *mapper) write(e *message) {
 		m.Model = info.ModelID + info.ID
 		m.Session.SetModel(string(m.Model))
 	}
-	for _, s := range e.states {
-		m.state(e, s)
+	for _, s := range e.statements {
+		m.writeStatement(e, s)
 	}
 }
 
-// state writes a statement, unless the other file has stated it.
-func (m *mapper) state(e *message, s *statement) {
+// writeStatement writes the event of a statement, unless the other file stated it before.
+func (m *mapper) writeStatement(e *message, s *statement) {
 	switch s.kind {
 	case call:
 		m.writeCall(e, s)
@@ -263,7 +269,7 @@ func (m *mapper) state(e *message, s *statement) {
 		}
 		m.SetID(s.id())
 	default:
-		m.own()
+		m.useElementID()
 	}
 	text := lenient.Text(s.text)
 	switch s.kind {
@@ -286,7 +292,7 @@ func (m *mapper) state(e *message, s *statement) {
 	case failure:
 		m.Error(lenient.Text(s.code), text)
 	case usage:
-		m.use(e, s)
+		m.writeUsage(e, s)
 	case note:
 		m.System(envelopes.Meta, text)
 	case unknown:
@@ -295,8 +301,8 @@ func (m *mapper) state(e *message, s *statement) {
 	}
 }
 
-// own gives the next event the id of its element.
-func (m *mapper) own() {
+// useElementID gives the next event an id made of that of its element.
+func (m *mapper) useElementID() {
 	if m.isSession {
 		return
 	}
@@ -308,14 +314,14 @@ func (m *mapper) own() {
 	m.SetID(id)
 }
 
-// sent is the key under which a session remembers that the messages sent to the model have a call.
-func sent(s *statement) core.Fingerprint { return core.FingerprintOf("sent", string(s.id())) }
+// sentKey returns the key under which a session remembers that the messages sent to the model have a call.
+func sentKey(s *statement) core.Fingerprint { return core.FingerprintOf("sent", string(s.id())) }
 
-// writeCall writes a call. Only the messages sent to the model have its id, and its result whole: once they have the
-// call, its result is theirs.
+// writeCall writes a call. The messages sent to the model alone have its id and its whole result, so a result that is
+// shown does not count once they have the call.
 func (m *mapper) writeCall(e *message, s *statement) {
 	c, id := s.call, s.id()
-	_, isSent := m.Session.IDs.Get(sent(s))
+	_, isSent := m.Session.IDs.Get(sentKey(s))
 	switch isWritten := m.Session.HasEvent(string(id)); {
 	case m.isSession:
 	case e.isShown():
@@ -326,7 +332,7 @@ func (m *mapper) writeCall(e *message, s *statement) {
 		c.ID = id
 	default:
 		if !isSent {
-			m.Session.IDs.Put(sent(s), core.Fingerprint{1})
+			m.Session.IDs.Put(sentKey(s), core.Fingerprint{1})
 		}
 		if isWritten {
 			m.Skip = core.SkipMirror
@@ -345,13 +351,13 @@ func (m *mapper) writeResult(e *message, s *statement) {
 	switch {
 	case m.isSession || s.of == nil:
 	case e.isShown():
-		if _, isSent := m.Session.IDs.Get(sent(s.of)); isSent {
+		if _, isSent := m.Session.IDs.Get(sentKey(s.of)); isSent {
 			m.Skip = core.SkipMirror
 			return
 		}
 		r.ID = s.of.id()
 	case r.ID == "" || m.Session.HasEvent(string(s.of.id())):
-		r.ID, r.Name = s.of.id(), "" // the messages shown to the human may have another name
+		r.ID, r.Name = s.of.id(), "" // the call that was written may have another name
 	}
 	if r.Text == nil {
 		r.Text = &s.text
@@ -378,29 +384,29 @@ func exitOf(text string) *int64 {
 	return &code
 }
 
-// use writes the tokens of an API call. Those of a task are in both files. The messages shown to the human have more
-// figures, which are added to those of the other file.
-func (m *mapper) use(e *message, s *statement) {
+// writeUsage writes the tokens of an API call. Both files of a task state them. The messages shown to the human have
+// more figures, which are added to those of the other file.
+func (m *mapper) writeUsage(e *message, s *statement) {
 	id := m.ID
 	switch {
 	case m.isSession:
-	case s.code == "deleted_api_reqs" && m.Remembered("shown") != "":
+	case s.code == "deleted_api_reqs" && m.Remembered(shownBefore) != "":
 		return // the requests were counted before they were deleted
 	default:
-		const shown, sent = 1, 2
-		mine, key := byte(sent), core.FingerprintOf("used", string(s.id()))
+		const byShown, bySent = 1, 2
+		mine, key := byte(bySent), core.FingerprintOf("used", string(s.id()))
 		by, ok := m.Session.IDs.Get(key)
 		if e.isShown() {
-			mine = shown
+			mine = byShown
 		}
 		switch {
 		case !ok:
 			m.Session.IDs.Put(key, core.Fingerprint{mine})
-		case by[0] == shown && mine == sent:
+		case by[0] == byShown && mine == bySent:
 			m.Skip = core.SkipMirror
 			return
 		}
-		if id = s.id(); mine == shown && (!ok || by[0] == shown) {
+		if id = s.id(); mine == byShown && (!ok || by[0] == byShown) {
 			id = m.base
 		}
 	}

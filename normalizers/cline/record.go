@@ -55,7 +55,7 @@ type condense struct {
 	Cost    lenient.Number `json:"cost"`
 }
 
-// metrics are the tokens of an API call: in a task with few figures, which the shown messages state, too.
+// metrics are the tokens of an API call: those of a session, or in a task fewer figures, under tokens.
 type metrics struct {
 	Tokens     lenient.Object[taskTokens] `json:"tokens"`
 	Input      lenient.Number             `json:"inputTokens"`
@@ -68,7 +68,6 @@ type metrics struct {
 type taskTokens struct {
 	Prompt     lenient.Number `json:"prompt"`
 	Completion lenient.Number `json:"completion"`
-	Cached     lenient.Number `json:"cached"`
 }
 
 type metadata struct {
@@ -180,7 +179,7 @@ func toolOf(shown string) string {
 	return b.String()
 }
 
-// keyOf returns what a call has in both files: its tool and what it works on.
+// keyOf returns the content that a call has in both files: its tool, and its file or command.
 func keyOf(c *chat.Call) string {
 	var a arguments
 	lenient.ReadObject(c.Arguments, &a)

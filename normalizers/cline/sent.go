@@ -1,6 +1,7 @@
 package cline
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strconv"
@@ -12,16 +13,13 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// readSent notes what a message sent to the model, or received from it, states.
+// readSent notes the statements of a message sent to the model, or received from it.
 func (d *document) readSent(e *element) {
 	content := chat.Blocks[block](e.Content)
 	if e.Content == nil && e.Text != "" {
 		content = []block{{Type: "text", Text: e.Text}}
 	}
-	role := e.Role
-	if role == "" {
-		role = e.Type
-	}
+	role := cmp.Or(e.Role, e.Type)
 	meta := &e.Metadata.Value
 	switch {
 	case bool(e.IsSummary), meta.Kind == "compaction_summary":
@@ -56,27 +54,29 @@ func (d *document) readMetrics(m *metrics) {
 	case t.Prompt.OK || t.Completion.OK:
 		s := d.add(usage, "")
 		s.key = strconv.FormatInt(t.Completion.Count(), 10)
-		s.tokens = chat.Tokens{Input: t.Prompt, Output: t.Completion, Cost: m.Cost} // cached has reads and writes
+		s.tokens = chat.Tokens{Input: t.Prompt, Output: t.Completion, Cost: m.Cost} // the member cached has reads and writes
 	}
 }
 
 // readThought notes a thought.
 func (d *document) readThought(b *block) {
 	text := string(b.Thinking + b.Text)
-	for _, s := range b.Summary {
-		if text == "" {
-			text = string(s.Text)
-		} else if b.Thinking+b.Text == "" {
-			text += "\n" + string(s.Text)
+	if text == "" {
+		var texts []string
+		for _, s := range b.Summary {
+			if s.Text != "" || texts != nil {
+				texts = append(texts, string(s.Text))
+			}
 		}
+		text = strings.Join(texts, "\n")
 	}
 	d.add(thought, text)
 }
 
-// thinking matches what the program cuts from an answer.
+// thinking matches the tags that Cline cuts from an answer.
 var thinking = regexp.MustCompile(`<thinking>\s?|\s?</thinking>`)
 
-// readAnswer notes the content of an answer. In earlier versions calls are elements of its text.
+// readAnswer notes the statements of an answer. In earlier versions a call is an element of its text.
 func (d *document) readAnswer(content []block) {
 	for i := range content {
 		switch b := &content[i]; b.Type {
@@ -122,10 +122,10 @@ func (d *document) readCall(id, name string, input jsontext.Value) {
 	}
 }
 
-// header begins the result of a call without an id. What follows, or the next text, is the result.
+// header begins the result of a call without an id. The rest of the text is the result, or if it is empty the next text.
 var header = regexp.MustCompile(`(?s)^\[([a-z_]+)(?: .*?)?\] Result:\s*(.*)$`)
 
-// readPrompt notes the content of a message under the user's name: prompts, results, and texts of the program.
+// readPrompt notes the statements of a message under the user's name: prompts, results, and texts of Cline.
 func (d *document) readPrompt(content []block) {
 	var of *statement
 	stated := false
@@ -183,7 +183,7 @@ func (d *document) readResult(b *block) {
 	d.addResult(string(b.ToolUseID), d.calls[string(b.ToolUseID)], strings.Join(texts, "\n"), failed)
 }
 
-// addResult notes the result of a call, and what the human said to it. What follows an answer has only the latter.
+// addResult notes the result of a call, and the prompts in its text. The result of an answer has prompts only.
 func (d *document) addResult(id string, of *statement, text string, failed bool) {
 	status := statusOf(text)
 	if of == nil || of.kind == call {
@@ -193,7 +193,7 @@ func (d *document) addResult(id string, of *statement, text string, failed bool)
 			s.result.Name = of.call.Name
 		}
 	}
-	typed, _ := cutTyped(text)
+	typed := typedIn(text)
 	if status.feedback != "" {
 		typed = append(typed, status.feedback)
 	}
@@ -205,7 +205,7 @@ func (d *document) addResult(id string, of *statement, text string, failed bool)
 // outcome is how a call ended, as its result states.
 type outcome struct {
 	failed   bool
-	feedback string // what the human said to the call
+	feedback string // that the human typed
 }
 
 // statusOf returns the outcome that the text of a result states.
@@ -220,46 +220,46 @@ func statusOf(text string) outcome {
 	return outcome{failed: strings.HasPrefix(text, "The user denied this operation") || strings.HasPrefix(text, "The tool execution failed")}
 }
 
-// typedTags are the elements in which the program puts what a human typed.
+// typedTags match the elements that have what a human typed.
 var typedTags = regexp.MustCompile(`<(task|user_message|feedback|answer|user_input|user_command)(?: [^<>]*)?>`)
 
-// mentioned matches a file or page that the human named with an @, as the model gets it.
-var mentioned = regexp.MustCompile(`'(https?://[^'\n]+)' \(see below for [^)\n]*\)|'([^'\n]+)' \(see below for [^)\n]*\)`)
+// sentMention matches a file or page that the human named with an @, as it is sent to the model.
+var sentMention = regexp.MustCompile(`'(https?://[^'\n]+)' \(see below for [^)\n]*\)|'([^'\n]+)' \(see below for [^)\n]*\)`)
 
-// cutTyped returns what a human typed in a text; ok is false if the text has no such element.
-func cutTyped(text string) (typed []string, ok bool) {
+// typedIn returns what a human typed in a text; nil if the text has no element for it.
+func typedIn(text string) (typed []string) {
 	for {
 		at := typedTags.FindStringSubmatchIndex(text)
 		if at == nil {
-			return typed, ok
+			return typed
 		}
 		tag := text[at[2]:at[3]]
 		inner, after, closed := strings.Cut(text[at[1]:], "</"+tag+">")
 		if !closed {
-			return typed, ok
+			return typed
 		}
-		typed, text, ok = append(typed, mentioned.ReplaceAllString(strings.TrimSpace(inner), "@$1$2")), after, true
+		typed, text = append(typed, sentMention.ReplaceAllString(strings.TrimSpace(inner), "@$1$2")), after
 	}
 }
 
-// injectedBy are the beginnings of texts that the program writes under the user's name.
-var injectedBy = []string{
+// injectedPrefixes are the beginnings of texts that Cline writes under the user's name.
+var injectedPrefixes = []string{
 	"<environment_details>", "<explicit_instructions", "<file_content", "<SYSTEM_NOTICE>", "<mode_notice>", "<hook_context",
 	"[TASK RESUMPTION]", "[ERROR]", "[NOTE]", "[[NOTE]", "[Continue assisting", "[Response interrupted", "Tool [",
 	"The user denied this operation", "The tool execution failed", "The user has accepted the condensed",
 	"You seem to be having trouble", "(The user did not provide", "New instructions for task continuation", "New message to respond to",
 }
 
-// readTyped notes a text under the user's name.
+// readTyped notes a text under the user's name, which a human typed or Cline wrote.
 func (d *document) readTyped(text string) {
 	d.readEnvironment(text)
-	typed, ok := cutTyped(text)
+	typed := typedIn(text)
 	for _, t := range typed {
 		d.add(prompt, t)
 	}
 	switch begins := func(s string) bool { return strings.HasPrefix(strings.TrimSpace(text), s) }; {
-	case ok:
-	case slices.ContainsFunc(injectedBy, begins):
+	case typed != nil:
+	case slices.ContainsFunc(injectedPrefixes, begins):
 		d.add(injected, text)
 	default:
 		d.add(prompt, text)

@@ -10,7 +10,7 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// notes are messages about the task itself, and what the human is asked besides.
+// notes are the types of messages about the task, which have no part in the conversation.
 var notes = map[lenient.Text]bool{
 	"api_req_finished": true, "api_req_retried": true, "api_req_retry_delayed": true, "api_req_deleted": true,
 	"api_req_rate_limit_wait": true, "auto_approval_max_req_reached": true, "checkpoint_created": true,
@@ -22,10 +22,10 @@ var notes = map[lenient.Text]bool{
 	"user_edit_todos": true,
 }
 
-// readShown notes what a message shown to the human states.
+// readShown notes the statements of a message shown to the human.
 func (d *document) readShown(e *element, isFirst, isLast bool) {
 	if bool(e.Partial) && isLast {
-		return // it grows, or the next messages show that it does not
+		return // it may still grow, and is read once another message follows
 	}
 	text := string(e.Text)
 	d.isAsk = e.Ask != ""
@@ -144,20 +144,20 @@ func (d *document) readTool(kind lenient.Text, text string) {
 // addAnswer notes an answer, unless it repeats the element before.
 func (d *document) addAnswer(text string) {
 	s := d.add(answer, text)
-	d.repeat(s, func(before *statement) bool { return before.key == s.key })
+	d.repeats(s, func(before *statement) bool { return before.key == s.key })
 }
 
 // addShownCall notes a call, unless it repeats the element before.
 func (d *document) addShownCall(name string, args jsontext.Value) {
 	before := d.open[name]
 	s := d.addCall("", name, args)
-	if d.repeat(s, func(before *statement) bool { return string(before.call.Arguments) == string(args) }) {
+	if d.repeats(s, func(before *statement) bool { return string(before.call.Arguments) == string(args) }) {
 		d.open[name] = before
 	}
 }
 
-// repeat drops a statement if the human was asked for the same just before: an ask and a say may have one text.
-func (d *document) repeat(s *statement, isSame func(before *statement) bool) bool {
+// repeats withdraws a statement of a say that repeats the ask just before, and reports whether it did.
+func (d *document) repeats(s *statement, isSame func(before *statement) bool) bool {
 	before := d.asked
 	if d.asked = nil; before != nil && !d.isAsk && before.kind == s.kind && isSame(before) {
 		s.kind = withdrawn
@@ -169,7 +169,7 @@ func (d *document) repeat(s *statement, isSame func(before *statement) bool) boo
 	return false
 }
 
-// addOutput notes output of the last call of a tool. The output of a command comes in pieces, which are one result.
+// addOutput notes output of the last call of a tool. The output of a command comes in chunks, which are one result.
 func (d *document) addOutput(tool, text string) {
 	of := d.open[tool]
 	d.asked = nil
@@ -184,7 +184,7 @@ func (d *document) addOutput(tool, text string) {
 		d.outputs[of] = s
 		s.result.Name = of.call.Name
 	}
-	d.states = append(d.states, s)
+	d.statements = append(d.statements, s)
 }
 
 // argumentsOf reads a text that is an object.
