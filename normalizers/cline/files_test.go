@@ -14,8 +14,8 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// The two files of the task in the samples tell the same: in either order, and again, each text, call and token is
-// there once, and one file alone has all texts and calls.
+// The two files of the task in the samples state the same conversation: in either order, and read again, each text, call
+// and token counts once. One file alone has all texts and calls.
 func TestFilesOfATaskAreOneConversation(t *testing.T) {
 	t.Parallel()
 	const shown, sent = "ui_messages.json", "api_conversation_history.json"

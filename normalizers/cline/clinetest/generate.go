@@ -18,7 +18,7 @@ type script struct {
 
 	shown, sent []any
 	calls       int
-	protocol    bool // the program states the protocol of a request, and no tokens in the messages sent
+	protocol    bool // requests state their protocol, and the messages sent have no tokens
 }
 
 // lines generates the versions of the files of one session, each on a line: of a task, or the document of a session.
@@ -86,7 +86,7 @@ func (s *script) send(role string, more map[string]any, content ...any) {
 
 func block(text string) map[string]any { return map[string]any{"type": "text", "text": text} }
 
-// environment is what the program adds to a message under the user's name.
+// environment is the text that Cline adds to a message under the user's name.
 var environment = block("<environment_details>\n# Current Working Directory (/home/ada/app) Files\n</environment_details>")
 
 func compact(v any) string {
@@ -155,7 +155,7 @@ func (s *script) native() {
 		}
 		s.show("say", "command_output", out)
 		s.show("say", "command_output", "more")
-		use = map[string]any{"name": s.OneOf("execute_command"), "input": map[string]any{"command": command}}
+		use = map[string]any{"name": "execute_command", "input": map[string]any{"command": command}}
 		out = s.OneOf("Command executed in terminal within working directory '/w'. Exit code: 0\nOutput:\n", "Command executed in terminal . Command execution was not successful, inspect the cause and adjust as needed.\nExit code: 127\nOutput:\nExit code: 5", "[Command exited with code 3]\n") + out
 	case "read":
 		s.show("say", "tool", compact(map[string]any{"tool": "readFile", "path": "src/a.go", "content": "/w/src/a.go"}))

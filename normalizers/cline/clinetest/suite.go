@@ -18,8 +18,6 @@ import (
 	"strconv"
 	"strings"
 
-	"pgregory.net/rapid"
-
 	"tributary/envelopes"
 	"tributary/normalizers/normalizerstest"
 )
@@ -38,7 +36,7 @@ func SuiteOf(source envelopes.Source, room string) normalizerstest.Suite {
 		Source:    source,
 		Room:      room,
 		Apart:     true,
-		Lines:     func(t *rapid.T, session string) [][]byte { return lines(t, session) },
+		Lines:     lines,
 		Read:      readFile,
 		Bad:       normalizerstest.Malformed,
 		Ledger:    reading.Ledger,
@@ -99,20 +97,20 @@ func member(v any, names ...string) any  { return normalizerstest.Member[any](v,
 func text(v any, names ...string) string { return normalizerstest.Member[string](v, names...) }
 func words(s string) string              { return strings.Join(strings.Fields(s), " ") }
 
-// file is one reading of a file.
+// file reads a file once.
 type file struct {
 	*normalizerstest.Reader
 
 	session string // of a document with messages that have ids
 	id      string // of its message
-	nth     int
+	nth     int    // texts of the message so far
 	shown   bool
 	at      string // time of the message
 	counts  map[string]int
 	calls   map[string]*use // by id; nil for what is no tool
 	last    map[string]*use // by name
-	ask     *use            // the human was asked for this just now
-	asked   string          // and told this
+	ask     *use            // call in the question just before
+	asked   string          // answer in the question just before
 }
 
 // use is a call of a tool.
@@ -130,17 +128,17 @@ func hash(parts ...string) string {
 	return "@" + base64.RawURLEncoding.EncodeToString(sum[:6])
 }
 
-// say notes speech, unless the other file did.
-func (f *file) say(kind, who, said string) {
-	if words(said) == "" && kind != "attached" {
+// say notes speech, unless the other file stated it before.
+func (f *file) say(kind, who, body string) {
+	if words(body) == "" && kind != "attached" {
 		return
 	}
 	if f.session != "" {
 		f.nth++
-		f.Say(who, fmt.Sprint(f.id, " ", f.nth), said)
+		f.Say(who, fmt.Sprint(f.id, " ", f.nth), body)
 		return
 	}
-	key := words(said)
+	key := words(body)
 	if kind == "prompt" {
 		key = mention.ReplaceAllString(key, "$1")
 	}
@@ -150,9 +148,9 @@ func (f *file) say(kind, who, said string) {
 	case kind == "attached":
 		f.Attach(id)
 	default:
-		f.Say(who, "", said)
+		f.Say(who, "", body)
 	}
-	f.Note(id, "said")
+	f.Note(id, "stated")
 }
 
 var (
@@ -160,15 +158,15 @@ var (
 	mentioned = regexp.MustCompile(`'([^']+)' \(see below for [^)]*\)`)
 )
 
-func (f *file) human(said string) {
+func (f *file) human(body string) {
 	who := "human"
 	if f.Agent != "" {
 		who = "agent"
 	}
-	f.say("prompt", who, said)
+	f.say("prompt", who, body)
 }
 
-func (f *file) answer(said string) { f.say("answer", "assistant", said) }
+func (f *file) answer(body string) { f.say("answer", "assistant", body) }
 
 // call notes a call.
 func (f *file) call(id, name string, input any, args string) *use {
@@ -202,7 +200,7 @@ func (f *file) call(id, name string, input any, args string) *use {
 	return u
 }
 
-// keyOf is what a call has in both files.
+// keyOf returns the content that a call has in both files.
 func keyOf(name string, input any) string {
 	at := cmp.Or(text(input, "path"), text(input, "file_path"))
 	for _, list := range []string{"batchFiles", "files"} {
@@ -232,13 +230,13 @@ func keyOf(name string, input any) string {
 }
 
 // result notes the result of a call.
-func (f *file) result(u *use, id, said string, shell bool) {
+func (f *file) result(u *use, id, body string, shell bool) {
 	if u != nil && (id == "" || f.Noted("event "+u.key) != "") && f.session == "" {
 		id = u.key
 	}
 	var code *int64
 	name := f.Tool(id)
-	if found := exits.FindStringSubmatch(said); found != nil && shell && (name == "execute_command" || name == "run_commands") {
+	if found := exits.FindStringSubmatch(body); found != nil && shell && (name == "execute_command" || name == "run_commands") {
 		n, _ := strconv.ParseInt(found[1]+found[2], 10, 64)
 		code = &n
 	}
@@ -260,25 +258,25 @@ func dollars(v any, name string) int64 {
 // used notes the tokens of an API call, by whichever file states them first.
 func (f *file) used(id, key string, t normalizerstest.Tokens) {
 	if f.session == "" {
-		mine, key := "sent", "used "+key+" "+f.number("usage", key)
+		own := key + " " + f.number("usage", key)
+		by, mine := f.Noted("used "+own), "sent"
 		if f.shown {
 			mine = "shown"
-		} else {
-			id = key[len("used "):]
 		}
-		switch by := f.Noted(key); {
+		switch {
 		case by == "":
-			f.Note(key, mine)
+			f.Note("used "+own, mine)
 		case by == "shown" && mine == "sent":
 			return
-		case by == "sent":
-			id = key[len("used "):] // the figures are added
+		}
+		if !f.shown || by == "sent" {
+			id = own // the figures of both files are of one call
 		}
 	}
 	f.Use(id, t)
 }
 
-// element notes what a message states.
+// element notes the statements of a message.
 func (f *file) element(e any, first, last bool) {
 	f.id, f.nth, f.shown = text(e, "id"), 0, isShown([]any{e})
 	ts := normalizerstest.Member[json.Number](e, "ts")
@@ -297,8 +295,8 @@ func (f *file) element(e any, first, last bool) {
 
 // show notes a message shown to the human.
 func (f *file) show(e any, first bool) {
-	said, kind := text(e, "text"), text(e, "say")+text(e, "ask")
-	is := normalizerstest.Parse([]byte(said))
+	body, kind := text(e, "text"), text(e, "say")+text(e, "ask")
+	is := normalizerstest.Parse([]byte(body))
 	isAsk := text(e, "type") == "ask"
 	switch kind {
 	case "task", "user_feedback", "user_feedback_diff":
@@ -308,19 +306,19 @@ func (f *file) show(e any, first bool) {
 			f.prompt(e)
 			return
 		}
-		said = strings.TrimSuffix(said, "HAS_CHANGES")
+		body = strings.TrimSuffix(body, "HAS_CHANGES")
 		if object, ok := is.(map[string]any); ok && kind != "text" && kind != "completion_result" {
-			said = text(object, "question") + text(object, "response")
+			body = text(object, "question") + text(object, "response")
 		}
-		if said != "" && f.asked == said && !isAsk {
+		if body != "" && f.asked == body && !isAsk {
 			f.asked = ""
 			return
 		}
 		f.asked, f.ask = "", nil
 		if isAsk {
-			f.asked = said
+			f.asked = body
 		}
-		f.answer(said)
+		f.answer(body)
 	case "api_req_started", "deleted_api_reqs":
 		f.asked, f.ask = "", nil
 		if member(is, "tokensIn") == nil && member(is, "tokensOut") == nil {
@@ -339,27 +337,27 @@ func (f *file) show(e any, first bool) {
 	case "condense_context":
 		f.used(f.at, kind, normalizerstest.Tokens{Cost: dollars(member(e, "contextCondense"), "cost")})
 	case "browser_action_launch":
-		f.tool("browser_action", map[string]any{"action": "launch"}, said, isAsk)
+		f.tool("browser_action", map[string]any{"action": "launch"}, body, isAsk)
 	case "command":
-		said = strings.TrimSuffix(said, "REQ_APP")
-		f.tool("execute_command", map[string]any{"command": said}, said, isAsk)
+		body = strings.TrimSuffix(body, "REQ_APP")
+		f.tool("execute_command", map[string]any{"command": body}, body, isAsk)
 	case "tool":
 		name := map[string]string{"readFile": "read_file", "searchFiles": "search_files", "editedExistingFile": "replace_in_file", "newFileCreated": "write_to_file", "appliedDiff": "apply_diff"}[text(is, "tool")]
-		f.tool(name, is, said, isAsk)
+		f.tool(name, is, body, isAsk)
 	case "use_mcp_server":
-		f.tool(text(is, "type"), is, said, isAsk)
+		f.tool(text(is, "type"), is, body, isAsk)
 	case "command_output", "mcp_server_response", "browser_action_result":
 		f.asked, f.ask = "", nil
 		u := f.last[map[string]string{"command_output": "execute_command", "mcp_server_response": "mcp", "browser_action_result": "browser_action"}[kind]]
 		if u == nil {
 			f.Result("", nil, "")
 		} else if f.Noted("sent "+u.key) == "" {
-			f.result(u, u.key, said, false)
+			f.result(u, u.key, body, false)
 		}
 	}
 }
 
-// tool notes a call that is shown, once if the human was asked for it.
+// tool notes a call that is shown, unless it repeats the question just before.
 func (f *file) tool(name string, input any, args string, isAsk bool) {
 	f.asked = ""
 	if f.ask != nil && !isAsk && f.ask.name == name && f.ask.args == args {
@@ -386,8 +384,8 @@ func (f *file) prompt(e any) {
 func (f *file) send(e any) {
 	role := cmp.Or(text(e, "role"), text(e, "type"))
 	content := normalizerstest.Member[[]any](e, "content")
-	if said := cmp.Or(text(e, "content"), text(e, "text")); said != "" {
-		content = []any{map[string]any{"type": "text", "text": said}}
+	if body := cmp.Or(text(e, "content"), text(e, "text")); body != "" {
+		content = []any{map[string]any{"type": "text", "text": body}}
 	}
 	switch {
 	case normalizerstest.Member[bool](e, "isSummary"), text(e, "metadata", "kind") != "":
@@ -415,7 +413,7 @@ func (f *file) send(e any) {
 	}
 }
 
-// toolUse notes a call, or what the model says with a tool.
+// toolUse notes a call, or the answer that a tool has as its input.
 func (f *file) toolUse(id, name string, input any) *use {
 	switch name {
 	case "attempt_completion", "ask_followup_question":
@@ -434,8 +432,8 @@ var (
 )
 
 // answerOf notes a text of the model, in which calls may be elements.
-func (f *file) answerOf(said string) {
-	if found := element.FindStringSubmatch(said); found != nil {
+func (f *file) answerOf(body string) {
+	if found := element.FindStringSubmatch(body); found != nil {
 		f.answerOf(found[1])
 		input := map[string]any{}
 		for _, p := range parameter.FindAllStringSubmatch(found[3], -1) {
@@ -447,10 +445,10 @@ func (f *file) answerOf(said string) {
 		f.answerOf(found[4])
 		return
 	}
-	f.answer(strings.ReplaceAll(strings.ReplaceAll(said, "<thinking>\n", ""), "\n</thinking>", ""))
+	f.answer(strings.ReplaceAll(strings.ReplaceAll(body, "<thinking>\n", ""), "\n</thinking>", ""))
 }
 
-// receive notes what is under the user's name.
+// receive notes the statements of a message under the user's name.
 func (f *file) receive(content []any) {
 	var of string
 	images, stated := false, false
@@ -460,52 +458,52 @@ func (f *file) receive(content []any) {
 		}
 	}()
 	for _, b := range content {
-		said := text(b, "text")
+		body := text(b, "text")
 		images = images || text(b, "type") == "image"
-		stated = stated || text(b, "type") == "tool_result" || words(said) != "" && !strings.HasPrefix(said, "<environment_details>")
+		stated = stated || text(b, "type") == "tool_result" || words(body) != "" && !strings.HasPrefix(body, "<environment_details>")
 		if text(b, "type") == "tool_result" {
 			f.resultOf(text(b, "tool_use_id"), member(b, "content"))
 			continue
 		}
-		if found := header.FindStringSubmatch(said); found != nil {
-			if of, said = found[1], found[2]; said == "" {
+		if found := header.FindStringSubmatch(body); found != nil {
+			if of, body = found[1], found[2]; body == "" {
 				continue
 			}
 		}
 		if of != "" {
 			if u := f.last[of]; u != nil {
-				f.result(u, "", said, true)
+				f.result(u, "", body, true)
 			}
-			f.typed(said)
+			f.typed(body)
 			of = ""
-		} else if !f.typed(said) && !strings.HasPrefix(said, "<environment_details>") && !strings.HasPrefix(said, "[") {
-			f.human(said)
+		} else if !f.typed(body) && !strings.HasPrefix(body, "<environment_details>") && !strings.HasPrefix(body, "[") {
+			f.human(body)
 		}
 	}
 }
 
 // resultOf notes a tool_result.
 func (f *file) resultOf(id string, content any) {
-	said, _ := content.(string)
+	body, _ := content.(string)
 	if list, ok := content.([]any); ok {
 		var all []string
 		for _, item := range list {
 			all = append(all, text(item, "text")+text(item, "result"))
 		}
-		said = strings.Join(all, "\n")
+		body = strings.Join(all, "\n")
 	}
 	if u, known := f.calls[id]; u != nil || !known {
-		f.result(u, id, said, true)
+		f.result(u, id, body, true)
 	}
-	f.typed(said)
-	if is := normalizerstest.Parse([]byte(said)); text(is, "status") != "" {
+	f.typed(body)
+	if is := normalizerstest.Parse([]byte(body)); text(is, "status") != "" {
 		f.human(text(is, "feedback"))
 	}
 }
 
-// typed notes what a human typed in a text with elements for that; false if it has none.
-func (f *file) typed(said string) bool {
-	found := tags.FindAllStringSubmatch(said, -1)
+// typed notes what a human typed in a text; false if the text has no element for it.
+func (f *file) typed(body string) bool {
+	found := tags.FindAllStringSubmatch(body, -1)
 	for _, t := range found {
 		f.human(mentioned.ReplaceAllString(t[2], "@$1"))
 	}
