@@ -2,16 +2,15 @@
 //
 // Start with [Vendor]. A record is read by read, which has one case per type. README.md has the rules.
 //
-// The invariant: the tokens of a session are stated by its settings or by its runs, and each counts once.
+// The invariant: the tokens of a session count once, whether its settings, its runs or both state them.
 package droid
 
 import (
 	"cmp"
+	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/envelopes"
 	"tributary/normalizers/chat"
@@ -19,11 +18,11 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// read writes what a record states.
+// read writes the events of a record.
 func read(w *chat.Writer, r *record) {
 	w.ID = r.ID
 	ts, ok := core.TimeOfMillis(lenient.NumberOf(r.Timestamp))
-	if !ok && r.Timestamp.Kind() == '"' {
+	if !ok {
 		ts, ok = core.ParseTime(lenient.Unquote(r.Timestamp))
 	}
 	w.At(ts, ok)
@@ -53,7 +52,7 @@ func read(w *chat.Writer, r *record) {
 	case "session_end", "completion", "result":
 		readEnd(w, r)
 	case "error":
-		w.Error("", textOf(r.Body))
+		w.Error("", lenient.Text(lenient.Unquote(r.Body)))
 	case "":
 		readSettings(w, r)
 	default:
@@ -61,15 +60,7 @@ func read(w *chat.Writer, r *record) {
 	}
 }
 
-// textOf returns a JSON string; empty for anything else.
-func textOf(v jsontext.Value) lenient.Text {
-	if v.Kind() != '"' {
-		return ""
-	}
-	return lenient.Text(lenient.Unquote(v))
-}
-
-// subagent is remembered of a session that another one called: its prompts are that one's.
+// subagent is remembered of a session that another session called, which wrote its prompts.
 const subagent = "subagent"
 
 // readStart writes the first line of a session, which is rewritten when its title changes.
@@ -79,14 +70,14 @@ func readStart(w *chat.Writer, r *record) {
 	}
 	w.Session.SetResumeID(string(cmp.Or(r.Session.Value.ID, r.ID)))
 	w.Session.SetRoot(string(cmp.Or(r.Session.Value.Cwd, r.Cwd)))
-	w.Session.SetTextExtension("version", r.Version) // the number of a format is none
+	w.Session.SetTextExtension("version", r.Version) // a number is the version of the format
 	w.Meta()
 	if title := cmp.Or(r.Session.Value.Title, r.Title, r.Old); title != "New Session" {
 		w.Say(core.SpeechSummary, title)
 	}
 }
 
-// messageOf returns the message of a record, which has it as a member, or is it.
+// messageOf returns the message of a record: a member, or the record itself.
 func messageOf(r *record) *message {
 	if r.Body.Kind() == '{' {
 		var m message
@@ -131,13 +122,13 @@ const taskPrompt = "# Task Tool Invocation"
 // readPrompt writes a message under the user's name: results of calls, and the prompt of a human or another agent. all
 // is its whole text.
 func readPrompt(w *chat.Writer, list []part, all string) {
-	var said []string
+	var texts []string
 	var images bool
 	for _, p := range list {
 		switch p.Type {
 		case "text":
 			if rest := reminders.ReplaceAllString(string(p.Text), ""); strings.TrimSpace(rest) != "" {
-				said = append(said, rest)
+				texts = append(texts, rest)
 			}
 		case "tool_result":
 			readResult(w, p)
@@ -147,11 +138,11 @@ func readPrompt(w *chat.Writer, list []part, all string) {
 			w.Unknown(core.UnknownBlock, "user", p.Type)
 		}
 	}
-	text := lenient.Text(strings.Join(said, "\n"))
+	text := lenient.Text(strings.Join(texts, "\n"))
 	switch {
-	case said == nil && images:
+	case texts == nil && images:
 		w.Attach()
-	case said == nil:
+	case texts == nil:
 		w.Say(core.SpeechInjected, lenient.Text(all))
 	case w.Remembered(subagent) != "", strings.HasPrefix(string(text), taskPrompt):
 		w.Prompt(text)
@@ -160,7 +151,7 @@ func readPrompt(w *chat.Writer, list []part, all string) {
 	}
 }
 
-// lastAnswer is the key of the last text of the assistant, which the end of a run repeats.
+// lastAnswer is remembered of a session: the key of the last text of the assistant, which the end may repeat.
 const lastAnswer = "answer"
 
 func answerKey(text lenient.Text) string {
@@ -248,53 +239,48 @@ func readEnd(w *chat.Writer, r *record) {
 		w.Meta()
 	}
 	if u := r.Usage.Value; r.Type == "completion" && w.Remembered(settled) == "" {
-		w.Remember(counted, count(w, 1, &u.Input, &u.CacheRead, &u.CacheWrite, &u.Output))
+		c := counts(w)
+		for i, n := range []lenient.Number{u.Input, u.CacheRead, u.CacheWrite, u.Output} {
+			c[i] += n.Count()
+		}
+		rememberCounts(w, c)
 		w.Use("", chat.Tokens{Input: u.Input, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, Output: u.Output})
 	}
 }
 
-// The counts of a session so far are remembered, and whether settings stated them: they then have those of runs, too.
 const (
-	counted = "counted"
-	settled = "settled"
+	counted = "counted" // the counts of a session so far
+	settled = "settled" // settings stated the counts, which then include those of runs
 )
 
-// count returns the sum of the counts so far, times sign, and some numbers.
-func count(w *chat.Writer, sign int64, numbers ...*lenient.Number) string {
-	sums := make([]string, len(numbers))
-	before := strings.Fields(w.Remembered(counted))
-	for i, n := range numbers {
-		var sum int64
-		if i < len(before) {
-			sum, _ = strconv.ParseInt(before[i], 10, 64) // written here
-		}
-		sums[i] = strconv.FormatInt(sum*sign+n.Count(), 10)
-	}
-	return strings.Join(sums, " ")
+// counts returns the counts of a session so far: input, cache read, cache write, output, thoughts.
+func counts(w *chat.Writer) (c [5]int64) {
+	_, _ = fmt.Sscan(w.Remembered(counted), &c[0], &c[1], &c[2], &c[3], &c[4]) // a new session has none
+	return c
 }
 
-// readSettings writes the tokens that a session has used since its settings were read last. A count that fell begins
-// again.
+func rememberCounts(w *chat.Writer, c [5]int64) {
+	w.Remember(counted, fmt.Sprint(c[0], c[1], c[2], c[3], c[4]))
+}
+
+// readSettings writes by how much the counts of a session have grown. A count that fell begins again.
 func readSettings(w *chat.Writer, r *record) {
 	u := &r.Tokens.Value
-	switch {
-	case r.Tokens.OK:
-	case r.Active.OK || bool(r.Lock):
-		w.Skip = core.SkipHeartbeat
-		return
-	default:
+	if !r.Tokens.OK && !r.Active.OK && !bool(r.Lock) {
 		w.UnknownRecord("")
 		return
 	}
 	w.Skip = core.SkipHeartbeat
-	numbers := []*lenient.Number{&u.Input, &u.CacheRead, &u.CacheWrite, &u.Output, &u.Thinking}
-	grown := strings.Fields(count(w, -1, numbers...))
-	w.Remember(counted, "")
-	w.Remember(counted, count(w, 1, numbers...))
-	w.Remember(settled, "true")
-	for i, n := range numbers {
-		more, _ := strconv.ParseInt(grown[i], 10, 64) // written here
-		n.Value = float64(max(0, more))
+	if !r.Tokens.OK {
+		return
 	}
+	before := counts(w)
+	var now [5]int64
+	for i, n := range []*lenient.Number{&u.Input, &u.CacheRead, &u.CacheWrite, &u.Output, &u.Thinking} {
+		now[i] = n.Count()
+		n.Value = float64(max(0, now[i]-before[i]))
+	}
+	rememberCounts(w, now)
+	w.Remember(settled, "true")
 	w.Use("", chat.Tokens{Input: u.Input, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, Output: u.Output, Reasoning: u.Thinking})
 }

@@ -53,7 +53,7 @@ var reading = normalizerstest.Reading{
 	Read: read,
 }
 
-// read notes what a record states.
+// read notes the statements of a record.
 func read(r *normalizerstest.Reader, v any) {
 	switch text(v, "type") {
 	case "session_start":
@@ -78,13 +78,13 @@ func read(r *normalizerstest.Reader, v any) {
 // message notes a message by its role.
 func message(r *normalizerstest.Reader, id string, m any) {
 	content := list(m, "content")
-	if said := text(m, "content"); said != "" {
-		content = []any{map[string]any{"type": "text", "text": said}}
+	if body := text(m, "content"); body != "" {
+		content = []any{map[string]any{"type": "text", "text": body}}
 	}
 	if text(m, "visibility") != "" {
 		return
 	}
-	var said []string
+	var prompts []string
 	var image bool
 	for i, p := range content {
 		switch kind := text(p, "type"); {
@@ -99,17 +99,17 @@ func message(r *normalizerstest.Reader, id string, m any) {
 			r.Say("assistant", fmt.Sprint(id, " ", i), text(p, "text"))
 		case kind == "text":
 			if rest := typed(text(p, "text")); strings.TrimSpace(rest) != "" {
-				said = append(said, rest)
+				prompts = append(prompts, rest)
 			}
 		}
 	}
-	who, all := "human", strings.Join(said, "\n")
+	who, all := "human", strings.Join(prompts, "\n")
 	if r.Noted("called") != "" || strings.HasPrefix(all, "# Task Tool Invocation") {
 		who = "agent"
 	}
 	switch {
 	case text(m, "role") != "user":
-	case said == nil && image:
+	case prompts == nil && image:
 		r.Attach(id)
 	default:
 		r.Say(who, id, all)
@@ -117,14 +117,14 @@ func message(r *normalizerstest.Reader, id string, m any) {
 }
 
 // typed returns a text without the reminders before it.
-func typed(said string) string {
-	rest, ok := strings.CutPrefix(strings.TrimSpace(said), "<system-reminder>")
+func typed(body string) string {
+	rest, ok := strings.CutPrefix(strings.TrimSpace(body), "<system-reminder>")
 	if !ok {
-		return said
+		return body
 	}
 	_, rest, ok = strings.Cut(rest, "</system-reminder>")
 	if !ok {
-		return said
+		return body
 	}
 	return typed(strings.TrimSpace(rest))
 }
@@ -163,7 +163,7 @@ func value(r *normalizerstest.Reader, v any) {
 	result(r, call, cmp.Or(text(v, "toolName"), text(v, "toolId")), text(v, "value"))
 }
 
-// end notes the text of the end, unless it repeats the last answer, and the tokens of a run, unless settings have them.
+// end notes the text of the end, unless it repeats the last answer, and the tokens of a run, unless settings state them.
 func end(r *normalizerstest.Reader, v any) {
 	final := cmp.Or(text(v, "finalText"), text(v, "result"))
 	if r.Noted("answer") != "x"+strings.TrimSpace(final) {
