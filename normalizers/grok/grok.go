@@ -3,8 +3,8 @@
 // Start with [Vendor]. A record is read by read; a line of a chat history by readLine, which has one case per type.
 // README.md has the rules.
 //
-// The invariant: a chat history may be written again from its start, so that a line is what it says and what it
-// follows, and is told once.
+// The invariant: a chat history may be rewritten from its start, so a line is identified by its content and the line
+// before it, and is emitted once.
 package grok
 
 import (
@@ -22,7 +22,7 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// read writes what a record states.
+// read writes the events of a record.
 func read(w *chat.Writer, r *record) {
 	switch {
 	case r.Info.Value.ID != "":
@@ -59,7 +59,7 @@ func readSummary(w *chat.Writer, r *record) {
 	}
 }
 
-// readUpdate writes what only an update states: the tokens of a prompt, and errors. It tells the chat a second time.
+// readUpdate writes what the chat history lacks: the tokens of a prompt, errors, and recaps. Other updates repeat it.
 func readUpdate(w *chat.Writer, r *record, p *params) {
 	w.At(core.TimeOfMillis(millis(r.Timestamp)))
 	w.At(core.TimeOfMillis(p.Meta.Value.Millis))
@@ -80,7 +80,7 @@ func readUpdate(w *chat.Writer, r *record, p *params) {
 		w.Error(u.Kind, u.Error)
 	case u.Kind == "session_recap":
 		w.Say(core.SpeechSummary, u.Summary)
-	case slices.Contains(mirrored, string(u.Kind)):
+	case slices.Contains(repeated, string(u.Kind)):
 		w.Skip = core.SkipMirror
 	default:
 		w.UnknownRecord("update", u.Kind)
@@ -93,25 +93,25 @@ func readLine(w *chat.Writer, r *record) {
 	kind := cmp.Or(r.Type, r.Role)
 	switch kind {
 	case "system":
-		w.ID = place(w, "", "system", text)
+		w.ID = idOf(w, "", "system", text)
 		w.Say(core.SpeechInjected, lenient.Text(text))
 	case "user":
-		after := w.Remembered("place")
+		after := w.Remembered(lastLine)
 		if r.Reason == "" && lenient.IsValue(r.Index) {
-			after = "" // a prompt is the same wherever it stands
+			after = "" // a prompt is identified by its content alone
 		}
-		w.ID = place(w, after, "user", string(r.Reason), string(r.Index), text)
+		w.ID = idOf(w, after, "user", string(r.Reason), string(r.Index), text)
 		if strings.TrimSpace(text) == "" && attached {
 			w.Attach()
 			return
 		}
-		speech, said := speechOf(r.Reason, text)
-		w.Say(speech, lenient.Text(said))
+		speech, typed := speechOf(r.Reason, text)
+		w.Say(speech, lenient.Text(typed))
 	case "reasoning":
 		if !ok {
 			text, _, _ = textsOf(r.Summary)
 		}
-		w.ID = place(w, w.Remembered("place"), "reasoning", text)
+		w.ID = idOf(w, w.Remembered(lastLine), "reasoning", text)
 		w.Think(lenient.Text(text))
 	case "assistant":
 		readAnswer(w, r, text)
@@ -124,14 +124,17 @@ func readLine(w *chat.Writer, r *record) {
 	}
 }
 
-// place returns the id of a line: of what it says, and of the line that it follows.
-func place(w *chat.Writer, after string, says ...string) lenient.Text {
-	id := core.HexHash(after + "\n" + strings.Join(says, "\n"))[:24]
-	w.Remember("place", id)
+// lastLine is remembered of a session: the id of the last line of its chat history.
+const lastLine = "place"
+
+// idOf returns the id of a line of a chat history, made of its content and of the id of the line before it.
+func idOf(w *chat.Writer, after string, content ...string) lenient.Text {
+	id := core.HexHash(after + "\n" + strings.Join(content, "\n"))[:24]
+	w.Remember(lastLine, id)
 	return lenient.Text(id)
 }
 
-// speechOf separates what a human typed from what Grok wrote under the user's name, and cuts what stands around it.
+// speechOf returns who wrote a text under the user's name, and the text without what Grok put around a prompt.
 func speechOf(reason lenient.Text, text string) (core.Speech, string) {
 	switch {
 	case reason == "agent_message":
@@ -141,18 +144,18 @@ func speechOf(reason lenient.Text, text string) (core.Speech, string) {
 	case reason != "" && reason != "interjection":
 		return core.SpeechInjected, text
 	}
-	said := text
+	typed := text
 	if start, end := strings.Index(text, "<user_query>"), strings.LastIndex(text, "</user_query>"); start >= 0 && end > start {
-		said = strings.Trim(text[start+len("<user_query>"):end], "\r\n")
+		typed = strings.Trim(text[start+len("<user_query>"):end], "\r\n")
 	} else {
-		for found := wrapper.FindStringIndex(said); found != nil; found = wrapper.FindStringIndex(said) {
-			said = said[found[1]:]
+		for found := wrapper.FindStringIndex(typed); found != nil; found = wrapper.FindStringIndex(typed) {
+			typed = typed[found[1]:]
 		}
 	}
-	if strings.TrimSpace(said) == "" && text != "" {
+	if strings.TrimSpace(typed) == "" && text != "" {
 		return core.SpeechInjected, text
 	}
-	return core.SpeechHuman, said
+	return core.SpeechHuman, typed
 }
 
 // wrapper matches an element that Grok puts before a prompt.
@@ -161,11 +164,11 @@ var wrapper = regexp.MustCompile(`(?s)^\s*(?:<user_info>.*?</user_info>|<git_sta
 
 // readAnswer writes a message of the assistant, and its calls.
 func readAnswer(w *chat.Writer, r *record, text string) {
-	says := []string{"assistant", text}
+	content := []string{"assistant", text}
 	for _, c := range r.Calls {
-		says = append(says, string(c.ID))
+		content = append(content, string(c.ID))
 	}
-	w.ID = place(w, w.Remembered("place"), says...)
+	w.ID = idOf(w, w.Remembered(lastLine), content...)
 	w.Model = r.ModelID
 	w.Session.SetModel(string(r.ModelID))
 	w.Think(cmp.Or(r.Thought.Value.Text, r.Reasoning))

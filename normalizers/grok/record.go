@@ -51,7 +51,7 @@ type info struct {
 	Cwd lenient.Text `json:"cwd"`
 }
 
-// call is a call of a tool; in format version 0 the function is nested.
+// call is a call of a tool. In format version 0 name and arguments are in the function.
 type call struct {
 	ID        lenient.Text         `json:"id"`
 	Name      lenient.Text         `json:"name"`
@@ -100,15 +100,14 @@ type meta struct {
 	Millis  lenient.Number `json:"agentTimestampMs"`
 }
 
-// usage has the tokens of a prompt, with those of all its API calls. The input is with the cache, the output with the
-// reasoning.
+// usage has the tokens of all API calls of a prompt. The input includes the cache, the output the reasoning.
 type usage struct {
 	Input     lenient.Number `json:"inputTokens"`
 	Cached    lenient.Number `json:"cachedReadTokens"`
 	Written   lenient.Number `json:"cacheCreationTokens"`
 	Output    lenient.Number `json:"outputTokens"`
 	Reasoning lenient.Number `json:"reasoningTokens"`
-	Ticks     lenient.Number `json:"costUsdTicks"` // of which a dollar has ten thousand million
+	Ticks     lenient.Number `json:"costUsdTicks"` // 1e10 are a dollar
 }
 
 // part is a part of a content.
@@ -143,8 +142,8 @@ var tools = map[string]core.Tool{
 	"hashline_grep": core.ToolSearch,
 }
 
-// mirrored are the updates that tell what the chat history has, or what only a screen shows.
-var mirrored = strings.Fields(`user_message_chunk agent_message_chunk agent_thought_chunk tool_call tool_call_update
+// repeated are the updates that repeat the chat history, or are only for the screen.
+var repeated = strings.Fields(`user_message_chunk agent_message_chunk agent_thought_chunk tool_call tool_call_update
 	plan available_commands_update current_mode_update config_option_update session_info_update usage_update
 	diff_review retry_state auto_compact_started auto_compact_completed auto_compact_cancelled auto_continue_completed
 	memory_flush_started memory_flush_completed memory_dream_completed memory_session_saved feedback_request

@@ -115,16 +115,15 @@ func sessionOfPath(file string) string {
 	return ""
 }
 
-// timeOf returns the time stated in a record: of an update in seconds.
+// timeOf returns the time stated in a record: text, or seconds in an update.
 func timeOf(s *core.Shape) time.Time {
-	if v := s.Value("timestamp"); len(v) > 0 && v.Kind() == '0' {
-		t, _ := core.MomentOfMillis(millis(lenient.NumberOf(v)))
+	if t, ok := core.MomentOfMillis(millis(s.Number("timestamp"))); ok {
 		return t
 	}
 	return s.Time([]string{"updated_at"}, []string{"created_at"})
 }
 
-// millis converts seconds.
+// millis converts seconds to milliseconds.
 func millis(seconds lenient.Number) lenient.Number {
 	seconds.Value *= 1000
 	return seconds

@@ -24,7 +24,7 @@ func lines(t *rapid.T, session string) [][]byte {
 	for range rapid.IntRange(1, 25).Draw(t, "records") {
 		rapid.SampledFrom(moves).Draw(t, "move")()
 	}
-	if s.Chance(20) { // written again from its start
+	if s.Chance(20) { // rewritten from its start
 		s.Lines = append(s.Lines, s.Lines[:len(s.Lines)/2]...)
 	}
 	return s.Lines

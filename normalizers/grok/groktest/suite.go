@@ -120,24 +120,24 @@ func contentOf(v any) (body string, parts, image bool) {
 	return strings.Join(texts, "\n"), texts != nil, image
 }
 
-// readLine notes what a line of a chat history states. Its key is what it says and all that it follows since a prompt.
+// readLine notes what a line of a chat history states. Its key is its content, and the key of the line before it.
 func readLine(r *normalizerstest.Reader, v any) {
 	body, parts, image := contentOf(normalizerstest.Member[any](v, "content"))
-	follow := func(after string, says ...any) string {
-		key := after + "\n" + fmt.Sprintf("%q", says)
-		r.Note("place", key)
+	keyOf := func(after string, content ...any) string {
+		key := after + "\n" + fmt.Sprintf("%q", content)
+		r.Note("line", key)
 		return key
 	}
 	switch cmp.Or(text(v, "type"), text(v, "role")) {
 	case "system":
-		follow("", "system", body)
+		keyOf("", "system", body)
 	case "user":
-		reason, after := text(v, "synthetic_reason"), r.Noted("place")
+		reason, after := text(v, "synthetic_reason"), r.Noted("line")
 		index := normalizerstest.Member[any](v, "prompt_index")
 		if reason == "" && index != nil {
 			after = ""
 		}
-		key := follow(after, "user", reason, index, body)
+		key := keyOf(after, "user", reason, index, body)
 		switch {
 		case image && strings.TrimSpace(body) == "":
 			r.Attach(key)
@@ -148,13 +148,13 @@ func readLine(r *normalizerstest.Reader, v any) {
 		if !parts {
 			body, _, _ = contentOf(normalizerstest.Member[any](v, "summary"))
 		}
-		follow(r.Noted("place"), "reasoning", body)
+		keyOf(r.Noted("line"), "reasoning", body)
 	case "assistant":
-		says := []any{"assistant", body}
+		content := []any{"assistant", body}
 		for _, c := range list(v, "tool_calls") {
-			says = append(says, text(c, "id"))
+			content = append(content, text(c, "id"))
 		}
-		r.Say("assistant", follow(r.Noted("place"), says...), body)
+		r.Say("assistant", keyOf(r.Noted("line"), content...), body)
 		for _, c := range list(v, "tool_calls") {
 			r.Call(text(c, "id"), cmp.Or(text(c, "name"), text(c, "function", "name")))
 		}
