@@ -7,7 +7,6 @@
 package clinetest
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
@@ -37,7 +36,7 @@ func SuiteOf(source envelopes.Source, room string) normalizerstest.Suite {
 		Room:      room,
 		Apart:     true,
 		Lines:     lines,
-		Read:      readFile,
+		Read:      normalizerstest.Values{}.Read,
 		Bad:       normalizerstest.Malformed,
 		Ledger:    reading.Ledger,
 		Interpret: reading.Interpret,
@@ -65,14 +64,6 @@ var reading = normalizerstest.Reading{
 			r.Note("shown", "yes")
 		}
 	},
-}
-
-// readFile cuts a file into records: it is one document, or, in tests, has one on each line.
-func readFile(data []byte) []normalizerstest.Line {
-	if whole := bytes.TrimSpace(data); json.Valid(whole) && len(whole) > 0 {
-		return []normalizerstest.Line{{Number: 1, Data: whole}}
-	}
-	return normalizerstest.ReadLines(data)
 }
 
 // messages returns the messages of a file: an array, or the member of an object.

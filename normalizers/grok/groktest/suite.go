@@ -7,7 +7,6 @@
 package groktest
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -31,7 +30,7 @@ var Suite = normalizerstest.Suite{
 	Folders:   []string{"grok"},
 	Apart:     true,
 	Lines:     lines,
-	Read:      readFile,
+	Read:      normalizerstest.Values{}.Read,
 	Bad:       normalizerstest.Malformed,
 	Ledger:    reading.Ledger,
 	Interpret: reading.Interpret,
@@ -57,14 +56,6 @@ var reading = normalizerstest.Reading{
 
 func text(v any, names ...string) string { return normalizerstest.Member[string](v, names...) }
 func list(v any, names ...string) []any  { return normalizerstest.Member[[]any](v, names...) }
-
-// readFile cuts a file into records: a summary may be one on many lines.
-func readFile(data []byte) []normalizerstest.Line {
-	if whole := bytes.TrimSpace(data); json.Valid(whole) {
-		return []normalizerstest.Line{{Number: 1, Data: whole}}
-	}
-	return normalizerstest.ReadLines(data)
-}
 
 // checkouts returns what the last summary of a session states of its working tree.
 func checkouts() func(string, normalizerstest.Line) envelopes.VCS {
