@@ -116,7 +116,7 @@ type part struct {
 	Text lenient.Text `json:"text"`
 }
 
-// textsOf returns the texts of a content, line by line; ok is false if it has none. attached tells that it has an
+// textsOf returns the texts of a content, line by line; ok is false if it has none, and attached is true if it has an
 // image.
 func textsOf(content jsontext.Value) (text string, ok, attached bool) {
 	if content.Kind() == '"' {

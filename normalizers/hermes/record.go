@@ -99,8 +99,8 @@ type part struct {
 // structured begin a content that is a list of parts as JSON.
 var structured = []string{"\x00json:", "\x01json:"}
 
-// textsOf returns the texts of a content, line by line; ok is false if it has none. attached tells that it has other
-// parts.
+// textsOf returns the texts of a content, line by line; ok is false if it has none, and attached is true if it has an
+// image.
 func textsOf(content jsontext.Value) (text string, ok, attached bool) {
 	if content.Kind() == '"' {
 		text = lenient.Unquote(content)
