@@ -20,6 +20,7 @@ import (
 	"tributary/normalizers/core"
 	"tributary/pipeline/events"
 	"tributary/pipeline/ship"
+	"tributary/pipeline/ship/database"
 	"tributary/pipeline/streams"
 )
 
@@ -184,7 +185,7 @@ func relaxGC() {
 
 // normalizeLog prints the events of the log at path. buffer is for reading.
 func normalizeLog(ctx context.Context, a *app, path string, file normalizers.File, n *logNormalizer, buffer []byte) error {
-	if ship.IsDatabase(path) {
+	if database.Is(path) {
 		return n.readDatabase(ctx, path, file)
 	}
 	in, err := openLog(a, path, &file)
@@ -259,7 +260,7 @@ func (n *logNormalizer) read(ctx context.Context, in io.Reader, buffer []byte) e
 
 // readDatabase prints the events of a database.
 func (n *logNormalizer) readDatabase(ctx context.Context, path string, file normalizers.File) error {
-	for r, err := range ship.DatabaseRecords(ctx, path, file.Source) {
+	for r, err := range database.Records(ctx, path, file.Source) {
 		if err == nil {
 			r.Session = cmp.Or(file.Session, r.Session)
 			err = n.record(normalizers.Framed{Record: r})

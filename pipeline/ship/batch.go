@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"tributary/normalizers/core"
+	"tributary/pipeline/ship/database"
 	"tributary/pipeline/streams"
 )
 
@@ -48,7 +49,7 @@ func (v *visit) flush(ctx context.Context) error {
 		}
 	}
 	if v.end > o.Done {
-		if !packed(v.log.path) && !IsDatabase(v.log.path) {
+		if !packed(v.log.path) && !database.Is(v.log.path) {
 			v.tally.advance(v.f, v.end-o.Done)
 		}
 		databaseVisit{v}.sent()

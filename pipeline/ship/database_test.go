@@ -16,6 +16,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/pipeline/ship"
+	"tributary/pipeline/ship/database"
 )
 
 var databaseKills = flag.Int("database.kills", 3, "how often ship is killed while another process writes a database")
@@ -276,7 +277,7 @@ func TestKilledShipStoresEveryRowVersionOnce(t *testing.T) {
 		}
 	}
 	rows := 0
-	for r, err := range ship.DatabaseRecords(t.Context(), path, "") {
+	for r, err := range database.Records(t.Context(), path, "") {
 		if err != nil {
 			t.Fatal(err)
 		}

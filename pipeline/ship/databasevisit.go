@@ -5,15 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"iter"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
-	"tributary/envelopes"
 	"tributary/normalizers/core"
+	"tributary/pipeline/ship/database"
 )
 
 const (
@@ -28,9 +25,9 @@ var lockPatience = 5 * time.Second
 
 // polls are the reads of a database since the start of the Ship.
 type polls struct {
-	stamp      databaseStamp // before the last read
-	next, full time.Time     // when the next read may begin, and the next that compares all rows
-	failing    time.Time     // since when it cannot be read; zero when it can
+	stamp      database.Stamp // before the last read
+	next, full time.Time      // when the next read may begin, and the next that compares all rows
+	failing    time.Time      // since when it cannot be read; zero when it can
 }
 
 // databaseVisit is the visit of a database instead of a log.
@@ -105,7 +102,7 @@ func (v databaseVisit) recognizeDatabase(ctx context.Context) bool {
 func (v databaseVisit) poll(ctx context.Context) (failed, err error) {
 	o, p := &v.f.offset, &v.f.polls
 	now := time.Now()
-	stamp, failed := stampOf(v.log.path)
+	stamp, failed := database.StampOf(v.log.path)
 	if failed != nil {
 		return failed, nil
 	}
@@ -138,21 +135,21 @@ func (v databaseVisit) poll(ctx context.Context) (failed, err error) {
 // ship ships the changed rows of the database. With full, the contents of all rows are compared with what was sent.
 func (v databaseVisit) ship(ctx context.Context, full bool) (failed, err error) {
 	o := &v.f.offset
-	d, failed := openDatabase(ctx, v.log.path, v.log.source)
+	d, failed := database.Open(ctx, v.log.path, v.log.source)
 	if failed != nil {
 		return failed, nil
 	}
-	o.Source = d.vendor.Source
-	found, failed := d.scan(ctx, func(k rowKey, r *foundRow) bool {
+	o.Source = d.Source()
+	found, failed := d.Scan(ctx, func(k database.Key, r *database.Row) bool {
 		was, ok := o.rows.get(k)
-		return full || !ok || was.At > o.Done || was.Version != r.version
+		return full || !ok || was.At > o.Done || was.Version != r.Version
 	})
 	if failed != nil {
-		return errors.Join(failed, d.close()), nil
+		return errors.Join(failed, d.Close()), nil
 	}
 	for {
 		read, failed := v.readRows(ctx, d, found)
-		if err := d.close(); err != nil {
+		if err := d.Close(); err != nil {
 			return err, nil
 		}
 		for i := range read {
@@ -169,7 +166,7 @@ func (v databaseVisit) ship(ctx context.Context, full bool) (failed, err error) 
 		if found = found[len(read):]; failed != nil || len(found) == 0 {
 			return failed, ctx.Err()
 		}
-		if d, failed = openDatabase(ctx, v.log.path, o.Source); failed != nil {
+		if d, failed = database.Open(ctx, v.log.path, o.Source); failed != nil {
 			return failed, nil
 		}
 	}
@@ -178,18 +175,18 @@ func (v databaseVisit) ship(ctx context.Context, full bool) (failed, err error) 
 // readRow is the record of a row, or why it has none.
 type readRow struct {
 	data []byte
-	err  error // [core.ErrTooLarge] or errNoRow
+	err  error // [core.ErrTooLarge] or database.ErrNoRow
 }
 
 // readRows reads the first of the rows that a scan has found, about as many as fit in a batch.
-func (v databaseVisit) readRows(ctx context.Context, d *database, found []foundRow) (read []readRow, failed error) {
+func (v databaseVisit) readRows(ctx context.Context, d *database.DB, found []database.Row) (read []readRow, failed error) {
 	size := 0
 	for i := range found {
-		if len(read) > 0 && (len(read) == v.config.BatchRecords || size+int(min(found[i].size, core.MaxRecordBytes)) > batchBytes) {
+		if len(read) > 0 && (len(read) == v.config.BatchRecords || size+int(min(found[i].Size, core.MaxRecordBytes)) > batchBytes) {
 			break
 		}
-		data, err := d.read(ctx, &found[i])
-		if err != nil && !errors.Is(err, core.ErrTooLarge) && !errors.Is(err, errNoRow) {
+		data, err := d.Read(ctx, &found[i])
+		if err != nil && !errors.Is(err, core.ErrTooLarge) && !errors.Is(err, database.ErrNoRow) {
 			return read, err
 		}
 		read = append(read, readRow{data, err})
@@ -199,37 +196,37 @@ func (v databaseVisit) readRows(ctx context.Context, d *database, found []foundR
 }
 
 // addRow adds the record of a row to the batch, unless the same version was sent.
-func (v databaseVisit) addRow(ctx context.Context, d *database, r *foundRow, read readRow) error {
-	if errors.Is(read.err, errNoRow) {
+func (v databaseVisit) addRow(ctx context.Context, d *database.DB, r *database.Row, read readRow) error {
+	if errors.Is(read.err, database.ErrNoRow) {
 		return nil
 	}
-	o, k := &v.f.offset, d.keyOf(r)
+	o, k := &v.f.offset, d.Key(r)
 	was, ok := o.rows.get(k)
 	ok = ok && was.At <= o.Done
-	now := sentRow{Digest: digest64(read.data), Version: r.version, At: max(v.end, o.Done) + 1}
+	now := sentRow{Digest: database.Digest(read.data), Version: r.Version, At: max(v.end, o.Done) + 1}
 	switch {
 	case ok && was.Digest == now.Digest && read.err == nil:
 		if was.Version != now.Version {
 			now.At = was.At
-			o.rows.set(map[rowKey]sentRow{k: now})
+			o.rows.set(map[database.Key]sentRow{k: now})
 		}
 		return nil
 	case ok && was.Version == now.Version && read.err != nil:
 		return nil // was refused
 	}
 	if v.rows == nil {
-		v.rows = map[rowKey]sentRow{}
+		v.rows = map[database.Key]sentRow{}
 	}
 	v.rows[k] = now
 	if read.err != nil {
 		v.refuse(ctx, Refusal{
-			Reason: ReasonTooLarge, Path: v.log.path, Size: r.size, Limit: core.MaxRecordBytes,
-			Err: fmt.Errorf("row of table %s dropped: %w: longer than %d bytes", d.tables()[r.table].Name, read.err, core.MaxRecordBytes),
+			Reason: ReasonTooLarge, Path: v.log.path, Size: r.Size, Limit: core.MaxRecordBytes,
+			Err: fmt.Errorf("row of table %s dropped: %w: longer than %d bytes", d.Table(r), read.err, core.MaxRecordBytes),
 		})
 		v.end = now.At
 		return nil
 	}
-	record := d.record(r, read.data, v.log.origin, v.log.info.ModTime())
+	record := d.Record(r, read.data, v.log.origin, v.log.info.ModTime())
 	v.f.grew = time.Now()
 	o.Open = append(slices.DeleteFunc(slices.Clone(o.Open), func(id string) bool { return id == record.Session }), record.Session)
 	if len(read.data) <= largeBytes {
@@ -242,29 +239,6 @@ func (v databaseVisit) addRow(ctx context.Context, d *database, r *foundRow, rea
 	return errors.Join(v.add(ctx, record, 0, now.At), v.flush(ctx))
 }
 
-// record returns the record of a row. Its place is the table and the rowid; the digest distinguishes its versions.
-func (d *database) record(r *foundRow, data []byte, origin string, written time.Time) core.Record {
-	sh, _, _ := core.NewShapeReader().Read(data) // the data is JSON
-	t := d.vendor.Time(&sh)
-	if t.IsZero() {
-		t = written
-	}
-	record := core.Record{
-		Source: d.vendor.Source, Session: d.vendor.Session(&sh), Data: data,
-		Origin: core.Origin{File: databaseIdentity(origin, d.tables()[r.table].Name), Position: r.id, Digest: core.HexHash(data), Previous: -1, Time: t},
-	}
-	if record.Session == "" {
-		name := filepath.Base(d.path)
-		record.Session = text(strings.TrimSuffix(name, filepath.Ext(name)))
-	}
-	return record
-}
-
-// databaseIdentity identifies a table of a database for the stage.
-func databaseIdentity(origin, table string) string {
-	return core.HexHash("database\n" + origin + "\n" + table)[:32]
-}
-
 // endSessions ends the sessions of the database, except a number of those with the most recent records.
 func (v databaseVisit) endSessions(ctx context.Context, except int) error {
 	o := &v.f.offset
@@ -274,8 +248,7 @@ func (v databaseVisit) endSessions(ctx context.Context, except int) error {
 	}
 	v.end = o.Done
 	for _, id := range o.Open[:n] {
-		end := core.Record{Source: o.Source, Session: id, Origin: core.Origin{File: databaseIdentity(o.Origin, ""), Position: o.Done, Previous: -1, End: true}}
-		if err := v.add(ctx, end, 0, o.Done); err != nil {
+		if err := v.add(ctx, database.End(o.Source, id, o.Origin, o.Done), 0, o.Done); err != nil {
 			return err
 		}
 	}
@@ -306,19 +279,19 @@ func (v databaseVisit) reportDatabase(ctx context.Context, failed error) bool {
 		f.polls.failing = time.Now()
 	}
 	f.retry = true
-	waits := !v.config.Once || errors.Is(failed, errLocked)
+	waits := !v.config.Once || errors.Is(failed, database.ErrLocked)
 	if waits && time.Since(f.polls.failing) < lockPatience {
 		return false
 	}
 	r := Refusal{Reason: ReasonUnreadable, Path: v.log.path, Err: fmt.Errorf("cannot be read: trying again: %w", failed)}
 	switch {
-	case errors.Is(failed, errLocked):
+	case errors.Is(failed, database.ErrLocked):
 		r.Reason = ReasonLocked
-	case errors.Is(failed, errDamaged):
+	case errors.Is(failed, database.ErrDamaged):
 		r.Reason = ReasonDamaged
-	case errors.Is(failed, errUnknownSchema) && v.log.source != "":
+	case errors.Is(failed, database.ErrUnknownSchema) && v.log.source != "":
 		r.Reason = ReasonUnknownSchema
-	case errors.Is(failed, errUnknownSchema), errors.Is(failed, errNoDatabase):
+	case errors.Is(failed, database.ErrUnknownSchema), errors.Is(failed, database.ErrNoDatabase):
 		r.Reason = ReasonUnknownSource
 	}
 	if !f.unreadable {
@@ -326,58 +299,4 @@ func (v databaseVisit) reportDatabase(ctx context.Context, failed error) bool {
 		v.refuse(ctx, r)
 	}
 	return true
-}
-
-// DatabaseRecords yields the records of the database at a path in their order, and then the ends of its sessions.
-// source is its agent; empty to find it by the tables. What is not a record is an error, as is a database that cannot
-// be read.
-func DatabaseRecords(ctx context.Context, path string, source envelopes.Source) iter.Seq2[core.Record, error] {
-	return func(yield func(core.Record, error) bool) {
-		err := readDatabase(ctx, path, source, func(r core.Record) bool { return yield(r, nil) })
-		if err != nil {
-			yield(core.Record{}, fmt.Errorf("database %s: %w", path, err))
-		}
-	}
-}
-
-// readDatabase passes the records of a database to each, until that returns false.
-func readDatabase(ctx context.Context, path string, source envelopes.Source, each func(core.Record) bool) (err error) {
-	d, err := openDatabase(ctx, path, source)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, d.close()) }()
-	info, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	found, err := d.scan(ctx, func(rowKey, *foundRow) bool { return true })
-	if err != nil {
-		return err
-	}
-	origin := text(filepath.Base(path))
-	var sessions []string
-	seen := map[string]bool{}
-	for i := range found {
-		data, err := d.read(ctx, &found[i])
-		if errors.Is(err, errNoRow) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("row of table %s: %w", d.tables()[found[i].table].Name, err)
-		}
-		r := d.record(&found[i], data, origin, info.ModTime())
-		if !seen[r.Session] {
-			seen[r.Session], sessions = true, append(sessions, r.Session)
-		}
-		if !each(r) {
-			return nil
-		}
-	}
-	for _, id := range sessions {
-		if !each(core.Record{Source: d.vendor.Source, Session: id, Origin: core.Origin{File: databaseIdentity(origin, ""), Previous: -1, End: true}}) {
-			return nil
-		}
-	}
-	return nil
 }

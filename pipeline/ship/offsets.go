@@ -14,6 +14,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers/core"
+	"tributary/pipeline/ship/database"
 )
 
 // headBytes is how many bytes at the start of a file identify it, together with its inode.
@@ -74,7 +75,7 @@ func (o offset) covers(begin, end int64) bool {
 func (o offset) unsent(l log) int64 {
 	modified, size := l.info.ModTime().UnixNano(), l.info.Size()
 	switch {
-	case IsDatabase(l.path):
+	case database.Is(l.path):
 		if o.read(l.stamp) {
 			return 0
 		}
@@ -87,7 +88,7 @@ func (o offset) unsent(l log) int64 {
 }
 
 // read reports whether a database with a stamp was read in full.
-func (o offset) read(s databaseStamp) bool { return o.Modified == s.Modified && o.Size == s.Size }
+func (o offset) read(s database.Stamp) bool { return o.Modified == s.Modified && o.Size == s.Size }
 
 // moved reports whether the file is no longer at its path. If its folder is missing too, the file counts as present:
 // the folder may be on a disk that returns.

@@ -13,6 +13,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/pipeline/ship/database"
 )
 
 // Root is a folder in which a vendor keeps its logs, at any depth.
@@ -90,7 +91,7 @@ type log struct {
 	source envelopes.Source
 	forced bool // the user named the source; content does not decide
 	info   fs.FileInfo
-	stamp  databaseStamp // of a database; otherwise zero
+	stamp  database.Stamp // of a database; otherwise zero
 
 	strayed bool // found by its inode alone, under a name that no log has
 }
@@ -98,8 +99,8 @@ type log struct {
 // setInfo sets what the file system states about the log.
 func (l *log) setInfo(info fs.FileInfo) {
 	l.info = info
-	if IsDatabase(l.path) {
-		l.stamp, _ = stampOf(l.path) // a visit reports the error
+	if database.Is(l.path) {
+		l.stamp, _ = database.StampOf(l.path) // a visit reports the error
 	}
 }
 

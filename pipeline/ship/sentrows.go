@@ -5,6 +5,8 @@ import (
 	"maps"
 	"math"
 	"sync"
+
+	"tributary/pipeline/ship/database"
 )
 
 // sentRow is the version of a row that was sent last.
@@ -18,16 +20,16 @@ type sentRow struct {
 // offset counts as not sent. All methods may be called concurrently.
 type sentRows struct {
 	mu      sync.Mutex
-	rows    map[rowKey]sentRow
-	changed map[rowKey]bool // since the last call of changes
-	highest int64           // of all At but never
+	rows    map[database.Key]sentRow
+	changed map[database.Key]bool // since the last call of changes
+	highest int64                 // of all At but never
 }
 
 // never is the At of a row whose versions were all lost.
 const never = math.MaxInt64
 
 func newSentRows() *sentRows {
-	return &sentRows{rows: map[rowKey]sentRow{}, changed: map[rowKey]bool{}}
+	return &sentRows{rows: map[database.Key]sentRow{}, changed: map[database.Key]bool{}}
 }
 
 // clone returns an independent copy, all of which counts as changed.
@@ -43,7 +45,7 @@ func (s *sentRows) clone() *sentRows {
 }
 
 // get returns the version of a row that was sent.
-func (s *sentRows) get(k rowKey) (r sentRow, ok bool) {
+func (s *sentRows) get(k database.Key) (r sentRow, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, ok = s.rows[k]
@@ -51,7 +53,7 @@ func (s *sentRows) get(k rowKey) (r sentRow, ok bool) {
 }
 
 // add adds a row. The caller has locked mu.
-func (s *sentRows) add(k rowKey, r sentRow) {
+func (s *sentRows) add(k database.Key, r sentRow) {
 	s.rows[k] = r
 	if r.At != never {
 		s.highest = max(s.highest, r.At)
@@ -59,7 +61,7 @@ func (s *sentRows) add(k rowKey, r sentRow) {
 }
 
 // set notes versions of rows.
-func (s *sentRows) set(rows map[rowKey]sentRow) {
+func (s *sentRows) set(rows map[database.Key]sentRow) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k, r := range rows {
@@ -127,7 +129,7 @@ func (s *sentRows) all() []byte {
 	return b
 }
 
-func appendRow(b []byte, k rowKey, r sentRow) []byte {
+func appendRow(b []byte, k database.Key, r sentRow) []byte {
 	for _, v := range [...]uint64{uint64(k), r.Digest, r.Version, uint64(r.At)} {
 		b = binary.BigEndian.AppendUint64(b, v)
 	}
@@ -143,6 +145,6 @@ func (s *sentRows) load(b []byte) {
 		for i := range v {
 			v[i] = binary.BigEndian.Uint64(b[8*i:])
 		}
-		s.add(rowKey(v[0]), sentRow{v[1], v[2], int64(v[3])})
+		s.add(database.Key(v[0]), sentRow{v[1], v[2], int64(v[3])})
 	}
 }

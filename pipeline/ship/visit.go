@@ -13,11 +13,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/normalizers"
 	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+	"tributary/pipeline/ship/database"
 )
 
 // readBytes is how much of a file is read at once.
@@ -36,8 +37,8 @@ type visit struct {
 
 	batch []outgoing
 	bytes int
-	rows  map[rowKey]sentRow // rows of a database in batch
-	end   int64              // offset behind the last record of batch, or behind a refused record
+	rows  map[database.Key]sentRow // rows of a database in batch
+	end   int64                    // offset behind the last record of batch, or behind a refused record
 }
 
 // run ships the new content of the file. An error ends the Ship; a problem with the file alone is a refusal.
@@ -45,7 +46,7 @@ func (v *visit) run(ctx context.Context) error {
 	defer v.leave()
 	v.f.retry = false
 	switch {
-	case IsDatabase(v.log.path):
+	case database.Is(v.log.path):
 		return databaseVisit{v}.visitDatabase(ctx)
 	case v.gone:
 		return v.finish(ctx)
@@ -333,11 +334,8 @@ func (v *visit) unfinished(r core.Record) bool {
 	if !v.closing || v.gone || packed(v.log.path) || v.config.Once && v.f.idle(v.log.info, v.config.Idle) {
 		return false
 	}
-	return v.f.torn || !jsontext.Value(r.Data).IsValid(agentJSON)
+	return v.f.torn || !jsontext.Value(r.Data).IsValid(lenient.Options)
 }
-
-// agentJSON accepts the JSON that agents write.
-var agentJSON = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 
 // refuseFile skips the whole file until its content is replaced or shows its agent.
 func (v *visit) refuseFile(ctx context.Context) {

@@ -1,4 +1,10 @@
-package ship
+// Package database reads the sessions that an agent keeps in a SQLite database, while the agent writes it.
+//
+// Start with [Open], then [DB.Scan] and [DB.Read]; [Records] reads a whole database at once.
+//
+// The invariant: nothing is written or created in the folder of a database, and only the tables, columns and keys that
+// the vendor's [core.Database] lists are read: other tables hold tokens.
+package database
 
 import (
 	"bytes"
@@ -14,50 +20,40 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
-
-	"modernc.org/sqlite"
-	sqlite3 "modernc.org/sqlite/lib"
 
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/normalizers/core"
 )
 
-// IsDatabase reports whether a file is read as a database, by its name.
-func IsDatabase(path string) bool {
+// Is reports whether a file is read as a database, by its name.
+func Is(path string) bool {
 	return slices.Contains([]string{".db", ".sqlite", ".sqlite3", ".vscdb"}, filepath.Ext(path))
 }
 
-// Reasons why a database is not read now. Each is tried again.
-var (
-	errLocked        = errors.New("its agent has locked it, or changes its tables")
-	errDamaged       = errors.New("the database is damaged: let its agent repair it, or put back a copy")
-	errUnknownSchema = errors.New("the database has other tables than known: nothing of it is sent until a version of tributary reads them")
-	errNoDatabase    = errors.New("it is no SQLite database")
-)
-
-// database is an open database that can only be read. Each statement is a transaction of its own. It is open only
-// while rows are read, because its agent may repair or replace the file at any time.
-type database struct {
+// DB is an open database that can only be read. Each statement is a transaction of its own. It is open only while rows
+// are read, because its agent may repair or replace the file at any time. It belongs to one goroutine.
+type DB struct {
 	path   string
 	vendor *core.Vendor
 	conn   *sql.DB
-	opened *databaseStamp      // its stamp when it was opened without locks; nil with locks
+	opened *Stamp              // its stamp when it was opened without locks; nil with locks
 	copied string              // folder of the copy that is read; empty for none
 	have   map[string][]string // its columns, by table
 	limit  int                 // rows of the next statement
 }
 
-// databaseStamp changes with every change of a database, which is in its file or in the log of its writers.
-type databaseStamp struct {
+// Stamp changes with every change of a database, which is in its file or in the log of its writers.
+type Stamp struct {
 	Modified int64     // digest of when both were written, and of their sizes
 	Size     int64     // bytes of both
 	Written  time.Time // when either was last written
 }
 
-// stampOf returns the present stamp of the database at a path.
-func stampOf(path string) (s databaseStamp, err error) {
+// StampOf returns the present stamp of the database at a path.
+func StampOf(path string) (s Stamp, err error) {
 	h := fnv.New64a()
 	for _, name := range []string{path, path + "-wal"} {
 		info, err := os.Stat(name)
@@ -76,9 +72,10 @@ func stampOf(path string) (s databaseStamp, err error) {
 	return s, nil
 }
 
-// openDatabase opens the database at a path. source is the agent in whose folder it is; empty for any.
-func openDatabase(ctx context.Context, path string, source envelopes.Source) (*database, error) {
-	d := &database{path: path, limit: firstRows}
+// Open opens the database at a path, which the caller closes. source is the agent in whose folder it is; empty for any.
+// Its error is [ErrLocked], [ErrDamaged], [ErrUnknownSchema], [ErrNoDatabase], or one of the file system.
+func Open(ctx context.Context, path string, source envelopes.Source) (*DB, error) {
+	d := &DB{path: path, limit: firstRows}
 	at, err := d.prepare()
 	if err == nil {
 		d.conn, err = sql.Open("sqlite", at)
@@ -88,15 +85,20 @@ func openDatabase(ctx context.Context, path string, source envelopes.Source) (*d
 		err = d.findVendor(ctx, source)
 	}
 	if err != nil {
-		return nil, errors.Join(d.reason(err), d.close())
+		return nil, errors.Join(d.reason(err), d.Close())
 	}
 	return d, nil
+}
+
+// open opens a file for reading. It does not block if the path has become a pipe.
+func open(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }
 
 // prepare decides how the database is opened so that nothing is created or changed beside it, and returns its
 // address: without locks while no other process has it open, as a copy if the index of its write-ahead log is missing,
 // else with the locks of every reader.
-func (d *database) prepare() (address string, err error) {
+func (d *DB) prepare() (address string, err error) {
 	path, query := d.path, "?mode=ro&_pragma=query_only(1)&_pragma=busy_timeout(0)"
 	head := make([]byte, 100)
 	f, err := open(path)
@@ -107,7 +109,7 @@ func (d *database) prepare() (address string, err error) {
 	err = errors.Join(err, f.Close())
 	switch isShort := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF); {
 	case isShort, err == nil && !bytes.HasPrefix(head, []byte("SQLite format 3\x00")):
-		return "", errNoDatabase
+		return "", ErrNoDatabase
 	case err != nil:
 		return "", err
 	}
@@ -118,7 +120,7 @@ func (d *database) prepare() (address string, err error) {
 		switch {
 		case noIndex == nil:
 		case wal == nil || wal.Size() == 0:
-			stamp, err := stampOf(path)
+			stamp, err := StampOf(path)
 			if err != nil {
 				return "", err
 			}
@@ -136,8 +138,8 @@ func (d *database) prepare() (address string, err error) {
 }
 
 // copy copies the database and its write-ahead log, and returns the path of the copy.
-func (d *database) copy() (path string, err error) {
-	before, err := stampOf(d.path)
+func (d *DB) copy() (path string, err error) {
+	before, err := StampOf(d.path)
 	if err != nil {
 		return "", err
 	}
@@ -150,8 +152,8 @@ func (d *database) copy() (path string, err error) {
 			return "", err
 		}
 	}
-	if after, err := stampOf(d.path); err != nil || after != before {
-		return "", errLocked
+	if after, err := StampOf(d.path); err != nil || after != before {
+		return "", ErrLocked
 	}
 	return path, nil
 }
@@ -171,8 +173,11 @@ func copyFile(to, from string) error {
 	return errors.Join(err, out.Close())
 }
 
-// close closes the database and removes the copy.
-func (d *database) close() (err error) {
+// Source returns the agent of the database.
+func (d *DB) Source() envelopes.Source { return d.vendor.Source }
+
+// Close closes the database and removes the copy.
+func (d *DB) Close() (err error) {
 	if d.conn != nil {
 		err = d.conn.Close()
 	}
@@ -182,41 +187,20 @@ func (d *database) close() (err error) {
 	return err
 }
 
-// check returns errLocked if what was read may be inconsistent, because another process has opened a database that is
+// check returns ErrLocked if what was read may be inconsistent, because another process has opened a database that is
 // read without locks.
-func (d *database) check() error {
+func (d *DB) check() error {
 	if d.opened == nil {
 		return nil
 	}
-	if now, err := stampOf(d.path); err != nil || now != *d.opened {
-		return errLocked
+	if now, err := StampOf(d.path); err != nil || now != *d.opened {
+		return ErrLocked
 	}
 	return nil
 }
 
-// reason returns the reason for an error of the driver, without the text of the driver, which may have content.
-func (d *database) reason(err error) error {
-	var driver *sqlite.Error
-	if !errors.As(err, &driver) {
-		return err
-	}
-	if d.check() != nil {
-		return errLocked // another process changed it meanwhile
-	}
-	switch code := driver.Code(); code & 0xff {
-	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_SCHEMA, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL:
-		return fmt.Errorf("%w (code %d)", errLocked, code)
-	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
-		return fmt.Errorf("%w (code %d)", errDamaged, code)
-	case sqlite3.SQLITE_TOOBIG:
-		return core.ErrTooLarge
-	default:
-		return fmt.Errorf("the database cannot be read (code %d)", code)
-	}
-}
-
 // findVendor finds the agent by the tables of the database.
-func (d *database) findVendor(ctx context.Context, source envelopes.Source) error {
+func (d *DB) findVendor(ctx context.Context, source envelopes.Source) error {
 	have, err := d.columns(ctx)
 	if err != nil {
 		return err
@@ -236,7 +220,7 @@ func (d *database) findVendor(ctx context.Context, source envelopes.Source) erro
 			lacking = fmt.Errorf("%s is missing in a database of %s", missing, v.Name)
 		}
 	}
-	return fmt.Errorf("%w: %w", errUnknownSchema, lacking)
+	return fmt.Errorf("%w: %w", ErrUnknownSchema, lacking)
 }
 
 // missingColumn returns the name of a table or column that the database should have; empty if it has all.
@@ -253,7 +237,7 @@ func missingColumn(is *core.Database, have map[string][]string) string {
 }
 
 // columns returns the columns of all tables, by table.
-func (d *database) columns(ctx context.Context) (map[string][]string, error) {
+func (d *DB) columns(ctx context.Context) (map[string][]string, error) {
 	rows, err := d.conn.QueryContext(ctx, `SELECT m.name, c.name FROM sqlite_master m JOIN pragma_table_info(m.name) c WHERE m.type = 'table'`)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package ship
+package database
 
 import (
 	"bytes"
@@ -20,6 +20,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
 )
 
 // A writer in rollback mode waits for a statement, so each is short.
@@ -29,38 +30,42 @@ const (
 	mostRows      = 4096 // rows of any statement
 )
 
-// foundRow is a row that a scan has found. Its content is read later.
-type foundRow struct {
-	table   int   // index in the tables of the vendor
-	id      int64 // its rowid
-	key     string
-	parent  string
-	order   string
-	version uint64 // changes with nearly every change of the row
-	size    int64  // bytes of its columns
+// Row is a row that a scan has found. Its content is read later.
+type Row struct {
+	Version uint64 // changes with nearly every change of the row
+	Size    int64  // bytes of its columns
+
+	table  int   // index in the tables of the vendor
+	id     int64 // its rowid
+	key    string
+	parent string
+	order  string
 }
 
-// rowKey identifies a row in its database: a digest of table and key.
-type rowKey uint64
+// Key identifies a row in its database: a digest of table and key.
+type Key uint64
 
-// keyOf returns the key of a row.
-func (d *database) keyOf(r *foundRow) rowKey {
-	return rowKey(digest64([]byte(d.tables()[r.table].Name + "\n" + r.key)))
+// Key returns the key of a row.
+func (d *DB) Key(r *Row) Key {
+	return Key(Digest([]byte(d.Table(r) + "\n" + r.key)))
 }
 
-func (d *database) tables() []core.Table { return d.vendor.Database.Tables }
+// Table returns the name of the table of a row.
+func (d *DB) Table(r *Row) string { return d.tables()[r.table].Name }
 
-// scan finds the rows that want wants, in the order of their records. It reads no content.
-func (d *database) scan(ctx context.Context, want func(rowKey, *foundRow) bool) ([]foundRow, error) {
-	var found []foundRow
+func (d *DB) tables() []core.Table { return d.vendor.Database.Tables }
+
+// Scan finds the rows that want accepts, in the order of their records. It reads no content.
+func (d *DB) Scan(ctx context.Context, want func(Key, *Row) bool) ([]Row, error) {
+	var found []Row
 	for i := range d.tables() {
 		prefixes := d.tables()[i].Prefixes
 		if prefixes == nil {
 			prefixes = []string{""}
 		}
 		for _, prefix := range prefixes {
-			err := d.scanTable(ctx, i, prefix, func(r foundRow) {
-				if want(d.keyOf(&r), &r) {
+			err := d.scanTable(ctx, i, prefix, func(r Row) {
+				if want(d.Key(&r), &r) {
 					found = append(found, r)
 				}
 			})
@@ -73,7 +78,7 @@ func (d *database) scan(ctx context.Context, want func(rowKey, *foundRow) bool) 
 }
 
 // scanTable finds the rows of a table whose keys begin with a prefix, in short statements.
-func (d *database) scanTable(ctx context.Context, table int, prefix string, each func(foundRow)) error {
+func (d *DB) scanTable(ctx context.Context, table int, prefix string, each func(Row)) error {
 	t := &d.tables()[table]
 	var sizes []string
 	for _, column := range d.columnsOf(t) {
@@ -98,14 +103,14 @@ func (d *database) scanTable(ctx context.Context, table int, prefix string, each
 		if err != nil {
 			return err
 		}
-		var list []foundRow
+		var list []Row
 		for rows.Next() {
-			r := foundRow{table: table}
+			r := Row{table: table}
 			var parent, order, version sql.NullString
-			if err = rows.Scan(&r.id, &r.key, &parent, &order, &version, &r.size); err != nil {
+			if err = rows.Scan(&r.id, &r.key, &parent, &order, &version, &r.Size); err != nil {
 				break
 			}
-			r.parent, r.order, r.version = parent.String, order.String, digest64([]byte(version.String))
+			r.parent, r.order, r.Version = parent.String, order.String, Digest([]byte(version.String))
 			list = append(list, r)
 			if from = any(r.id); prefix != "" {
 				from = r.key
@@ -125,7 +130,7 @@ func (d *database) scanTable(ctx context.Context, table int, prefix string, each
 }
 
 // columnsOf returns the columns of a table that are read.
-func (d *database) columnsOf(t *core.Table) []string {
+func (d *DB) columnsOf(t *core.Table) []string {
 	columns := append([]string{t.Key}, t.Columns...)
 	for _, c := range t.Optional {
 		if slices.Contains(d.have[t.Name], c) {
@@ -143,16 +148,16 @@ func quoted(name string) string {
 	return `"` + strings.ReplaceAll(name, `"`, `""`) + `"`
 }
 
-// digest64 returns the first eight bytes of a digest.
-func digest64(b []byte) uint64 {
+// Digest returns the first eight bytes of a digest of b.
+func Digest(b []byte) uint64 {
 	sum := sha256.Sum256(b)
 	return binary.BigEndian.Uint64(sum[:])
 }
 
 // arrange puts rows in the order of their records: each behind its parent, or, if that has not changed, in the order
 // of the tables.
-func (d *database) arrange(found []foundRow) []foundRow {
-	slices.SortStableFunc(found, func(a, b foundRow) int {
+func (d *DB) arrange(found []Row) []Row {
+	slices.SortStableFunc(found, func(a, b Row) int {
 		return cmp.Or(cmp.Compare(a.table, b.table), compareOrder(a.order, b.order), compareOrder(a.key, b.key))
 	})
 	type place struct {
@@ -161,10 +166,10 @@ func (d *database) arrange(found []foundRow) []foundRow {
 	}
 	present := map[place]bool{}
 	for i := range found {
-		present[place{d.tables()[found[i].table].Name, found[i].key}] = true
+		present[place{d.Table(&found[i]), found[i].key}] = true
 	}
-	children := map[place][]*foundRow{}
-	var roots []*foundRow
+	children := map[place][]*Row{}
+	var roots []*Row
 	for i := range found {
 		r := &found[i]
 		if of := (place{d.tables()[r.table].Of, r.parent}); present[of] {
@@ -173,11 +178,11 @@ func (d *database) arrange(found []foundRow) []foundRow {
 			roots = append(roots, r)
 		}
 	}
-	arranged := make([]foundRow, 0, len(found))
-	var add func(r *foundRow)
-	add = func(r *foundRow) {
+	arranged := make([]Row, 0, len(found))
+	var add func(r *Row)
+	add = func(r *Row) {
 		arranged = append(arranged, *r)
-		for _, c := range children[place{d.tables()[r.table].Name, r.key}] {
+		for _, c := range children[place{d.Table(r), r.key}] {
 			add(c)
 		}
 	}
@@ -197,12 +202,10 @@ func compareOrder(a, b string) int {
 	return cmp.Compare(a, b)
 }
 
-// errNoRow is the error of a row that was deleted since the scan.
-var errNoRow = errors.New("the row was deleted")
-
-// read returns the record of a row.
-func (d *database) read(ctx context.Context, r *foundRow) ([]byte, error) {
-	if r.size > core.MaxRecordBytes {
+// Read returns the data of the record of a row: [ErrNoRow] for a row that is gone, [core.ErrTooLarge] for one that no
+// record may hold, or an error of [Open].
+func (d *DB) Read(ctx context.Context, r *Row) ([]byte, error) {
+	if r.Size > core.MaxRecordBytes {
 		return nil, core.ErrTooLarge
 	}
 	t := &d.tables()[r.table]
@@ -215,7 +218,7 @@ func (d *database) read(ctx context.Context, r *foundRow) ([]byte, error) {
 	query := fmt.Sprintf("SELECT %s FROM %s WHERE rowid = ? AND %s = ?", strings.Join(names, ", "), quoted(t.Name), quoted(t.Key))
 	err := d.conn.QueryRowContext(ctx, query, r.id, r.key).Scan(into...)
 	if errors.Is(err, sql.ErrNoRows) {
-		return nil, errNoRow
+		return nil, ErrNoRow
 	}
 	if err := errors.Join(err, d.check()); err != nil {
 		return nil, d.reason(err)
@@ -259,7 +262,7 @@ func appendValue(b []byte, t *core.Table, column string, value any) ([]byte, err
 	case []byte:
 		content = v
 	}
-	isJSON := slices.Contains(t.JSON, column) && jsontext.Value(content).IsValid(agentJSON)
+	isJSON := slices.Contains(t.JSON, column) && jsontext.Value(content).IsValid(lenient.Options)
 	_, isText := value.(string)
 	switch {
 	case isJSON && len(t.Omitted) > 0:
@@ -284,7 +287,7 @@ func appendText(b []byte, text string) []byte {
 // appendWithout appends JSON without the members that a table omits.
 func appendWithout(b []byte, t *core.Table, value []byte) ([]byte, error) {
 	var out bytes.Buffer
-	dec, enc := jsontext.NewDecoder(bytes.NewReader(value), agentJSON), jsontext.NewEncoder(&out, agentJSON)
+	dec, enc := jsontext.NewDecoder(bytes.NewReader(value), lenient.Options), jsontext.NewEncoder(&out, lenient.Options)
 	for {
 		token, err := dec.ReadToken()
 		if errors.Is(err, io.EOF) {
