@@ -45,7 +45,7 @@ func (v *visit) flush(ctx context.Context) error {
 			return err
 		}
 		if last != nil {
-			o.Acks = o.Acks.with(max(v.end, o.Done), last)
+			o.Acks = o.Acks.With(max(v.end, o.Done), last)
 		}
 	}
 	if v.end > o.Done {

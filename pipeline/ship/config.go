@@ -12,6 +12,7 @@ import (
 	"tributary/envelopes"
 	"tributary/pipeline/broker"
 	"tributary/pipeline/redact"
+	"tributary/pipeline/ship/offsets"
 	"tributary/pipeline/streams"
 )
 
@@ -68,6 +69,11 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c
+}
+
+// offsets says where offsets are stored.
+func (c Config) offsets() offsets.Config {
+	return offsets.Config{Path: c.Offsets, Inherit: c.Inherit, Broker: c.Broker, Logger: c.Logger}
 }
 
 func orElse[T int | time.Duration](value *T, standard T) {

@@ -11,6 +11,7 @@ import (
 
 	"tributary/normalizers/core"
 	"tributary/pipeline/ship/database"
+	"tributary/pipeline/ship/offsets"
 )
 
 const (
@@ -60,7 +61,7 @@ func (v databaseVisit) visitDatabase(ctx context.Context) error {
 // recognizeDatabase finds the offset of the database that is now at the path of the visit. It returns false if this
 // visit does not read it.
 func (v databaseVisit) recognizeDatabase(ctx context.Context) bool {
-	r, err := open(v.log.path)
+	r, err := offsets.Open(v.log.path)
 	if err != nil {
 		v.reportUnreadable(ctx, err)
 		return false
@@ -75,24 +76,24 @@ func (v databaseVisit) recognizeDatabase(ctx context.Context) bool {
 		return false
 	}
 	v.log.info = seen.info
-	if !v.offsets.acquire(seen.id, f) {
+	if !v.offsets.Acquire(seen.id, f) {
 		f.retry = true
 		return false
 	}
-	if f.offset.inode != seen.id {
-		f.offset = v.offsets.get(seen.id)
+	if f.offset.Inode != seen.id {
+		f.offset = v.offsets.Get(seen.id)
 	}
-	if f.offset.inode != seen.id || f.offset.rows == nil {
+	if f.offset.Inode != seen.id || f.offset.Rows == nil {
 		// The file is new, or has replaced the one that was here: most of its rows may be the same.
-		f.offset = offset{rows: newSentRows()}
-		if p := f.prior; p.rows != nil {
-			f.offset = offset{Done: p.Done, Acks: p.Acks, Open: p.Open, Source: p.Source, rows: p.rows.clone()}
+		f.offset = offsets.Offset{Rows: offsets.NewRows()}
+		if p := f.prior; p.Rows != nil {
+			f.offset = offsets.Offset{Done: p.Done, Acks: p.Acks, Open: p.Open, Source: p.Source, Rows: p.Rows.Clone()}
 		}
 	}
 	o := &f.offset
-	o.inode, o.Head, o.Path = seen.id, headOf(seen.head), v.log.path
+	o.Inode, o.Head, o.Path = seen.id, offsets.HeadOf(seen.head), v.log.path
 	o.Origin = v.log.origin
-	o.rows.lose(o.Done)
+	o.Rows.Lose(o.Done)
 	v.end = o.Done
 	return true
 }
@@ -109,7 +110,7 @@ func (v databaseVisit) poll(ctx context.Context) (failed, err error) {
 	idle := v.config.Once || now.Sub(v.f.grew) >= v.config.Idle && now.Sub(stamp.Written) >= v.config.Idle
 	full := v.config.Once || (idle || stamp.Size <= comparedSize) && !now.Before(p.full)
 	switch {
-	case o.read(stamp):
+	case o.Unchanged(stamp.Modified, stamp.Size):
 	case !full && p.stamp == stamp, !v.config.Once && now.Before(p.next):
 		v.f.retry = true
 	default:
@@ -126,7 +127,7 @@ func (v databaseVisit) poll(ctx context.Context) (failed, err error) {
 	}
 	p.failing = time.Time{}
 	v.tally.reportReadable(v.f, v.log.path)
-	if idle && (o.read(stamp) || p.stamp == stamp) {
+	if idle && (o.Unchanged(stamp.Modified, stamp.Size) || p.stamp == stamp) {
 		return nil, v.endSessions(ctx, 0)
 	}
 	return nil, nil
@@ -141,7 +142,7 @@ func (v databaseVisit) ship(ctx context.Context, full bool) (failed, err error) 
 	}
 	o.Source = d.Source()
 	found, failed := d.Scan(ctx, func(k database.Key, r *database.Row) bool {
-		was, ok := o.rows.get(k)
+		was, ok := o.Rows.Get(k)
 		return full || !ok || was.At > o.Done || was.Version != r.Version
 	})
 	if failed != nil {
@@ -201,21 +202,21 @@ func (v databaseVisit) addRow(ctx context.Context, d *database.DB, r *database.R
 		return nil
 	}
 	o, k := &v.f.offset, d.Key(r)
-	was, ok := o.rows.get(k)
+	was, ok := o.Rows.Get(k)
 	ok = ok && was.At <= o.Done
-	now := sentRow{Digest: database.Digest(read.data), Version: r.Version, At: max(v.end, o.Done) + 1}
+	now := offsets.Row{Digest: database.Digest(read.data), Version: r.Version, At: max(v.end, o.Done) + 1}
 	switch {
 	case ok && was.Digest == now.Digest && read.err == nil:
 		if was.Version != now.Version {
 			now.At = was.At
-			o.rows.set(map[database.Key]sentRow{k: now})
+			o.Rows.Set(map[database.Key]offsets.Row{k: now})
 		}
 		return nil
 	case ok && was.Version == now.Version && read.err != nil:
 		return nil // was refused
 	}
 	if v.rows == nil {
-		v.rows = map[database.Key]sentRow{}
+		v.rows = map[database.Key]offsets.Row{}
 	}
 	v.rows[k] = now
 	if read.err != nil {
@@ -263,7 +264,7 @@ func (v databaseVisit) endSessions(ctx context.Context, except int) error {
 // sent notes that the rows of the batch are stored.
 func (v databaseVisit) sent() {
 	if v.rows != nil && !v.config.DryRun {
-		v.f.offset.rows.set(v.rows)
+		v.f.offset.Rows.Set(v.rows)
 	}
 	v.rows = nil
 }

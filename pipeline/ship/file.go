@@ -3,13 +3,12 @@ package ship
 import (
 	"bytes"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"tributary/normalizers"
+	"tributary/pipeline/ship/offsets"
 )
 
 // file is a log that is being shipped. It is active while it has a framer. An idle file
@@ -27,22 +26,22 @@ type file struct {
 	acked  atomic.Int64 // bytes of unsent that the broker has acknowledged since
 
 	// These belong to the worker that visits the file, and to the loop between visits.
-	offset     offset
+	offset     offsets.Offset
 	framer     *normalizers.Framer
-	prior      offset    // offset of the file that had this path before; zero for none
-	read       int64     // bytes written to the framer
-	tail       []byte    // the last bytes written to the framer, up to markBytes
-	grew       time.Time // when bytes were last read
-	lastID     string    // message id of the last record sent in this run; empty for none
-	refused    bool      // belongs to no known agent: skipped until its content is replaced
-	unshown    bool      // refused, and reported, but nothing in it shows its agent yet: read again when it grows
-	unreadable bool      // cannot be read; was reported
-	retry      bool      // every search visits it, even if it has not changed
-	piped      bool      // is the input of the Ship: has no offset and cannot be read again
-	torn       bool      // ends in an unfinished record, which waits for its rest
-	parked     int64     // bytes read when it ended in an incomplete large record: it has no framer, and only searches find the rest; else 0
-	backlog    *backlog  // its part of the backfill; nil when that is done
-	polls      polls     // of a database
+	prior      offsets.Offset // offset of the file that had this path before; zero for none
+	read       int64          // bytes written to the framer
+	tail       []byte         // the last bytes written to the framer, up to offsets.MarkBytes
+	grew       time.Time      // when bytes were last read
+	lastID     string         // message id of the last record sent in this run; empty for none
+	refused    bool           // belongs to no known agent: skipped until its content is replaced
+	unshown    bool           // refused, and reported, but nothing in it shows its agent yet: read again when it grows
+	unreadable bool           // cannot be read; was reported
+	retry      bool           // every search visits it, even if it has not changed
+	piped      bool           // is the input of the Ship: has no offset and cannot be read again
+	torn       bool           // ends in an unfinished record, which waits for its rest
+	parked     int64          // bytes read when it ended in an incomplete large record: it has no framer, and only searches find the rest; else 0
+	backlog    *backlog       // its part of the backfill; nil when that is done
+	polls      polls          // of a database
 }
 
 // active reports whether a part of the file is read and not shipped, or a session of a database has no end.
@@ -74,11 +73,6 @@ func (f *file) heldBack() int64 {
 		return 0 // empty lines
 	}
 	return n
-}
-
-// open opens a file for reading. It does not block if the path has become a pipe.
-func open(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }
 
 // packed reports whether the file at path is compressed.

@@ -298,7 +298,7 @@ func TestDeletedFileEndsItsSessions(t *testing.T) {
 	raw.expect("end of one")
 	f.stop()
 	want := map[string]int64{e.path("garden/two.jsonl"): int64(len(lines(prompt("two", 1))))}
-	if diff := cmp.Diff(want, offsetsOf(t, e.offsets)); diff != "" {
+	if diff := cmp.Diff(want, readOffsets(t, e.offsets).done()); diff != "" {
 		t.Errorf("offsets (-want +got):\n%s", diff)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tributary/pipeline/ship/offsets"
 	"tributary/pipeline/streams"
 )
 
@@ -29,7 +30,7 @@ type guard struct {
 	nc      *nats.Conn
 	js      jetstream.JetStream
 	logger  *slog.Logger
-	offsets *offsets // nil for an input, which has none
+	offsets *offsets.Store // nil for an input, which has none
 
 	connections uint64    // number of connections at the last comparison
 	compared    time.Time // time of the last comparison
@@ -90,8 +91,8 @@ func (g *guard) compare(ctx context.Context) (finding, error) {
 	if err != nil {
 		return finding{}, err
 	}
-	acknowledged := g.offsets.acknowledged(g.cell)
-	f := finding{state: state, newest: acknowledged.last()}
+	acknowledged := g.offsets.Acknowledged(g.cell)
+	f := finding{state: state, newest: acknowledged.Last()}
 	f.lost = state.Last < f.newest
 	for _, c := range slices.Backward(acknowledged) {
 		if c.Seq > state.Last {
@@ -114,7 +115,7 @@ func (g *guard) compare(ctx context.Context) (finding, error) {
 // verify reports whether the message at a checkpoint is the acknowledged one, and whether the two could be compared.
 // If everything up to it was purged or has expired, they cannot be compared, and the message counts as the same. A
 // message that was deleted alone cannot be compared either, but shows nothing about earlier ones.
-func (g *guard) verify(ctx context.Context, state streams.RawState, c checkpoint) (is, compared bool, err error) {
+func (g *guard) verify(ctx context.Context, state streams.RawState, c offsets.Checkpoint) (is, compared bool, err error) {
 	switch {
 	case c.Seq < state.First, g.blind:
 		return true, false, nil
@@ -130,7 +131,7 @@ func (g *guard) verify(ctx context.Context, state streams.RawState, c checkpoint
 	case err != nil:
 		return false, false, err
 	}
-	return c.is(mark), true, nil
+	return c.Is(mark), true, nil
 }
 
 // errMayNotRead means that this client has no right to read messages of the raw stream.
@@ -178,7 +179,7 @@ func (g *guard) state(ctx context.Context) (streams.RawState, error) {
 // notePurge logs that messages were removed from the start of the stream, unless the stream removes them by itself.
 func (g *guard) notePurge(ctx context.Context, f finding) {
 	first := max(f.state.First, 1) // 0 in a new stream
-	before := g.offsets.sawFirst(g.cell, first)
+	before := g.offsets.SawFirst(g.cell, first)
 	if before == 0 || first <= before || f.state.Limited || f.newest < before {
 		return
 	}

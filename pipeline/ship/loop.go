@@ -116,7 +116,7 @@ func (w *loop) keepSaving(ctx context.Context) (end func()) {
 			case <-ctx.Done():
 				return
 			}
-			err := w.offsetsFile.save(w.offsets)
+			err := w.offsetsFile.Save(w.offsets)
 			w.tally.trouble(ofOffsets, err)
 			if err == nil {
 				wait = saveEvery
@@ -166,7 +166,7 @@ func (w *loop) returned(v *visit) {
 	}
 	switch {
 	case v.gone:
-		w.offsets.release(f)
+		w.offsets.Release(f.offset.Inode, f)
 	case f.again && f.parked == 0 || f.gone: // the parts of a large record come one by one, and each visit reads all of them
 		w.enqueue(f)
 	}

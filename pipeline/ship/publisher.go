@@ -20,6 +20,7 @@ import (
 	"tributary/pipeline/broker"
 	"tributary/pipeline/claims"
 	"tributary/pipeline/records"
+	"tributary/pipeline/ship/offsets"
 	"tributary/pipeline/streams"
 )
 
@@ -243,7 +244,7 @@ func (p *publisher) store(ctx context.Context, group []*submission) {
 // that sequence before.
 func (p *publisher) acknowledged(cell int, seq uint64, m *nats.Msg) error {
 	o := p.guards[cell].offsets
-	if o == nil || o.acknowledge(cell, checkpoint{Seq: seq, ID: m.Header.Get(nats.MsgIdHdr)}) {
+	if o == nil || o.Acknowledge(cell, offsets.Checkpoint{Seq: seq, ID: m.Header.Get(nats.MsgIdHdr)}) {
 		return nil
 	}
 	return errStreamChanged

@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"tributary/pipeline/ship/database"
+	"tributary/pipeline/ship/offsets"
 )
 
 // search finds changes, and enqueues the active files that are idle now.
@@ -75,20 +78,36 @@ func (w *loop) arrange(ctx context.Context, found finder) {
 	w.watcher.watch(ctx, found.dirs)
 	w.refuseFolders(ctx, found.failed)
 	missing, fresh := w.matchPaths(found.logs)
-	prior := make(map[string]offset, len(fresh))
+	prior := make(map[string]offsets.Offset, len(fresh))
 	for _, l := range fresh {
-		prior[l.path] = w.offsets.at(l.path) // read before the offset of a lost file is dropped
+		prior[l.path] = w.offsets.At(l.path) // read before the offset of a lost file is dropped
 	}
 	fresh = w.matchRenamed(missing, fresh)
 	files := make([]*file, len(fresh))
 	for i, l := range fresh {
 		files[i] = &file{prior: prior[l.path]}
 		w.observe(files[i], l)
-		if files[i].unsent = prior[l.path].unsent(l); files[i].unsent > 0 {
+		if files[i].unsent = unsent(prior[l.path], l); files[i].unsent > 0 {
 			files[i].since = l.info.ModTime()
 		}
 	}
 	w.tally.found(files)
+}
+
+// unsent estimates how many bytes of l, which is at the path of o, are not shipped.
+func unsent(o offsets.Offset, l log) int64 {
+	modified, size := l.info.ModTime().UnixNano(), l.info.Size()
+	switch {
+	case database.Is(l.path):
+		if o.Unchanged(l.stamp.Modified, l.stamp.Size) {
+			return 0
+		}
+	case !rewritable(l.path):
+		return max(0, size-o.Done)
+	case o.Ended && o.Unchanged(modified, size):
+		return 0
+	}
+	return size
 }
 
 // refuseFolders reports each path that a search could not read, once until it can be read.
@@ -174,7 +193,7 @@ func (w *loop) lost(f *file, listed folders) {
 	}
 	w.tally.unhold(f)
 	w.tally.passed(f)
-	w.offsets.release(f)
+	w.offsets.Release(f.offset.Inode, f)
 }
 
 // folders holds the files of folders, by path. Each folder is read once.
@@ -212,11 +231,11 @@ func (f *file) grown(l log) bool {
 	if f.offset.Done == 0 || l.info.Size() <= f.offset.Done {
 		return false
 	}
-	r, err := open(l.path)
+	r, err := offsets.Open(l.path)
 	if err != nil {
 		return false
 	}
 	defer r.Close()
-	seen, err := examine(r, make([]byte, headBytes))
-	return err == nil && seen.id == f.offset.inode && f.offset.Head.begins(seen.head)
+	seen, err := examine(r, make([]byte, offsets.HeadBytes))
+	return err == nil && seen.id == f.offset.Inode && f.offset.Head.Begins(seen.head)
 }

@@ -36,6 +36,7 @@ import (
 	"tributary/pipeline/broker"
 	"tributary/pipeline/claims"
 	"tributary/pipeline/records"
+	"tributary/pipeline/ship/offsets"
 )
 
 // Ship publishes logs to the raw stream. Make one with [New] and run it once.
@@ -47,8 +48,8 @@ type Ship struct {
 	attached  atomic.Bool // the raw stream is there
 	looping   broker.Step // of the present loop
 
-	offsets     *offsets // offsets in the raw stream found by the publisher
-	offsetsFile *offsetsFile
+	offsets     *offsets.Store // offsets in the raw stream found by the publisher
+	offsetsFile *offsets.File
 
 	loop *loop // loop of the present pass
 }
@@ -128,7 +129,7 @@ func (s *Ship) Run(ctx context.Context) error {
 	if s.config.Input != nil {
 		return s.runInput(ctx)
 	}
-	if s.offsetsFile, err = readOffsetsFile(ctx, s.config); err != nil {
+	if s.offsetsFile, err = offsets.Read(ctx, s.config.offsets()); err != nil {
 		return err
 	}
 	found, err := find(s.config)
@@ -158,9 +159,9 @@ func (s *Ship) Run(ctx context.Context) error {
 		return err
 	}
 	if s.complete() {
-		s.offsets.prune()
+		s.offsets.Prune()
 	}
-	return errors.Join(err, s.offsetsFile.save(s.offsets))
+	return errors.Join(err, s.offsetsFile.Save(s.offsets))
 }
 
 // pass ships from the offsets in the present raw stream. It returns errStreamChanged when that was replaced
@@ -172,7 +173,7 @@ func (s *Ship) pass(ctx context.Context, found finder, again bool) error {
 	}
 	s.attached.Store(true)
 	if again {
-		s.offsets.restart()
+		s.offsets.Restart()
 	}
 	return s.runFiles(ctx, found)
 }

@@ -7,6 +7,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+
+	"tributary/pipeline/ship/offsets"
 )
 
 // state is the relation of an opened file to its offset. README.md, Offset states, has each.
@@ -32,7 +34,7 @@ func (s state) String() string { return stateNames[s] }
 // snapshot is the identity of an open file at one moment.
 type snapshot struct {
 	info fs.FileInfo
-	id   inode
+	id   offsets.Inode
 	head []byte // the first KiB of the file, or all of it
 }
 
@@ -46,7 +48,7 @@ func examine(r *os.File, buf []byte) (snapshot, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return snapshot{}, err
 	}
-	id, err := inodeOf(r)
+	id, err := offsets.InodeOf(r)
 	return snapshot{info, id, buf[:n]}, err
 }
 
@@ -62,7 +64,7 @@ func (l log) version(info fs.FileInfo) (modified, size int64) {
 // recognize finds out which file was opened, and prepares its offset and framer. It returns false when there is
 // nothing to read.
 func (v *visit) recognize(ctx context.Context, r *os.File) (readable bool, err error) {
-	seen, err := examine(r, v.buf[:headBytes])
+	seen, err := examine(r, v.buf[:offsets.HeadBytes])
 	if err != nil {
 		v.reportUnreadable(ctx, err)
 		return false, nil
@@ -97,20 +99,20 @@ func (n *recognition) compare(r io.ReaderAt) (s state, common int64) {
 		return stateExchanged, 0
 	}
 	n.log.info = n.seen.info
-	if !n.offsets.acquire(n.seen.id, n.f) {
+	if !n.offsets.Acquire(n.seen.id, n.f) {
 		return stateLinked, 0
 	}
 	n.lookUp()
 	was := n.f.offset
 	switch {
-	case was.inode != n.seen.id:
+	case was.Inode != n.seen.id:
 		return stateNew, 0
 	case n.unchanged(r):
 		return stateKnown, 0
 	case rewritable(n.log.path):
 		return stateRewritten, 0
 	}
-	if common := was.Marks.common(r, n.seen.info.Size(), was.Head, n.seen.head); common > 0 {
+	if common := was.Marks.Common(r, n.seen.info.Size(), was.Head, n.seen.head); common > 0 {
 		return stateTruncated, common
 	}
 	switch {
@@ -127,15 +129,15 @@ func (n *recognition) compare(r io.ReaderAt) (s state, common int64) {
 // the log that had its path: that log is gone, and this one may be a copy of it.
 func (n *recognition) lookUp() {
 	f := n.f
-	if f.offset.inode == n.seen.id {
+	if f.offset.Inode == n.seen.id {
 		return
 	}
-	f.offset = n.offsets.get(n.seen.id)
-	if f.offset.inode == n.seen.id || f.prior.Done == 0 || rewritable(n.log.path) {
+	f.offset = n.offsets.Get(n.seen.id)
+	if f.offset.Inode == n.seen.id || f.prior.Done == 0 || rewritable(n.log.path) {
 		return
 	}
 	f.offset = f.prior
-	f.offset.inode = n.seen.id
+	f.offset.Inode = n.seen.id
 	n.remember()
 }
 
@@ -143,10 +145,10 @@ func (n *recognition) lookUp() {
 func (n *recognition) unchanged(r io.ReaderAt) bool {
 	was := n.f.offset
 	modified, size := n.log.version(n.seen.info)
-	if was.Modified != modified || was.Size != size || !was.Head.begins(n.seen.head) {
+	if !was.Unchanged(modified, size) || !was.Head.Begins(n.seen.head) {
 		return false
 	}
-	return rewritable(n.log.path) || n.seen.info.Size() >= max(n.f.read, was.Done) && was.Marks.lastMatches(r)
+	return rewritable(n.log.path) || n.seen.info.Size() >= max(n.f.read, was.Done) && was.Marks.LastMatches(r)
 }
 
 // fragment reports whether the file is shorter than its first line was when read: too short to decide whether it
@@ -170,16 +172,16 @@ func (n *recognition) enter(ctx context.Context, s state, common int64) (ok bool
 	case stateUndecided:
 		return false, n.finish(ctx)
 	case stateRewritten:
-		f.restart(offset{inode: n.seen.id})
+		f.restart(offsets.Offset{Inode: n.seen.id})
 	case stateTruncated, stateReplaced:
 		if err := n.finish(ctx); err != nil {
 			return false, err
 		}
 		n.config.Logger.InfoContext(ctx, "log was truncated or replaced: shipping it from the first difference", "path", n.log.path, "state", s, "offset", common)
 		if s == stateTruncated {
-			f.restart(f.offset.truncated(common))
+			f.restart(f.offset.Truncated(common))
 		} else {
-			f.restart(offset{inode: n.seen.id})
+			f.restart(offsets.Offset{Inode: n.seen.id})
 		}
 	}
 	// A changed file that is no longer at the path of a log may be anything.
@@ -187,14 +189,14 @@ func (n *recognition) enter(ctx context.Context, s state, common int64) (ok bool
 }
 
 // restart rereads the file from its start and ships it from an offset.
-func (f *file) restart(from offset) {
+func (f *file) restart(from offsets.Offset) {
 	f.framer, f.parked, f.offset, f.refused, f.unshown = nil, 0, from, false, false
 }
 
 // locate updates the offset with the present path and attributes of the file.
 func (n *recognition) locate() {
 	o := &n.f.offset
-	o.inode, o.Head, o.Path = n.seen.id, headOf(n.seen.head), n.log.path
+	o.Inode, o.Head, o.Path = n.seen.id, offsets.HeadOf(n.seen.head), n.log.path
 	o.Modified, o.Size = n.log.version(n.seen.info)
 	if o.Origin == "" {
 		o.Origin = n.log.origin

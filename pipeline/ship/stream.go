@@ -6,21 +6,22 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tributary/pipeline/ship/offsets"
 	"tributary/pipeline/streams"
 )
 
 // attach waits for the raw stream and opens the offsets in it. It takes back the offsets of what the stream has lost.
-func (s *Ship) attach(ctx context.Context, file *offsetsFile) error {
+func (s *Ship) attach(ctx context.Context, file *offsets.File) error {
 	if s.config.DryRun {
-		s.offsets = file.latest()
+		s.offsets = file.Latest()
 		return nil
 	}
 	state, err := s.publisher.findCells(ctx, false)
 	if err != nil {
 		return err
 	}
-	if s.offsets != nil && !s.offsets.stream.Created.Equal(state.Created) {
-		file.close(s.offsets)
+	if s.offsets != nil && !s.offsets.Created().Equal(state.Created) {
+		file.PutBack(s.offsets)
 		s.offsets = nil
 	}
 	if s.offsets == nil {
@@ -28,7 +29,7 @@ func (s *Ship) attach(ctx context.Context, file *offsetsFile) error {
 			return err
 		}
 	}
-	s.offsets.disown()
+	s.offsets.Disown()
 	s.publisher.watched = s.publisher.guards
 	for _, g := range s.publisher.guards {
 		g.offsets = s.offsets
@@ -75,19 +76,18 @@ func (p *publisher) findCells(ctx context.Context, mayAssume bool) (first stream
 
 // openStream opens the offsets in the stream. It takes over the offsets of version 1 of the file, unless the stream
 // is younger than they are, or empty: then they belong to another stream.
-func (s *Ship) openStream(ctx context.Context, file *offsetsFile, state streams.RawState) error {
+func (s *Ship) openStream(ctx context.Context, file *offsets.File, state streams.RawState) error {
 	var known bool
-	if s.offsets, known = file.open(state.Created); known {
+	if s.offsets, known = file.Open(state.Created); known {
 		return nil
 	}
-	inherited := file.inherited
-	before, another := file.before()
-	file.inherited = nil
+	inherited, written := file.TakeInherited()
+	before, another := file.Before()
 	if len(inherited) > 0 {
-		if file.written.After(state.Created) && state.Last > 0 && state.Layout.Cells <= 1 {
+		if written.After(state.Created) && state.Last > 0 && state.Layout.Cells <= 1 {
 			return s.inherit(ctx, inherited, state)
 		}
-		another, before = true, file.written
+		another, before = true, written
 	}
 	if another {
 		s.noteLoss(ctx, Loss{New: true}, "stream", streams.RawStream, "before", before, "created", state.Created)
@@ -95,14 +95,9 @@ func (s *Ship) openStream(ctx context.Context, file *offsetsFile, state streams.
 	return nil
 }
 
-// inherit takes over offsets of version 1. They do not state what the stream acknowledged, so everything up to its
-// present end counts as acknowledged.
-func (s *Ship) inherit(ctx context.Context, files []offset, state streams.RawState) error {
-	for i := range files {
-		files[i].Acks = acks{{files[i].Done, streams.Positions{state.Last}}}
-	}
-	stream := s.offsets.stream
-	c := checkpoint{Seq: state.Last}
+// inherit takes over offsets of version 1, with the present end of the stream.
+func (s *Ship) inherit(ctx context.Context, files []offsets.Offset, state streams.RawState) error {
+	c := offsets.Checkpoint{Seq: state.Last}
 	err := s.publisher.untilAnswered(ctx, func(ctx context.Context) error {
 		mark, err := s.publisher.guards[0].mark(ctx, state.Last)
 		if errors.Is(err, jetstream.ErrMsgNotFound) || errors.Is(err, errMayNotRead) {
@@ -113,16 +108,13 @@ func (s *Ship) inherit(ctx context.Context, files []offset, state streams.RawSta
 		}
 		return err
 	})
-	stream.Acknowledged, stream.First = checkpoints{c}, state.First
-	stream.files = byInode(files)
-	s.offsets = newOffsets(stream)
-	s.offsets.dirty = true
+	s.offsets.Inherit(files, state.First, c)
 	return err
 }
 
 // takeBack marks what the stream has lost as unshipped.
 func (s *Ship) takeBack(ctx context.Context, g *guard, found finding) {
-	files := s.offsets.rewind(g.cell, found.intact)
+	files := s.offsets.Rewind(g.cell, found.intact)
 	s.noteLoss(ctx, Loss{Acknowledged: found.newest, Intact: found.intact, Files: files},
 		"stream", g.stream(), "acknowledged_up_to", found.newest, "intact_up_to", found.intact, "ends_at", found.state.Last, "logs", files)
 }

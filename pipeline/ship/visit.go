@@ -19,6 +19,7 @@ import (
 	"tributary/normalizers/core"
 	"tributary/normalizers/lenient"
 	"tributary/pipeline/ship/database"
+	"tributary/pipeline/ship/offsets"
 )
 
 // readBytes is how much of a file is read at once.
@@ -37,8 +38,8 @@ type visit struct {
 
 	batch []outgoing
 	bytes int
-	rows  map[database.Key]sentRow // rows of a database in batch
-	end   int64                    // offset behind the last record of batch, or behind a refused record
+	rows  map[database.Key]offsets.Row // rows of a database in batch
+	end   int64                        // offset behind the last record of batch, or behind a refused record
 }
 
 // run ships the new content of the file. An error ends the Ship; a problem with the file alone is a refusal.
@@ -51,7 +52,7 @@ func (v *visit) run(ctx context.Context) error {
 	case v.gone:
 		return v.finish(ctx)
 	}
-	r, err := open(v.log.path)
+	r, err := offsets.Open(v.log.path)
 	if err != nil {
 		v.reportUnreadable(ctx, err)
 		return nil
@@ -169,9 +170,9 @@ func (l log) unread(r *os.File, read int64, wide bool) (io.ReadCloser, error) {
 // frame writes the next bytes of the file to the framer, and marks them if the file is a log of lines.
 func (f *file) frame(p []byte, lines bool) {
 	if lines {
-		f.offset.Marks = f.offset.Marks.extend(f.tail, p, f.read)
-		f.tail = append(f.tail, p[max(0, len(p)-markBytes):]...)
-		f.tail = slices.Clone(f.tail[max(0, len(f.tail)-markBytes):])
+		f.offset.Marks = f.offset.Marks.Extend(f.tail, p, f.read)
+		f.tail = append(f.tail, p[max(0, len(p)-offsets.MarkBytes):]...)
+		f.tail = slices.Clone(f.tail[max(0, len(f.tail)-offsets.MarkBytes):])
 	}
 	f.read += int64(len(p))
 	if f.read > f.parked {
@@ -271,7 +272,7 @@ func (v *visit) closeFramer(ctx context.Context) (ends []core.Record, err error)
 // shipEnds ships the ends of sessions behind all records of the file.
 func (v *visit) shipEnds(ctx context.Context, ends []core.Record) error {
 	for _, r := range ends {
-		r.Origin = v.f.offset.Cut.origin(r.Origin, r.Origin.Position)
+		r.Origin = v.f.offset.Cut.Origin(r.Origin, r.Origin.Position)
 		if err := v.add(ctx, r, 0, v.end); err != nil {
 			return err
 		}
@@ -295,7 +296,7 @@ func (v *visit) shipReady(ctx context.Context) error {
 			continue
 		}
 		r := framed.Record
-		r.Origin = v.f.offset.Cut.origin(r.Origin, framed.End)
+		r.Origin = v.f.offset.Cut.Origin(r.Origin, framed.End)
 		if err := v.add(ctx, r, framed.Line, framed.End); err != nil {
 			return err
 		}
@@ -307,7 +308,7 @@ func (v *visit) shipReady(ctx context.Context) error {
 func (v *visit) due(ctx context.Context, framed normalizers.Framed) bool {
 	r := framed.Record
 	switch {
-	case r.Origin.End || v.f.offset.covers(r.Origin.Position, framed.End):
+	case r.Origin.End || v.f.offset.Covers(r.Origin.Position, framed.End):
 		return false
 	case r.Source == "":
 		v.refuseFile(ctx)
@@ -375,6 +376,6 @@ func (t *tally) reportReadable(f *file, path string) {
 // remember stores the offset of the file.
 func (v *visit) remember() {
 	if !v.config.DryRun && !v.f.piped {
-		v.offsets.set(v.f.offset)
+		v.offsets.Put(v.f.offset)
 	}
 }

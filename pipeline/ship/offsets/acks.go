@@ -1,4 +1,4 @@
-package ship
+package offsets
 
 import (
 	"slices"
@@ -7,8 +7,8 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// ack is how far a file was acknowledged when the raw stream of each cell had reached a sequence.
-type ack struct {
+// Ack is how far a file was acknowledged when the raw stream of each cell had reached a sequence.
+type Ack struct {
 	At  int64             `json:"at"`  // offset: everything before it is acknowledged
 	Seq streams.Positions `json:"seq"` // last sequence of each cell by then; never below an earlier ack
 }
@@ -16,12 +16,12 @@ type ack struct {
 // maxAcks is how many acks a file keeps.
 const maxAcks = 8
 
-// acks are the acks of a file in order: the first, the latest, and in between the fewer the older. Elements are never
+// Acks are the acks of a file in order: the first, the latest, and in between the fewer the older. Elements are never
 // changed in place.
-type acks []ack
+type Acks []Ack
 
-// with returns a with one more ack at its end.
-func (a acks) with(at int64, seq streams.Positions) acks {
+// With returns a with one more ack at its end.
+func (a Acks) With(at int64, seq streams.Positions) Acks {
 	if n := len(a); n > 0 {
 		for c, before := range a[n-1].Seq {
 			if seq.In(c) < before {
@@ -29,11 +29,11 @@ func (a acks) with(at int64, seq streams.Positions) acks {
 			}
 		}
 	}
-	return acks(thin(append(slices.Clip(a), ack{at, seq}), maxAcks))
+	return Acks(thin(append(slices.Clip(a), Ack{at, seq}), maxAcks))
 }
 
 // upTo returns the acks that remain valid after the stream of a cell lost everything behind a sequence.
-func (a acks) upTo(cell int, seq uint64) acks {
+func (a Acks) upTo(cell int, seq uint64) Acks {
 	for n := len(a); n > 0; n-- {
 		if a[n-1].Seq.In(cell) <= seq {
 			return a[:n:n]
@@ -43,35 +43,35 @@ func (a acks) upTo(cell int, seq uint64) acks {
 }
 
 // before returns the acks up to an offset. The first ack behind it is kept too, lowered to the offset.
-func (a acks) before(at int64) acks {
+func (a Acks) before(at int64) Acks {
 	n := 0
 	for n < len(a) && a[n].At <= at {
 		n++
 	}
 	left := a[:n:n]
 	if n < len(a) && at > left.end() {
-		left = append(left, ack{at, a[n].Seq})
+		left = append(left, Ack{at, a[n].Seq})
 	}
 	return left
 }
 
 // end returns the acknowledged offset of the file; 0 for no acks.
-func (a acks) end() int64 {
+func (a Acks) end() int64 {
 	if len(a) == 0 {
 		return 0
 	}
 	return a[len(a)-1].At
 }
 
-// checkpoint identifies a message that the broker acknowledged.
-type checkpoint struct {
+// Checkpoint identifies a message that the broker acknowledged.
+type Checkpoint struct {
 	Seq  uint64    `json:"seq"`
 	ID   string    `json:"id,omitzero"`   // its message id
 	Time time.Time `json:"time,omitzero"` // when the broker stored it; only for a message without an id
 }
 
-// is reports whether m, the message now at the sequence of c, is the acknowledged one.
-func (c checkpoint) is(m streams.RawMark) bool {
+// Is reports whether m, the message now at the sequence of c, is the acknowledged one.
+func (c Checkpoint) Is(m streams.RawMark) bool {
 	if c.ID != "" {
 		return m.ID == c.ID
 	}
@@ -82,17 +82,17 @@ func (c checkpoint) is(m streams.RawMark) bool {
 // as far as the oldest one, with an error of about a twentieth of the messages behind that place.
 const maxCheckpoints = 64
 
-// checkpoints are the checkpoints of a stream in the order of their sequences: the first, the latest, and in between
+// Checkpoints are the checkpoints of a stream in the order of their sequences: the first, the latest, and in between
 // the fewer the older.
-type checkpoints []checkpoint
+type Checkpoints []Checkpoint
 
 // with returns c with one more checkpoint at its end.
-func (c checkpoints) with(next checkpoint) checkpoints {
-	return checkpoints(thin(append(slices.Clip(c), next), maxCheckpoints))
+func (c Checkpoints) with(next Checkpoint) Checkpoints {
+	return Checkpoints(thin(append(slices.Clip(c), next), maxCheckpoints))
 }
 
 // upTo returns the checkpoints up to a sequence.
-func (c checkpoints) upTo(seq uint64) checkpoints {
+func (c Checkpoints) upTo(seq uint64) Checkpoints {
 	n := 0
 	for n < len(c) && c[n].Seq <= seq {
 		n++
@@ -100,8 +100,8 @@ func (c checkpoints) upTo(seq uint64) checkpoints {
 	return c[:n:n]
 }
 
-// last returns the sequence of the newest checkpoint; 0 for none.
-func (c checkpoints) last() uint64 {
+// Last returns the sequence of the newest checkpoint; 0 for none.
+func (c Checkpoints) Last() uint64 {
 	if len(c) == 0 {
 		return 0
 	}

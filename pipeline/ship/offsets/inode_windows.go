@@ -1,4 +1,4 @@
-package ship
+package offsets
 
 import (
 	"fmt"
@@ -6,13 +6,13 @@ import (
 	"syscall"
 )
 
-// inodeOf returns the volume and file index of an open file, which correspond to an inode.
-func inodeOf(f *os.File) (inode, error) {
+// InodeOf returns the volume and file index of an open file, which correspond to an inode.
+func InodeOf(f *os.File) (Inode, error) {
 	var info syscall.ByHandleFileInformation
 	if err := syscall.GetFileInformationByHandle(syscall.Handle(f.Fd()), &info); err != nil {
-		return inode{}, fmt.Errorf("stat %s: %w", f.Name(), err)
+		return Inode{}, fmt.Errorf("stat %s: %w", f.Name(), err)
 	}
-	return inode{
+	return Inode{
 		Device: uint64(info.VolumeSerialNumber),
 		Number: uint64(info.FileIndexHigh)<<32 | uint64(info.FileIndexLow),
 	}, nil

@@ -1,4 +1,4 @@
-package ship
+package offsets
 
 import (
 	"encoding/binary"
@@ -9,18 +9,18 @@ import (
 	"tributary/pipeline/ship/database"
 )
 
-// sentRow is the version of a row that was sent last.
-type sentRow struct {
+// Row is the version of a row that was sent last.
+type Row struct {
 	Digest  uint64 // of its record
 	Version uint64 // as the scan found it
 	At      int64  // how many versions of rows of the database had been sent then: an offset like those of a log
 }
 
-// sentRows are the rows of a database that were sent. They belong to its offset: a row with a higher At than the
+// Rows are the rows of a database that were sent. They belong to its offset: a row with a higher At than the
 // offset counts as not sent. All methods may be called concurrently.
-type sentRows struct {
+type Rows struct {
 	mu      sync.Mutex
-	rows    map[database.Key]sentRow
+	rows    map[database.Key]Row
 	changed map[database.Key]bool // since the last call of changes
 	highest int64                 // of all At but never
 }
@@ -28,13 +28,14 @@ type sentRows struct {
 // never is the At of a row whose versions were all lost.
 const never = math.MaxInt64
 
-func newSentRows() *sentRows {
-	return &sentRows{rows: map[database.Key]sentRow{}, changed: map[database.Key]bool{}}
+// NewRows returns no rows.
+func NewRows() *Rows {
+	return &Rows{rows: map[database.Key]Row{}, changed: map[database.Key]bool{}}
 }
 
-// clone returns an independent copy, all of which counts as changed.
-func (s *sentRows) clone() *sentRows {
-	c := newSentRows()
+// Clone returns an independent copy, all of which counts as changed.
+func (s *Rows) Clone() *Rows {
+	c := NewRows()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.rows, c.highest = maps.Clone(s.rows), s.highest
@@ -44,8 +45,8 @@ func (s *sentRows) clone() *sentRows {
 	return c
 }
 
-// get returns the version of a row that was sent.
-func (s *sentRows) get(k database.Key) (r sentRow, ok bool) {
+// Get returns the version of a row that was sent.
+func (s *Rows) Get(k database.Key) (r Row, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, ok = s.rows[k]
@@ -53,15 +54,15 @@ func (s *sentRows) get(k database.Key) (r sentRow, ok bool) {
 }
 
 // add adds a row. The caller has locked mu.
-func (s *sentRows) add(k database.Key, r sentRow) {
+func (s *Rows) add(k database.Key, r Row) {
 	s.rows[k] = r
 	if r.At != never {
 		s.highest = max(s.highest, r.At)
 	}
 }
 
-// set notes versions of rows.
-func (s *sentRows) set(rows map[database.Key]sentRow) {
+// Set notes versions of rows.
+func (s *Rows) Set(rows map[database.Key]Row) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k, r := range rows {
@@ -70,8 +71,8 @@ func (s *sentRows) set(rows map[database.Key]sentRow) {
 	}
 }
 
-// lose takes back the rows that were sent behind an offset, because the broker has lost them.
-func (s *sentRows) lose(at int64) {
+// Lose takes back the rows that were sent behind an offset, because the broker has lost them.
+func (s *Rows) Lose(at int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.highest <= at {
@@ -79,14 +80,14 @@ func (s *sentRows) lose(at int64) {
 	}
 	for k, r := range s.rows {
 		if r.At > at {
-			s.rows[k], s.changed[k] = sentRow{At: never}, true
+			s.rows[k], s.changed[k] = Row{At: never}, true
 		}
 	}
 	s.highest = at
 }
 
 // size returns the number of rows.
-func (s *sentRows) size() int {
+func (s *Rows) size() int {
 	if s == nil {
 		return 0
 	}
@@ -101,7 +102,7 @@ const (
 )
 
 // changes returns the rows that changed since the last call, as stored.
-func (s *sentRows) changes() []byte {
+func (s *Rows) changes() []byte {
 	if s == nil {
 		return nil
 	}
@@ -116,7 +117,7 @@ func (s *sentRows) changes() []byte {
 }
 
 // all returns all rows, as stored.
-func (s *sentRows) all() []byte {
+func (s *Rows) all() []byte {
 	if s == nil {
 		return nil
 	}
@@ -129,7 +130,7 @@ func (s *sentRows) all() []byte {
 	return b
 }
 
-func appendRow(b []byte, k database.Key, r sentRow) []byte {
+func appendRow(b []byte, k database.Key, r Row) []byte {
 	for _, v := range [...]uint64{uint64(k), r.Digest, r.Version, uint64(r.At)} {
 		b = binary.BigEndian.AppendUint64(b, v)
 	}
@@ -137,7 +138,7 @@ func appendRow(b []byte, k database.Key, r sentRow) []byte {
 }
 
 // load adds stored rows.
-func (s *sentRows) load(b []byte) {
+func (s *Rows) load(b []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for ; len(b) >= rowBytes; b = b[rowBytes:] {
@@ -145,6 +146,6 @@ func (s *sentRows) load(b []byte) {
 		for i := range v {
 			v[i] = binary.BigEndian.Uint64(b[8*i:])
 		}
-		s.add(database.Key(v[0]), sentRow{v[1], v[2], int64(v[3])})
+		s.add(database.Key(v[0]), Row{v[1], v[2], int64(v[3])})
 	}
 }

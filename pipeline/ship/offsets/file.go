@@ -1,4 +1,4 @@
-package ship
+package offsets
 
 import (
 	"bufio"
@@ -25,9 +25,9 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// offsetsVersion is the format version of the offsets file. Version 1 had the files of one broker without its stream.
+// fileVersion is the format version of the offsets file. Version 1 had the files of one broker without its stream.
 // Version 2 was one JSON value, rewritten with every change.
-const offsetsVersion = 3
+const fileVersion = 3
 
 // maxStreams is how many streams the offsets file remembers; the least recently used are dropped.
 const maxStreams = 8
@@ -38,29 +38,29 @@ const (
 	compactMin   = 1000
 )
 
-// offsetsHeader is the first line of the offsets file. Earlier versions stored everything in it.
-type offsetsHeader struct {
+// fileHeader is the first line of the offsets file. Earlier versions stored everything in it.
+type fileHeader struct {
 	Version int `json:"version"`
 	Streams []struct {
 		streamEntry `json:",embed"`
 
-		Files []offset `json:"files"`
+		Files []Offset `json:"files"`
 	} `json:"streams,omitempty"` // of version 2
-	Files []offset `json:"files,omitempty"` // of version 1
+	Files []Offset `json:"files,omitempty"` // of version 1
 }
 
-// offsetsChange is every further line of the offsets file, behind its checksum. Related changes share one line: a
+// fileChange is every further line of the offsets file, behind its checksum. Related changes share one line: a
 // line that a crash cut off counts as not written.
-type offsetsChange struct {
+type fileChange struct {
 	Stream *streamEntry `json:"stream,omitzero"` // stream of this line and the following ones; replaces its stored description
-	Files  []offset     `json:"files,omitempty"` // new or changed offsets
-	Gone   []inode      `json:"gone,omitempty"`  // files that no longer have an offset
+	Files  []Offset     `json:"files,omitempty"` // new or changed offsets
+	Gone   []Inode      `json:"gone,omitempty"`  // files that no longer have an offset
 	Rows   []rowsChange `json:"rows,omitempty"`  // new or changed rows of databases with an offset
 }
 
 // rowsChange has rows of a database that were sent.
 type rowsChange struct {
-	inode `json:",embed"`
+	Inode `json:",embed"`
 
 	Rows []byte `json:"rows"`
 }
@@ -76,13 +76,13 @@ type streamEntry struct {
 
 	More []cellEntry `json:"cells,omitempty"` // cells 1 and up
 
-	files map[inode]offset
+	files map[Inode]Offset
 }
 
 // cellEntry describes the raw stream of a cell.
 type cellEntry struct {
 	First        uint64      `json:"first,omitzero"` // first sequence as last seen
-	Acknowledged checkpoints `json:"acknowledged,omitempty"`
+	Acknowledged Checkpoints `json:"acknowledged,omitempty"`
 }
 
 // in returns the entry of a cell.
@@ -115,10 +115,19 @@ func (e streamEntry) is(other streamEntry) bool {
 	return e.Name == other.Name && e.Created.Equal(other.Created)
 }
 
-// offsetsFile is a log of changes on disk, which is compacted by rewriting it. Its path is empty for offsets kept in
-// memory.
-type offsetsFile struct {
-	path    string
+// Config says where offsets are stored.
+type Config struct {
+	Path    string // path of the offsets file; empty to keep offsets in memory
+	Inherit string // path of the offsets file of an earlier version, read when Path has none; may be missing
+	Broker  string // the user's name for the broker
+
+	Logger *slog.Logger
+}
+
+// File is a log of changes on disk, which is compacted by rewriting it. It belongs to one goroutine, except for
+// [File.Save].
+type File struct {
+	path    string        // empty for offsets kept in memory
 	broker  string        // digest of Config.Broker
 	streams []streamEntry // all but the one in use, in the order of the file
 
@@ -126,21 +135,20 @@ type offsetsFile struct {
 	entries int   // entries in the file for the stream in use
 
 	// From an offsets file of version 1, which names no stream.
-	inherited []offset
+	inherited []Offset
 	written   time.Time // when that file was written
 	remove    string    // path of that file if it is another one: removed once its content is stored here
 }
 
-// readOffsetsFile reads the offsets file of c, or, if there is none, the one it inherits. Damaged entries count as
-// lost. A file that cannot be read, or has a later version, is an error.
-func readOffsetsFile(ctx context.Context, c Config) (*offsetsFile, error) {
+// Read reads the offsets file of c, or, if there is none, the one it inherits. Damaged entries count as lost. A file that cannot be read, or has a later version, is an error.
+func Read(ctx context.Context, c Config) (*File, error) {
 	broker := sha256.Sum256([]byte(c.Broker))
-	f := &offsetsFile{path: c.Offsets, broker: hex.EncodeToString(broker[:8]), size: -1}
+	f := &File{path: c.Path, broker: hex.EncodeToString(broker[:8]), size: -1}
 	if err := f.read(ctx, c.Logger); err != nil {
 		return nil, err
 	}
 	if f.inherited == nil && c.Inherit != "" {
-		earlier := &offsetsFile{path: c.Inherit}
+		earlier := &File{path: c.Inherit}
 		if err := earlier.read(ctx, c.Logger); err != nil {
 			return nil, err
 		}
@@ -151,7 +159,7 @@ func readOffsetsFile(ctx context.Context, c Config) (*offsetsFile, error) {
 	return f, nil
 }
 
-func (f *offsetsFile) read(ctx context.Context, logger *slog.Logger) error {
+func (f *File) read(ctx context.Context, logger *slog.Logger) error {
 	if f.path == "" {
 		return nil
 	}
@@ -168,13 +176,13 @@ func (f *offsetsFile) read(ctx context.Context, logger *slog.Logger) error {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read offsets: %w", err)
 	}
-	var header offsetsHeader
+	var header fileHeader
 	if json.Unmarshal(first, &header, jsontext.AllowInvalidUTF8(true)) != nil {
 		logger.WarnContext(ctx, "offsets file is damaged: everything is shipped again, and dropped as duplicates", "path", f.path)
 		return nil
 	}
 	switch header.Version {
-	case offsetsVersion:
+	case fileVersion:
 		if first[len(first)-1] != '\n' {
 			return nil // a crash cut off everything
 		}
@@ -195,12 +203,12 @@ func (f *offsetsFile) read(ctx context.Context, logger *slog.Logger) error {
 		return nil
 	}
 	return fmt.Errorf("read offsets: %s has version %d, this program reads %d: remove it to ship everything again",
-		f.path, header.Version, offsetsVersion)
+		f.path, header.Version, fileVersion)
 }
 
 // readChanges reads the lines behind the header of size bytes, up to the first damaged one. A crash cuts off the last
 // line; the older offsets that remain lose nothing.
-func (f *offsetsFile) readChanges(ctx context.Context, in *bufio.Reader, size int64, logger *slog.Logger) error {
+func (f *File) readChanges(ctx context.Context, in *bufio.Reader, size int64, logger *slog.Logger) error {
 	for {
 		line, err := in.ReadBytes('\n')
 		if err != nil && !errors.Is(err, io.EOF) {
@@ -222,13 +230,13 @@ func (f *offsetsFile) readChanges(ctx context.Context, in *bufio.Reader, size in
 }
 
 // apply applies a change to the streams. It returns false if the change names no stream.
-func (f *offsetsFile) apply(c offsetsChange) bool {
+func (f *File) apply(c fileChange) bool {
 	if c.Stream != nil {
 		e := *c.Stream
 		i := slices.IndexFunc(f.streams, e.is)
 		if i < 0 {
 			i, f.streams, f.entries = len(f.streams), append(f.streams, e), 0
-			e.files = map[inode]offset{}
+			e.files = map[Inode]Offset{}
 		} else {
 			e.files = f.streams[i].files
 		}
@@ -239,16 +247,16 @@ func (f *offsetsFile) apply(c offsetsChange) bool {
 	}
 	files := f.streams[len(f.streams)-1].files
 	for _, e := range c.Files {
-		e.rows = files[e.inode].rows
-		files[e.inode] = e
+		e.Rows = files[e.Inode].Rows
+		files[e.Inode] = e
 	}
 	for _, r := range c.Rows {
-		e := files[r.inode]
-		if e.rows == nil {
-			e.rows = newSentRows()
-			files[r.inode] = e
+		e := files[r.Inode]
+		if e.Rows == nil {
+			e.Rows = NewRows()
+			files[r.Inode] = e
 		}
-		e.rows.load(r.Rows)
+		e.Rows.load(r.Rows)
 	}
 	for _, id := range c.Gone {
 		delete(files, id)
@@ -258,7 +266,7 @@ func (f *offsetsFile) apply(c offsetsChange) bool {
 }
 
 // entries returns how many entries a change adds to the file.
-func (c offsetsChange) entries() int {
+func (c fileChange) entries() int {
 	n := 1 + len(c.Files) + len(c.Gone)
 	for _, r := range c.Rows {
 		n += len(r.Rows) / rowBytes
@@ -272,7 +280,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 const sumLength = 8 // length of a checksum in hex
 
 // encode returns the line of a change: a checksum, a space, JSON.
-func (c offsetsChange) encode() ([]byte, error) {
+func (c fileChange) encode() ([]byte, error) {
 	data, err := json.Marshal(c, jsontext.AllowInvalidUTF8(true)) // paths may have any bytes
 	if err != nil {
 		return nil, err
@@ -281,7 +289,7 @@ func (c offsetsChange) encode() ([]byte, error) {
 }
 
 // decodeChange is the inverse of encode. It returns false for a damaged line.
-func decodeChange(line []byte) (c offsetsChange, ok bool) {
+func decodeChange(line []byte) (c fileChange, ok bool) {
 	if len(line) < sumLength+2 || line[sumLength] != ' ' || line[len(line)-1] != '\n' {
 		return c, false
 	}
@@ -294,48 +302,54 @@ func decodeChange(line []byte) (c offsetsChange, ok bool) {
 }
 
 // byInode returns the offsets by inode.
-func byInode(files []offset) map[inode]offset {
-	m := make(map[inode]offset, len(files))
+func byInode(files []Offset) map[Inode]Offset {
+	m := make(map[Inode]Offset, len(files))
 	for _, e := range files {
-		m[e.inode] = e
+		m[e.Inode] = e
 	}
 	return m
 }
 
-// open returns the offsets in a stream. known is false for a stream not in the file.
-func (f *offsetsFile) open(created time.Time) (o *offsets, known bool) {
+// TakeInherited returns the offsets of a file of version 1, and when that was written. It returns them once.
+func (f *File) TakeInherited() (files []Offset, written time.Time) {
+	files, f.inherited = f.inherited, nil
+	return files, f.written
+}
+
+// Open returns the offsets in the stream that was created at a time. known is false for a stream not in the file.
+func (f *File) Open(created time.Time) (o *Store, known bool) {
 	e := streamEntry{Name: streams.RawStream, Created: created}
 	i := slices.IndexFunc(f.streams, e.is)
 	if i != len(f.streams)-1 || i < 0 {
 		f.size = -1 // changes belong to the last stream of the file
 	}
 	if i < 0 {
-		return newOffsets(e), false
+		return newStore(e), false
 	}
 	e = f.streams[i]
 	f.streams = slices.Delete(f.streams, i, i+1)
-	return newOffsets(e), true
+	return newStore(e), true
 }
 
-// close puts back the offsets of a stream when another one is used.
-func (f *offsetsFile) close(o *offsets) {
+// PutBack stores the offsets of a stream when another one is used.
+func (f *File) PutBack(o *Store) {
 	f.streams, f.size = append(f.streams, f.entry(o)), -1
 }
 
-// latest returns the offsets in the stream last used at the broker: a guess for a dry run, which does not ask the
+// Latest returns the offsets in the stream last used at the broker: a guess for a dry run, which does not ask the
 // broker.
-func (f *offsetsFile) latest() *offsets {
+func (f *File) Latest() *Store {
 	latest := streamEntry{files: byInode(f.inherited)}
 	for _, e := range f.streams {
 		if e.Broker == f.broker && !e.Used.Before(latest.Used) {
 			latest = e
 		}
 	}
-	return newOffsets(streamEntry{files: latest.files})
+	return newStore(streamEntry{files: latest.files})
 }
 
-// before returns the stream last used at the broker, when another one has replaced it.
-func (f *offsetsFile) before() (created time.Time, ok bool) {
+// Before returns the creation time of the stream last used at the broker, when another one has replaced it.
+func (f *File) Before() (created time.Time, ok bool) {
 	var used time.Time
 	for _, e := range f.streams {
 		if e.Broker == f.broker && !e.Used.Before(used) {
@@ -346,14 +360,14 @@ func (f *offsetsFile) before() (created time.Time, ok bool) {
 }
 
 // entry returns the entry of the stream in use.
-func (f *offsetsFile) entry(o *offsets) streamEntry {
+func (f *File) entry(o *Store) streamEntry {
 	e := o.entry()
 	e.Broker, e.Used = f.broker, time.Now().UTC()
 	return e
 }
 
-// save stores what has changed. A crash leaves all of it or nothing. Only one goroutine may call it at a time.
-func (f *offsetsFile) save(o *offsets) error {
+// Save stores what has changed. A crash leaves all of it or nothing. Only one goroutine may call it at a time.
+func (f *File) Save(o *Store) error {
 	if f.path == "" {
 		return nil
 	}
@@ -377,7 +391,7 @@ func (f *offsetsFile) save(o *offsets) error {
 var errCompact = errors.New("the offsets file is to be compacted")
 
 // append appends a change to the file. files is the number of files with an offset afterwards.
-func (f *offsetsFile) append(c offsetsChange, files int) error {
+func (f *File) append(c fileChange, files int) error {
 	entries := f.entries + c.entries()
 	if f.size < 0 || entries > compactRatio*files+compactMin {
 		return errCompact
@@ -405,7 +419,7 @@ func (f *offsetsFile) append(c offsetsChange, files int) error {
 }
 
 // compact rewrites the file without overwritten and dropped entries. A crash leaves the old file or the new one.
-func (f *offsetsFile) compact(o *offsets) error {
+func (f *File) compact(o *Store) error {
 	slices.SortStableFunc(f.streams, func(a, b streamEntry) int { return a.Used.Compare(b.Used) })
 	f.streams = f.streams[max(0, len(f.streams)+1-maxStreams):]
 	var size int64
@@ -428,8 +442,8 @@ func (f *offsetsFile) compact(o *offsets) error {
 
 // write writes the file, with the stream in use at its end. It returns the bytes written and the entries of that
 // stream.
-func (f *offsetsFile) write(w io.Writer, used streamEntry) (size int64, entries int, err error) {
-	n, err := fmt.Fprintf(w, "{\"version\":%d}\n", offsetsVersion)
+func (f *File) write(w io.Writer, used streamEntry) (size int64, entries int, err error) {
+	n, err := fmt.Fprintf(w, "{\"version\":%d}\n", fileVersion)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -452,10 +466,10 @@ func (f *offsetsFile) write(w io.Writer, used streamEntry) (size int64, entries 
 }
 
 // changes yields the lines of a stream without overwritten entries.
-func (e streamEntry) changes() iter.Seq[offsetsChange] {
+func (e streamEntry) changes() iter.Seq[fileChange] {
 	const filesPerLine = 100
-	return func(yield func(offsetsChange) bool) {
-		c := offsetsChange{Stream: &e}
+	return func(yield func(fileChange) bool) {
+		c := fileChange{Stream: &e}
 		for part := range slices.Chunk(slices.Collect(maps.Values(e.files)), filesPerLine) {
 			c.Files = part
 			if !yield(c) {
@@ -467,8 +481,8 @@ func (e streamEntry) changes() iter.Seq[offsetsChange] {
 			return
 		}
 		for id, o := range e.files {
-			for part := range slices.Chunk(o.rows.all(), rowsPerLine*rowBytes) {
-				if !yield(offsetsChange{Rows: []rowsChange{{id, part}}}) {
+			for part := range slices.Chunk(o.Rows.all(), rowsPerLine*rowBytes) {
+				if !yield(fileChange{Rows: []rowsChange{{id, part}}}) {
 					return
 				}
 			}

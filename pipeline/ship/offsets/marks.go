@@ -1,4 +1,4 @@
-package ship
+package offsets
 
 import (
 	"bytes"
@@ -8,50 +8,52 @@ import (
 	"slices"
 )
 
+// MarkBytes is how many bytes before a mark its digest covers.
+const MarkBytes = 1 << 10
+
 const (
-	markBytes = 1 << 10 // covered by a digest, before its mark
-	lineMarks = 8       // per read: the ends of its last lines
-	maxMarks  = 16      // per file
+	lineMarks = 8  // per read: the ends of its last lines
+	maxMarks  = 16 // per file
 )
 
-// mark is an offset in a log, and a digest of the bytes that were read before it.
-type mark struct {
+// Mark is an offset in a log, and a digest of the bytes that were read before it.
+type Mark struct {
 	At     int64  `json:"at"`
 	Digest string `json:"sha256"` // first 8 bytes of the digest of up to 1 KiB before At, in hex
 }
 
-func markOf(at int64, before []byte) mark {
+func markOf(at int64, before []byte) Mark {
 	sum := sha256.Sum256(before)
-	return mark{at, hex.EncodeToString(sum[:8])}
+	return Mark{at, hex.EncodeToString(sum[:8])}
 }
 
 // matches reports whether r still has the same bytes before m.
-func (m mark) matches(r io.ReaderAt) bool {
-	before := make([]byte, min(m.At, markBytes))
+func (m Mark) matches(r io.ReaderAt) bool {
+	before := make([]byte, min(m.At, MarkBytes))
 	_, err := io.ReadFull(io.NewSectionReader(r, m.At-int64(len(before)), int64(len(before))), before)
 	return err == nil && markOf(m.At, before) == m
 }
 
-// marks are the marks of a log in the order of their offsets: the end of its first line, the ends of the lines read
+// Marks are the marks of a log in the order of their offsets: the end of its first line, the ends of the lines read
 // last, and in between the fewer the older. Elements are never changed in place.
-type marks []mark
+type Marks []Mark
 
-// extend returns m with marks for p, which was read at offset. tail is up to 1 KiB before p. Offsets up to the last
+// Extend returns m with marks for p, which was read at offset. tail is up to 1 KiB before p. Offsets up to the last
 // mark of m get no new marks; a log that is read again passes them.
-func (m marks) extend(tail, p []byte, offset int64) marks {
+func (m Marks) Extend(tail, p []byte, offset int64) Marks {
 	out := slices.Clone(m)
 	for _, end := range slices.Backward(lineEnds(p, len(m) == 0)) {
 		at := offset + int64(end)
 		if n := len(out); n > 0 && at <= out[n-1].At {
 			continue
 		}
-		before := p[max(0, end-markBytes):end]
-		if end < markBytes {
-			before = slices.Concat(tail[max(0, len(tail)+end-markBytes):], before)
+		before := p[max(0, end-MarkBytes):end]
+		if end < MarkBytes {
+			before = slices.Concat(tail[max(0, len(tail)+end-MarkBytes):], before)
 		}
 		out = append(out, markOf(at, before))
 	}
-	return marks(thin(out, maxMarks))
+	return Marks(thin(out, maxMarks))
 }
 
 // lineEnds returns the offsets in p that get marks, last one first: its length, the ends of its last lines, and, if
@@ -69,14 +71,14 @@ func lineEnds(p []byte, first bool) []int {
 	return ends
 }
 
-// lastMatches reports whether r has the same bytes before the last mark.
-func (m marks) lastMatches(r io.ReaderAt) bool { return len(m) == 0 || m[len(m)-1].matches(r) }
+// LastMatches reports whether r has the same bytes before the last mark.
+func (m Marks) LastMatches(r io.ReaderAt) bool { return len(m) == 0 || m[len(m)-1].matches(r) }
 
-// common returns the offset of the last mark that matches r, which has the given size and begins with now; 0 when
+// Common returns the offset of the last mark that matches r, which has the given size and begins with now; 0 when
 // none matches. A mark behind the head of the log counts only while the head is unchanged.
-func (m marks) common(r io.ReaderAt, size int64, was head, now []byte) int64 {
+func (m Marks) Common(r io.ReaderAt, size int64, was Head, now []byte) int64 {
 	for _, k := range slices.Backward(m) {
-		if k.At <= size && (k.At < int64(was.Bytes) || was.begins(now)) && k.matches(r) {
+		if k.At <= size && (k.At < int64(was.Bytes) || was.Begins(now)) && k.matches(r) {
 			return k.At
 		}
 	}
