@@ -16,6 +16,7 @@ import (
 	"tributary/pipeline/broker"
 	"tributary/pipeline/states"
 	"tributary/pipeline/streams"
+	"tributary/pipeline/worker/feed"
 )
 
 // archiving holds the times and limits of archiving that tests change.
@@ -52,7 +53,7 @@ const (
 // remembers its position, so it does not read the remaining ones again.
 type archiver struct {
 	o      *ownership
-	source *subscription
+	source *feed.Subscription
 	after  time.Duration
 	every  time.Duration
 	limit  int // bytes of an archive
@@ -89,7 +90,7 @@ type oldState struct {
 
 // newArchiver returns the archiver of an ownership, which reads records from source; nil when nothing is archived. A
 // replay archives nothing: its states are young until it is live.
-func newArchiver(o *ownership, source *subscription) *archiver {
+func newArchiver(o *ownership, source *feed.Subscription) *archiver {
 	cfg := o.p.stage.config
 	if cfg.ArchiveAfter <= 0 || cfg.Pacer != nil {
 		return nil
@@ -236,7 +237,7 @@ func (a *archiver) move() error {
 	}
 	var all moved
 	began := time.Now()
-	for n := 0; n < stepArchives && time.Since(began) < stepTime && len(a.states) > 0 && len(all.leave) < stepStates && all.size < stepBytes && !a.source.busy(); n++ {
+	for n := 0; n < stepArchives && time.Since(began) < stepTime && len(a.states) > 0 && len(all.leave) < stepStates && all.size < stepBytes && !a.source.Busy(); n++ {
 		group := a.nextGroup()
 		m, err := a.merge(group)
 		if err != nil {

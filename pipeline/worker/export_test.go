@@ -50,52 +50,6 @@ const (
 	MaxAlone    = maxAlone
 )
 
-// Feed is a [feed] with limits of a test.
-type Feed struct{ *feed }
-
-// NewFeed returns a feed that is full with a few messages, and impatient.
-func NewFeed(js jetstream.JetStream, partitions, messages int, slack uint64, patience time.Duration) Feed {
-	return Feed{newFeed(js, streams.RawStream, partitions, feedLimits{messages: messages, bytes: 1 << 20, slack: slack, settle: time.Millisecond, patience: patience})}
-}
-
-// Run is [feed.run] on one link.
-func (f Feed) Run(ctx context.Context) {
-	f.run(ctx, func() context.Context { return ctx }, func(context.Context, error) {})
-}
-
-// Alone returns how many partitions read alone.
-func (f Feed) Alone() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.apart)
-}
-
-// Subscribe is [feed.subscribe].
-func (f Feed) Subscribe(ctx context.Context, partition int, from uint64) (Subscription, error) {
-	s, err := f.subscribe(ctx, partition, from)
-	return Subscription{s}, err
-}
-
-// Subscription is a [subscription].
-type Subscription struct{ *subscription }
-
-// Read is [subscription.read] of sequences.
-func (s Subscription) Read(ctx context.Context, stop <-chan struct{}) ([]uint64, error) {
-	messages, err := s.read(ctx, stop, nil)
-	sequences := make([]uint64, len(messages))
-	for i, m := range messages {
-		sequences[i] = m.Sequence
-	}
-	return sequences, err
-}
-
-// Close is [subscription.close].
-func (s Subscription) Close() {
-	if s.subscription != nil {
-		s.close()
-	}
-}
-
 // TracesOff does what a stage does for traces with a batch of one record and its large object,
 // without a tracer.
 func TracesOff(traceparent string) {

@@ -12,10 +12,13 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"tributary/envelopes"
+	"tributary/normalizers/core"
 	"tributary/pipeline/broker"
 	"tributary/pipeline/claims"
 	"tributary/pipeline/records"
+	"tributary/pipeline/redact"
 	"tributary/pipeline/streams"
+	"tributary/pipeline/worker/feed"
 )
 
 // The flow of records through an ownership. One goroutine runs the first four stages, the committer runs the last.
@@ -30,23 +33,50 @@ import (
 // Before normalize, a record waits for room in the chunk, for its body if that is a large object, and for what the
 // raw stream has about its place if its session has passed that ([normalizer.findEarlier]).
 
+// received is a message of the raw stream and the record in it.
+type received struct {
+	core.Record
+
+	raw  broker.Message
+	body *body        // source of Data; nil when that came with the message
+	hits []redact.Hit // the replaced parts of Data
+	err  error        // reason why the record becomes a dead letter; nil if it is normalized
+
+	erased bool // the record arrived after its session was erased, and yields nothing
+}
+
+func (r *received) key() records.SessionKey {
+	return records.SessionKey{Source: r.Source, ID: r.Session}
+}
+
+// addressed reports whether the session of the record is known. It may be known although the rest of the record cannot
+// be read. A record of an erased session belongs to none.
+func (r *received) addressed() bool { return r.Source != envelopes.UnknownSource && !r.erased }
+
+// normalized is the result of a record.
+type normalized struct {
+	messages []message
+	stored   int          // messages that an earlier commit has stored
+	session  *liveSession // session changed by the record; nil for none
+}
+
 // work reads the partition from its checkpoint on. It returns nil once the partition is drained and everything is
 // stored, else the reason why the ownership ended.
 func (o *ownership) work() error {
-	source, err := o.p.cell.feed.subscribe(o.ctx, o.p.number, o.resume.Raw+1)
+	source, err := o.p.cell.feed.Subscribe(o.ctx, o.p.number, o.resume.Raw+1)
 	if err != nil {
 		return err
 	}
-	defer o.occupy(source.close)()
+	defer o.occupy(source.Close)()
 	o.p.open.Store(0)
-	if source.idle {
+	if source.Idle {
 		o.p.waiting.Store(0)
 	}
 	archives := newArchiver(o, source)
 	defer archives.close()
 	for {
-		messages, err := source.read(o.ctx, o.p.drain, archives.due())
-		if errors.Is(err, errIdle) {
+		messages, err := source.Read(o.ctx, o.p.drain, archives.due())
+		if errors.Is(err, feed.ErrIdle) {
 			if err := archives.step(); err != nil {
 				return err
 			}

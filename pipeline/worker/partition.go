@@ -16,6 +16,7 @@ import (
 	"tributary/envelopes"
 	"tributary/pipeline/broker"
 	"tributary/pipeline/streams"
+	"tributary/pipeline/worker/feed"
 )
 
 // The wait before a partition is acquired again after a failure.
@@ -248,7 +249,7 @@ type cell struct {
 	stage   *Stage
 	name    string // of the generation in this cell's stream names
 	raw     string // its raw stream
-	feed    *feed
+	feed    *feed.Feed
 	end     *streams.SharedEnd // of the raw stream
 	pending chan struct{}      // signaled when a chunk waits for the committer
 
@@ -265,8 +266,8 @@ func newCell(s *Stage, number int) *cell {
 		pending: make(chan struct{}, 1),
 	}
 	c.end = streams.NewSharedEnd(s.js, c.raw)
-	c.feed = newFeed(s.js, c.raw, len(t.Layout().PartitionsOf(number)), defaultFeedLimits)
-	c.feed.acquiring, c.feed.end = s.acquiring, c.end
+	c.feed = feed.New(s.js, c.raw, len(t.Layout().PartitionsOf(number)), feed.DefaultLimits)
+	c.feed.Acquiring, c.feed.End = s.acquiring, c.end
 	return c
 }
 

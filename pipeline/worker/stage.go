@@ -238,7 +238,7 @@ func (s *Stage) Run(ctx context.Context) error {
 		return err
 	}
 	for _, c := range s.cells {
-		c.feed.part, c.feed.ahead = s.generation.Part, s.config.Pacer.ahead()
+		c.feed.Part, c.feed.Ahead = s.generation.Part, s.config.Pacer.ahead()
 	}
 	if err := CheckPayload(s.nc); err != nil {
 		return err
@@ -262,7 +262,7 @@ func (s *Stage) Run(ctx context.Context) error {
 	background.Go(func() { s.retention.watchLimits(ctx) })
 	for _, c := range s.cells {
 		background.Go(func() { c.commitBatches(ctx) })
-		background.Go(func() { c.feed.run(ctx, s.link.context, s.readerEnded) })
+		background.Go(func() { c.feed.Run(ctx, s.link.context, s.readerEnded) })
 	}
 	err = s.coordinate(ctx, cancel)
 	cause := context.Cause(ctx)
@@ -306,7 +306,7 @@ func (s *Stage) Alive() error {
 // this of.
 func (s *Stage) unread() (n int64, known int) {
 	for _, c := range s.cells {
-		more, of := c.feed.waiting()
+		more, of := c.feed.Waiting()
 		n, known = n+more, known+of
 	}
 	return n, known

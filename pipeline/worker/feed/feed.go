@@ -1,4 +1,10 @@
-package worker
+// Package feed reads a raw stream once for many partitions.
+//
+// Start with [New] and [Feed.Run]; [Feed.Subscribe] begins to read a partition.
+//
+// The invariant: a [Subscription] gets all messages of its partition from a sequence on, once and in order, and no
+// partition stops the others.
+package feed
 
 import (
 	"context"
@@ -17,23 +23,24 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// feedLimits are the limits of a feed.
-type feedLimits struct {
-	messages int // waiting in the queues of all partitions
-	bytes    int // bytes of these messages
-	// slack is how many sequences of the stream a partition may be behind the feed and still join it. The feed then
+// Limits are the limits of a [Feed].
+type Limits struct {
+	Messages int // waiting in the queues of all partitions
+	Bytes    int // bytes of these messages
+	// Slack is how many sequences of the stream a partition may be behind the feed and still join it. The feed then
 	// goes back that far for all partitions.
-	slack uint64
-	// settle is how long the feed waits for other partitions to join or leave before it reopens its consumer.
-	settle time.Duration
-	// patience is how long one partition may keep the queues full while others have nothing to do. After that it has
+	Slack uint64
+	// Settle is how long the feed waits for other partitions to join or leave before it reopens its consumer.
+	Settle time.Duration
+	// Patience is how long one partition may keep the queues full while others have nothing to do. After that it has
 	// to read alone.
-	patience time.Duration
+	Patience time.Duration
 }
 
-var defaultFeedLimits = feedLimits{messages: 2048, bytes: 4 << 20, slack: 4096, settle: 10 * time.Millisecond, patience: 5 * time.Second}
+// DefaultLimits are the limits of a worker.
+var DefaultLimits = Limits{Messages: 2048, Bytes: 4 << 20, Slack: 4096, Settle: 10 * time.Millisecond, Patience: 5 * time.Second}
 
-// feed reads a raw stream for all partitions of a stage with one consumer, so that the server reads and unpacks each
+// Feed reads a raw stream for all partitions of a worker with one consumer, so that the server reads and unpacks each
 // block of the stream once and not once for each partition.
 //
 // It reopens its consumer whenever a partition joins or leaves, at the first message that any partition still needs.
@@ -42,36 +49,39 @@ var defaultFeedLimits = feedLimits{messages: 2048, bytes: 4 << 20, slack: 4096, 
 //
 // A partition that is far behind the others, or much slower, reads alone with a consumer of its own until it has
 // caught up. So it never stops the others.
-type feed struct {
+type Feed struct {
+	// Set before Run.
+	Part      streams.Part       // part of the raw stream that is read
+	Ahead     int                // see [streams.OpenRaw]
+	Acquiring broker.Limit       // held during the requests by which a partition joins
+	End       *streams.SharedEnd // of the raw stream
+
 	js         jetstream.JetStream
 	stream     string
 	partitions int // of the raw stream
-	limits     feedLimits
-	part       streams.Part // part of the raw stream that is read; set before run
-	ahead      int          // see [streams.OpenRaw]
-
-	acquiring broker.Limit       // held during the requests by which a partition joins
-	end       *streams.SharedEnd // of the raw stream
+	limits     Limits
 
 	mu       sync.Mutex
-	members  map[int]*subscription
-	apart    map[int]*subscription // subscriptions that read alone
+	members  map[int]*Subscription
+	apart    map[int]*Subscription // subscriptions that read alone
 	changed  chan struct{}         // closed when a partition joins or leaves
 	room     chan struct{}         // signaled when a partition takes messages
 	reading  bool                  // a consumer is open
 	position uint64                // sequence behind the last message read
 	messages int                   // in all queues
 	bytes    int                   // in all queues
-	slow     *subscription         // the partition that keeps the queues full; nil for none
+	slow     *Subscription         // the partition that keeps the queues full; nil for none
 	since    time.Time             // when slow began to
 
 	unread atomic.Int64 // messages of the partitions behind the last one read
 }
 
-// subscription is the place of one partition in a feed. It belongs to the goroutine of the partition, except for the
+// Subscription is the place of one partition in a feed. It belongs to the goroutine of the partition, except for the
 // fields protected by the lock of the feed.
-type subscription struct {
-	feed      *feed
+type Subscription struct {
+	Idle bool // nothing was unread when it joined
+
+	feed      *Feed
 	partition int
 	arrived   chan struct{} // signaled when the queue has messages or the subscription has left
 
@@ -83,7 +93,6 @@ type subscription struct {
 	bytes int   // in queue
 	err   error // why the feed ended; errAlone when the partition has to read alone
 
-	idle   bool           // nothing was unread when it joined
 	alone  *broker.Reader // reads the partition alone; nil while the feed does
 	unread atomic.Int64   // messages behind the last one that alone has read
 }
@@ -91,25 +100,26 @@ type subscription struct {
 // errAlone means that the partition is too slow for the feed, or too far behind it.
 var errAlone = errors.New("reads alone")
 
-func newFeed(js jetstream.JetStream, stream string, partitions int, limits feedLimits) *feed {
-	return &feed{
+// New returns a feed of a raw stream that has so many partitions.
+func New(js jetstream.JetStream, stream string, partitions int, limits Limits) *Feed {
+	return &Feed{
+		Ahead:      broker.ReadAhead,
+		Acquiring:  broker.NewLimit(streams.MaxAcquiring),
+		End:        streams.NewSharedEnd(js, stream),
 		js:         js,
 		stream:     stream,
 		partitions: partitions,
 		limits:     limits,
-		ahead:      broker.ReadAhead,
-		acquiring:  broker.NewLimit(streams.MaxAcquiring),
-		end:        streams.NewSharedEnd(js, stream),
-		members:    make(map[int]*subscription),
-		apart:      make(map[int]*subscription),
+		members:    make(map[int]*Subscription),
+		apart:      make(map[int]*Subscription),
 		changed:    make(chan struct{}),
 		room:       make(chan struct{}, 1),
 	}
 }
 
-// run reads until ctx ends. Each reading ends with the link in which it began. When a reading fails, run calls ended
-// with its error.
-func (f *feed) run(ctx context.Context, linked func() context.Context, ended func(context.Context, error)) {
+// Run reads until ctx ends. Each reading ends with the context that linked returned when it began. When a reading fails,
+// Run calls ended with its error.
+func (f *Feed) Run(ctx context.Context, linked func() context.Context, ended func(context.Context, error)) {
 	for f.awaitMembers(ctx) {
 		if err := f.read(linked()); err != nil { //nolint:contextcheck // the link ends with ctx, too
 			f.fail(err)
@@ -122,11 +132,11 @@ func (f *feed) run(ctx context.Context, linked func() context.Context, ended fun
 
 // awaitMembers waits until a partition has joined, and a little longer for others to join. It returns false when ctx
 // ends.
-func (f *feed) awaitMembers(ctx context.Context) bool {
+func (f *Feed) awaitMembers(ctx context.Context) bool {
 	f.mu.Lock()
 	if len(f.members) > 0 {
 		f.mu.Unlock()
-		return broker.Pause(ctx, f.limits.settle) == nil
+		return broker.Pause(ctx, f.limits.Settle) == nil
 	}
 	f.changed = make(chan struct{})
 	changed := f.changed
@@ -134,7 +144,7 @@ func (f *feed) awaitMembers(ctx context.Context) bool {
 	f.mu.Unlock()
 	select {
 	case <-changed:
-		return broker.Pause(ctx, f.limits.settle) == nil
+		return broker.Pause(ctx, f.limits.Settle) == nil
 	case <-ctx.Done():
 		return false
 	}
@@ -142,12 +152,12 @@ func (f *feed) awaitMembers(ctx context.Context) bool {
 
 // read opens a consumer for the partitions that have joined, and delivers what it reads until a partition joins or
 // leaves.
-func (f *feed) read(ctx context.Context) error {
+func (f *Feed) read(ctx context.Context) error {
 	partitions, from, changed := f.plan()
 	if len(partitions) == 0 {
 		return nil
 	}
-	r, err := streams.OpenRaw(ctx, f.js, f.stream, f.part, f.filtered(partitions), from, f.ahead)
+	r, err := streams.OpenRaw(ctx, f.js, f.stream, f.Part, f.filtered(partitions), from, f.Ahead)
 	if err != nil {
 		return err
 	}
@@ -171,7 +181,7 @@ func (f *feed) read(ctx context.Context) error {
 	}
 }
 
-func (f *feed) setReading(open bool) {
+func (f *Feed) setReading(open bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.reading = open
@@ -180,8 +190,8 @@ func (f *feed) setReading(open bool) {
 // filtered returns the partitions that the filter of a consumer names; none when the consumer reads all of them. A
 // consumer of half of the partitions or more has no filter, because the server would compare each message with every
 // filter.
-func (f *feed) filtered(partitions []int) []int {
-	if 2*len(partitions) >= f.partitions && f.part.Source == "" && f.part.Session == "" {
+func (f *Feed) filtered(partitions []int) []int {
+	if 2*len(partitions) >= f.partitions && f.Part.Source == "" && f.Part.Session == "" {
 		return nil
 	}
 	return partitions
@@ -189,7 +199,7 @@ func (f *feed) filtered(partitions []int) []int {
 
 // plan returns the partitions that a consumer reads from now on, and its first sequence. changed is closed when the
 // partitions change. Partitions far behind most of the others leave.
-func (f *feed) plan() (partitions []int, from uint64, changed <-chan struct{}) {
+func (f *Feed) plan() (partitions []int, from uint64, changed <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.changed = make(chan struct{})
@@ -202,7 +212,7 @@ func (f *feed) plan() (partitions []int, from uint64, changed <-chan struct{}) {
 	}
 	slices.Sort(needed)
 	for n, m := range f.members {
-		if m.next+f.limits.slack < needed[len(needed)/2] {
+		if m.next+f.limits.Slack < needed[len(needed)/2] {
 			f.detach(m, errAlone)
 			continue
 		}
@@ -218,7 +228,7 @@ func (f *feed) plan() (partitions []int, from uint64, changed <-chan struct{}) {
 }
 
 // deliver waits for room, then appends a message to the queue of its partition, if that needs it.
-func (f *feed) deliver(ctx context.Context, m broker.Message) error {
+func (f *Feed) deliver(ctx context.Context, m broker.Message) error {
 	partition := partitionOf(m.Subject)
 	for {
 		f.mu.Lock()
@@ -228,7 +238,7 @@ func (f *feed) deliver(ctx context.Context, m broker.Message) error {
 			f.mu.Unlock()
 			return nil
 		}
-		if f.messages < f.limits.messages && f.bytes < f.limits.bytes {
+		if f.messages < f.limits.Messages && f.bytes < f.limits.Bytes {
 			s.append(m)
 			f.passed(m)
 			f.mu.Unlock()
@@ -243,14 +253,14 @@ func (f *feed) deliver(ctx context.Context, m broker.Message) error {
 }
 
 // passed notes that a message was read.
-func (f *feed) passed(m broker.Message) {
+func (f *Feed) passed(m broker.Message) {
 	f.position = m.Sequence + 1
 	f.unread.Store(int64(m.Pending))
 }
 
 // awaitRoom waits a limited time for a partition to take messages.
-func (f *feed) awaitRoom(ctx context.Context) error {
-	wait := time.NewTimer(f.limits.patience)
+func (f *Feed) awaitRoom(ctx context.Context) error {
+	wait := time.NewTimer(f.limits.Patience)
 	defer wait.Stop()
 	select {
 	case <-f.room:
@@ -264,7 +274,7 @@ func (f *feed) awaitRoom(ctx context.Context) error {
 
 // detachSlow detaches the partition that has kept the queues full for too long: it takes nothing, or has most of the
 // queued bytes, while another partition has nothing to do. The caller holds the lock, as for all functions below.
-func (f *feed) detachSlow() {
+func (f *Feed) detachSlow() {
 	slow := f.longest()
 	if !f.starves() {
 		slow = nil
@@ -276,15 +286,15 @@ func (f *feed) detachSlow() {
 		return
 	}
 	slow.taken = false
-	if time.Since(f.since) >= f.limits.patience {
+	if time.Since(f.since) >= f.limits.Patience {
 		f.detach(slow, errAlone)
 		f.slow = nil
 	}
 }
 
 // longest returns the subscription with the most queued bytes; nil for none.
-func (f *feed) longest() *subscription {
-	var longest *subscription
+func (f *Feed) longest() *Subscription {
+	var longest *Subscription
 	for _, s := range f.members {
 		if longest == nil || s.bytes > longest.bytes {
 			longest = s
@@ -294,7 +304,7 @@ func (f *feed) longest() *subscription {
 }
 
 // starves reports whether any partition has an empty queue.
-func (f *feed) starves() bool {
+func (f *Feed) starves() bool {
 	for _, s := range f.members {
 		if len(s.queue) == 0 {
 			return true
@@ -304,7 +314,7 @@ func (f *feed) starves() bool {
 }
 
 // detach makes a partition leave. A partition that has to read alone reads its queued messages again.
-func (f *feed) detach(s *subscription, cause error) {
+func (f *Feed) detach(s *Subscription, cause error) {
 	if f.members[s.partition] != s {
 		return
 	}
@@ -319,14 +329,14 @@ func (f *feed) detach(s *subscription, cause error) {
 }
 
 // change signals the open consumer that the partitions have changed.
-func (f *feed) change() {
+func (f *Feed) change() {
 	if !broker.Closed(f.changed) {
 		close(f.changed)
 	}
 }
 
 // fail ends all subscriptions.
-func (f *feed) fail(err error) {
+func (f *Feed) fail(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, s := range f.members {
@@ -335,9 +345,9 @@ func (f *feed) fail(err error) {
 	f.unread.Store(0)
 }
 
-// subscribe begins to read a partition at a sequence.
-func (f *feed) subscribe(ctx context.Context, partition int, from uint64) (*subscription, error) {
-	s := &subscription{feed: f, partition: partition, arrived: make(chan struct{}, 1), next: from}
+// Subscribe begins to read a partition at a sequence. The caller closes the subscription.
+func (f *Feed) Subscribe(ctx context.Context, partition int, from uint64) (*Subscription, error) {
+	s := &Subscription{feed: f, partition: partition, arrived: make(chan struct{}, 1), next: from}
 	if err := s.join(ctx); err != nil {
 		return nil, err
 	}
@@ -345,17 +355,17 @@ func (f *feed) subscribe(ctx context.Context, partition int, from uint64) (*subs
 }
 
 // join adds the subscription to the feed, or gives it a consumer of its own when it is far behind.
-func (s *subscription) join(ctx context.Context) error {
+func (s *Subscription) join(ctx context.Context) error {
 	f := s.feed
-	next, some, err := f.firstUnread(ctx, s.partition, max(s.next, f.part.Sequence))
+	next, some, err := f.firstUnread(ctx, s.partition, max(s.next, f.Part.Sequence))
 	if err != nil {
 		return err
 	}
-	s.idle = !some
+	s.Idle = !some
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s.next = next
-	if len(f.members) > 0 && next+f.limits.slack < f.position {
+	if len(f.members) > 0 && next+f.limits.Slack < f.position {
 		s.err = errAlone
 		return nil
 	}
@@ -367,17 +377,17 @@ func (s *subscription) join(ctx context.Context) error {
 
 // firstUnread returns the sequence of the first message of a partition at or after from. If there is none, some is
 // false and first is the end of the stream.
-func (f *feed) firstUnread(ctx context.Context, partition int, from uint64) (first uint64, some bool, err error) {
-	last, err := f.end.Get(ctx) // read before the request, because a message may arrive in between
+func (f *Feed) firstUnread(ctx context.Context, partition int, from uint64) (first uint64, some bool, err error) {
+	last, err := f.End.Get(ctx) // read before the request, because a message may arrive in between
 	if err != nil {
 		return 0, false, fmt.Errorf("read stream %s: %w", f.stream, err)
 	}
-	if err := f.acquiring.Acquire(ctx); err != nil {
+	if err := f.Acquiring.Acquire(ctx); err != nil {
 		return 0, false, err
 	}
-	defer f.acquiring.Release()
+	defer f.Acquiring.Release()
 	first = max(from, last+1)
-	for _, filter := range f.part.Filters(partition) {
+	for _, filter := range f.Part.Filters(partition) {
 		m, err := broker.LeaderGet(ctx, f.js, f.stream, broker.GetRequest{Sequence: from, NextBySubject: filter})
 		switch {
 		case err == nil:
@@ -389,12 +399,12 @@ func (f *feed) firstUnread(ctx context.Context, partition int, from uint64) (fir
 	return first, some, nil
 }
 
-// errIdle means that no message arrived before there was something else to do.
-var errIdle = errors.New("idle")
+// ErrIdle means that no message arrived before there was something else to do.
+var ErrIdle = errors.New("idle")
 
-// read waits for messages of the partition and returns those that have arrived, up to ReadAhead. When stop is closed
-// it returns neither messages nor an error. When nothing has arrived and other has a value, it returns errIdle.
-func (s *subscription) read(ctx context.Context, stop <-chan struct{}, other <-chan time.Time) ([]broker.Message, error) {
+// Read waits for messages of the partition and returns those that have arrived, up to ReadAhead. When stop is closed
+// it returns neither messages nor an error. When nothing has arrived and other has a value, it returns ErrIdle.
+func (s *Subscription) Read(ctx context.Context, stop <-chan struct{}, other <-chan time.Time) ([]broker.Message, error) {
 	for {
 		messages, err := s.take()
 		switch {
@@ -414,7 +424,7 @@ func (s *subscription) read(ctx context.Context, stop <-chan struct{}, other <-c
 		select {
 		case <-s.arrived:
 		case <-other:
-			return nil, errIdle
+			return nil, ErrIdle
 		case <-stop:
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
@@ -422,8 +432,8 @@ func (s *subscription) read(ctx context.Context, stop <-chan struct{}, other <-c
 	}
 }
 
-// busy reports whether messages are queued.
-func (s *subscription) busy() bool {
+// Busy reports whether messages are queued.
+func (s *Subscription) Busy() bool {
 	s.feed.mu.Lock()
 	defer s.feed.mu.Unlock()
 	return len(s.queue) > 0
@@ -434,7 +444,7 @@ func (s *subscription) busy() bool {
 const takeAtOnce = 64
 
 // take returns the next queued messages, or the error that ended the queue.
-func (s *subscription) take() ([]broker.Message, error) {
+func (s *Subscription) take() ([]broker.Message, error) {
 	f := s.feed
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -449,11 +459,11 @@ func (s *subscription) take() ([]broker.Message, error) {
 	return messages, nil
 }
 
-// readAlone is [subscription.read] with a consumer of its own. Once the partition has caught up it joins the feed,
+// readAlone is [Subscription.Read] with a consumer of its own. Once the partition has caught up it joins the feed,
 // and readAlone returns nothing.
-func (s *subscription) readAlone(ctx context.Context, stop <-chan struct{}) ([]broker.Message, error) {
+func (s *Subscription) readAlone(ctx context.Context, stop <-chan struct{}) ([]broker.Message, error) {
 	if s.alone == nil {
-		r, err := streams.OpenRaw(ctx, s.feed.js, s.feed.stream, s.feed.part, []int{s.partition}, s.next, s.feed.ahead)
+		r, err := streams.OpenRaw(ctx, s.feed.js, s.feed.stream, s.feed.Part, []int{s.partition}, s.next, s.feed.Ahead)
 		if err != nil {
 			return nil, err
 		}
@@ -473,14 +483,14 @@ func (s *subscription) readAlone(ctx context.Context, stop <-chan struct{}) ([]b
 }
 
 // caughtUp reports whether a partition that reads alone can join the feed.
-func (s *subscription) caughtUp() bool {
+func (s *Subscription) caughtUp() bool {
 	f := s.feed
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return s.unread.Load() == 0 || len(f.members) == 0 || s.next+f.limits.slack/2 >= f.position
+	return s.unread.Load() == 0 || len(f.members) == 0 || s.next+f.limits.Slack/2 >= f.position
 }
 
-func (s *subscription) beginAlone(r *broker.Reader) {
+func (s *Subscription) beginAlone(r *broker.Reader) {
 	s.alone = r
 	s.unread.Store(int64(r.Pending))
 	s.feed.mu.Lock()
@@ -488,7 +498,7 @@ func (s *subscription) beginAlone(r *broker.Reader) {
 	s.feed.apart[s.partition] = s
 }
 
-func (s *subscription) endAlone() {
+func (s *Subscription) endAlone() {
 	if s.alone == nil {
 		return
 	}
@@ -499,8 +509,8 @@ func (s *subscription) endAlone() {
 	delete(s.feed.apart, s.partition)
 }
 
-// close ends the subscription.
-func (s *subscription) close() {
+// Close ends the subscription.
+func (s *Subscription) Close() {
 	s.endAlone()
 	f := s.feed
 	f.mu.Lock()
@@ -510,12 +520,12 @@ func (s *subscription) close() {
 }
 
 // hogs reports whether the queue takes half of the room for all queues.
-func (s *subscription) hogs() bool {
-	return len(s.queue) >= s.feed.limits.messages/2 || s.bytes >= s.feed.limits.bytes/2
+func (s *Subscription) hogs() bool {
+	return len(s.queue) >= s.feed.limits.Messages/2 || s.bytes >= s.feed.limits.Bytes/2
 }
 
 // append adds a message to the queue.
-func (s *subscription) append(m broker.Message) {
+func (s *Subscription) append(m broker.Message) {
 	s.queue = append(s.queue, m)
 	s.next = m.Sequence + 1
 	s.bytes += m.Size()
@@ -525,13 +535,13 @@ func (s *subscription) append(m broker.Message) {
 }
 
 // drop empties the queue.
-func (s *subscription) drop() {
+func (s *Subscription) drop() {
 	s.remove(s.queue)
 	s.queue = nil
 }
 
 // remove gives back the room of messages that leave the queue.
-func (s *subscription) remove(messages []broker.Message) {
+func (s *Subscription) remove(messages []broker.Message) {
 	bytes := 0
 	for _, m := range messages {
 		bytes += m.Size()
@@ -546,16 +556,16 @@ func (s *subscription) remove(messages []broker.Message) {
 }
 
 // signal signals the goroutine of the partition.
-func (s *subscription) signal() {
+func (s *Subscription) signal() {
 	select {
 	case s.arrived <- struct{}{}:
 	default:
 	}
 }
 
-// waiting returns how many messages of the partitions are unread or queued, and the number of partitions that it
+// Waiting returns how many messages of the partitions are unread or queued, and the number of partitions that it
 // knows this of.
-func (f *feed) waiting() (n int64, known int) {
+func (f *Feed) Waiting() (n int64, known int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n, known = f.unread.Load()+int64(f.messages), len(f.apart)

@@ -1,7 +1,8 @@
-package worker_test
+package feed_test
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -9,11 +10,12 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
 
 	"tributary/envelopes"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/streams"
-	"tributary/pipeline/worker"
+	"tributary/pipeline/worker/feed"
 )
 
 // sequencesByPartition reads which messages of the raw stream belong to which partition.
@@ -43,12 +45,29 @@ func sequencesByPartition(t *testing.T, js jetstream.JetStream) map[int][]uint64
 	return all
 }
 
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, pipelinetest.ServerLeaks()...) }
+
+// newFeed returns a feed that is full with a few messages, and impatient.
+func newFeed(js jetstream.JetStream, partitions, messages int, slack uint64) *feed.Feed {
+	return feed.New(js, streams.RawStream, partitions, feed.Limits{Messages: messages, Bytes: 1 << 20, Slack: slack, Settle: time.Millisecond, Patience: time.Millisecond})
+}
+
+// readNext returns the sequences of the next messages of a partition.
+func readNext(ctx context.Context, s *feed.Subscription) ([]uint64, error) {
+	messages, err := s.Read(ctx, nil, nil)
+	sequences := make([]uint64, len(messages))
+	for i, m := range messages {
+		sequences[i] = m.Sequence
+	}
+	return sequences, err
+}
+
 // runFeed runs a feed until the test ends.
-func runFeed(t *testing.T, f worker.Feed) {
+func runFeed(t *testing.T, f *feed.Feed) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { f.Run(ctx) })
+	running.Go(func() { f.Run(ctx, func() context.Context { return ctx }, func(context.Context, error) {}) })
 	t.Cleanup(func() {
 		cancel()
 		running.Wait()
@@ -65,11 +84,11 @@ func TestFeedPassesEachMessageOnceInOrder(t *testing.T) {
 		count = 1200
 	}
 	for _, mine := range []int{8, 3} { // all partitions, and so few that the consumer has filters
-		top := topology(8)
+		top := streams.Topology{Generation: "v1", Partitions: 8}
 		js := pipelinetest.NewServer(t).Provision(top)
 		records := pipelinetest.Workload(31, 60, count)
 		pipelinetest.Publish(t, js, records[:count/2]...)
-		f := worker.NewFeed(js, top.Partitions, 40, 60, time.Millisecond)
+		f := newFeed(js, top.Partitions, 40, 60)
 		runFeed(t, f)
 
 		done := make(chan struct{}) // everything is published
@@ -94,7 +113,7 @@ func TestFeedPassesEachMessageOnceInOrder(t *testing.T) {
 
 // readAtRandom reads a partition with one subscription after another, until it has read all
 // that the stream has when done is closed.
-func readAtRandom(t *testing.T, js jetstream.JetStream, f worker.Feed, partition int, done <-chan struct{}) (read []uint64) {
+func readAtRandom(t *testing.T, js jetstream.JetStream, f *feed.Feed, partition int, done <-chan struct{}) (read []uint64) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(7, uint64(partition)))
 	ctx, cancel := context.WithCancel(t.Context()) // ends with done, where a read may wait for ever
@@ -114,12 +133,14 @@ func readAtRandom(t *testing.T, js jetstream.JetStream, f worker.Feed, partition
 				break
 			}
 			var sequences []uint64
-			if sequences, err = s.Read(ctx, nil); len(sequences) > 0 {
+			if sequences, err = readNext(ctx, s); len(sequences) > 0 {
 				read = append(read, sequences...)
 				next = sequences[len(sequences)-1] + 1
 			}
 		}
-		s.Close()
+		if s != nil {
+			s.Close()
+		}
 		switch {
 		case end != 0 && next > end:
 			return read
@@ -161,23 +182,25 @@ func firstDifference(a, b []uint64) [3]uint64 {
 // the queues.
 func TestPartitionThatTakesNothingStopsNoOther(t *testing.T) {
 	t.Parallel()
-	top := topology(4)
+	top := streams.Topology{Generation: "v1", Partitions: 4}
 	js := pipelinetest.NewServer(t).Provision(top)
 	pipelinetest.Publish(t, js, pipelinetest.Workload(32, 40, 1000)...)
-	f := worker.NewFeed(js, top.Partitions, 20, 4096, time.Millisecond)
+	f := newFeed(js, top.Partitions, 20, 4096)
 	runFeed(t, f)
 	want := sequencesByPartition(t, js)
 
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 3*time.Minute, errors.New("the test waits in vain"))
+	defer cancel()
 	stuck, err := f.Subscribe(t.Context(), 0, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stuck.Close()
-	read := func(s worker.Subscription, partition int) {
+	read := func(s *feed.Subscription, partition int) {
 		t.Helper()
 		var got []uint64
 		for len(got) < len(want[partition]) {
-			sequences, err := s.Read(deadline(t), nil)
+			sequences, err := readNext(ctx, s)
 			if err != nil {
 				t.Fatal(err)
 			}
