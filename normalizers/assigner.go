@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"tributary/envelopes"
 	"tributary/normalizers/core"
 )
 
@@ -24,6 +25,7 @@ const framedBytes = 256
 // else that of the file itself.
 type assigner struct {
 	file     File
+	forced   bool         // the caller has named the source, for all records
 	vendor   *core.Vendor // nil until detected
 	identity string       // of the file; empty before its first line
 
@@ -31,11 +33,11 @@ type assigner struct {
 	shared      bool        // all records so far are [core.Framing.IsShared], so that another agent may follow
 	printed     bool        // [core.Framing.IsPrinted]
 
-	last     string           // last session stated by a record
-	lastTime time.Time        // last time stated by a record
-	timed    map[string]bool  // sessions with a record that stated a time
-	previous map[string]int64 // per session, position of its last readable record; -1 before the first
-	order    []string         // sessions in order of their first records
+	last     string             // last session stated by a record
+	lastTime time.Time          // last time stated by a record
+	timed    map[string]bool    // sessions with a record that stated a time
+	previous map[ofSource]int64 // per session, position of its last readable record; -1 before the first
+	order    []ofSource         // sessions in order of their first records
 
 	records      []assigned // not taken yet: first the ready ones, then the waiting ones
 	ready        int        // number of ready records
@@ -49,6 +51,12 @@ type assigned struct {
 	readable bool // its session will take its position
 	printed  bool // a record before it shows that the file was printed
 	front    bool // it waited for its session until a record showed that the file was printed
+}
+
+// ofSource is a session of a file. What agents export may be of several sources.
+type ofSource struct {
+	source  envelopes.Source
+	session string
 }
 
 // waiting returns the records that are not ready.
@@ -87,9 +95,10 @@ func (a *assigner) freeList() {
 func newAssigner(f File) assigner {
 	a := assigner{
 		file:     f,
+		forced:   f.Source != "" && !f.Assumed,
 		vendor:   VendorOf(f.Source),
 		timed:    make(map[string]bool),
-		previous: make(map[string]int64),
+		previous: make(map[ofSource]int64),
 	}
 	if a.vendor != nil {
 		a.recognition = Recognition{Source: a.vendor.Source}
@@ -135,12 +144,14 @@ func (a *assigner) assign(r Framed, sh core.Shape) {
 		}
 	}
 	r.Record.Sequence = uint64(r.Line)
-	r.Record.Session = a.sessionOf(&sh)
-	r.Record.Origin.Time = cmp.Or(a.timeOf(&sh), r.Record.Origin.Time)
+	is, isExported := a.exportedOf(&sh)
+	r.Record.Source = is.Source
+	r.Record.Session = a.sessionOf(&sh, is)
+	r.Record.Origin.Time = cmp.Or(a.timeOf(&sh, is), r.Record.Origin.Time)
 	if a.records == nil {
 		a.records = *recordLists.Get().(*[]assigned)
 	}
-	a.records = append(a.records, assigned{Framed: r, readable: a.isReadable(&sh, r.Record.Data), printed: a.printed})
+	a.records = append(a.records, assigned{Framed: r, readable: a.isReadable(&sh, r.Record.Data, isExported), printed: a.printed})
 	a.waitingBytes += framedBytes + len(r.Record.Data)
 	if a.waitingBytes > maxWaiting {
 		a.release()
@@ -148,6 +159,15 @@ func (a *assigner) assign(r Framed, sh core.Shape) {
 	if a.waitingBytes > maxWaiting {
 		a.settle()
 	}
+}
+
+// exportedOf returns what the next record exports; false if it exports nothing, or is of no agent that the file may have.
+func (a *assigner) exportedOf(sh *core.Shape) (exported, bool) {
+	is, ok := exportedOf(sh)
+	if !ok || a.forced && is.Source != a.vendor.Source {
+		return exported{}, false
+	}
+	return is, true
 }
 
 // detect sets the agent of the file at the first record that shows it.
@@ -187,10 +207,12 @@ func (a *assigner) detect(sh *core.Shape, r Framed) {
 
 // sessionOf returns the session of the next record; empty while none is known. A session stated in the record also
 // applies to waiting records without one.
-func (a *assigner) sessionOf(sh *core.Shape) string {
+func (a *assigner) sessionOf(sh *core.Shape, is exported) string {
 	stated := a.file.Session
 	switch {
 	case stated != "":
+	case is.Source != "":
+		stated = is.Session
 	case a.vendor == nil:
 		stated = sh.Session()
 	case a.vendor.Framing.OneSession && a.last != "":
@@ -212,11 +234,14 @@ func (a *assigner) sessionOf(sh *core.Shape) string {
 
 // timeOf returns the time of the next record; zero while none is known. A time stated in the record also applies to
 // waiting records without one.
-func (a *assigner) timeOf(sh *core.Shape) time.Time {
+func (a *assigner) timeOf(sh *core.Shape, is exported) time.Time {
 	var stated time.Time
-	if a.vendor != nil {
+	switch {
+	case is.Source != "":
+		stated = is.record.Time
+	case a.vendor != nil:
 		stated = a.vendor.Time(sh)
-	} else {
+	default:
 		stated = sh.Time([]string{"timestamp"})
 	}
 	if stated.IsZero() {
@@ -237,11 +262,11 @@ func (a *assigner) timeOf(sh *core.Shape) time.Time {
 }
 
 // isReadable reports whether its vendor can read a record, so that its session will advance past it.
-func (a *assigner) isReadable(sh *core.Shape, data []byte) bool {
+func (a *assigner) isReadable(sh *core.Shape, data []byte, isExported bool) bool {
 	if !sh.Readable || sh.Deep(data) {
 		return false
 	}
-	return a.vendor == nil || a.vendor.Framing.IsReadable == nil || a.vendor.Framing.IsReadable(data)
+	return isExported || a.vendor == nil || a.vendor.Framing.IsReadable == nil || a.vendor.Framing.IsReadable(data)
 }
 
 // isPrinted returns the function that decides whether a file was printed by a run; nil if that is decided or cannot
@@ -279,7 +304,7 @@ func (a *assigner) release() {
 		if a.vendor == nil || a.shared || w.Record.Session == "" || w.Record.Origin.Time.IsZero() {
 			return
 		}
-		w.Record.Source = a.vendor.Source
+		w.Record.Source = cmp.Or(w.Record.Source, a.vendor.Source)
 		w.Record.Origin.File = a.identity
 		a.chain(w)
 		a.waitingBytes -= framedBytes + len(w.Record.Data)
@@ -289,15 +314,16 @@ func (a *assigner) release() {
 // chain sets the place of the previous record of w in its session.
 func (a *assigner) chain(w *assigned) {
 	r := &w.Record
-	previous, known := a.previous[r.Session]
+	of := ofSource{r.Source, r.Session}
+	previous, known := a.previous[of]
 	if !known {
 		previous = -1
-		a.previous[r.Session] = previous
-		a.order = append(a.order, r.Session)
+		a.previous[of] = previous
+		a.order = append(a.order, of)
 	}
 	r.Origin.Previous = previous
 	if w.readable || w.Err == nil && a.isText(w) {
-		a.previous[r.Session] = r.Origin.Position
+		a.previous[of] = r.Origin.Position
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers/core"
 	"tributary/normalizers/lenient"
+	"tributary/normalizers/otlp"
 )
 
 // File describes the file that a [Framer] reads.
@@ -154,11 +155,11 @@ func (f *Framer) Settle() {
 // Ends returns an End record for each session seen in the file so far.
 func (f *Framer) Ends() []core.Record {
 	ends := make([]core.Record, 0, len(f.order))
-	for _, id := range f.order {
+	for _, of := range f.order {
 		ends = append(ends, core.Record{
-			Source:  f.file.Source,
-			Session: id,
-			Origin:  core.Origin{File: f.identity, Position: f.offset, Previous: f.previous[id], End: true},
+			Source:  of.source,
+			Session: of.session,
+			Origin:  core.Origin{File: f.identity, Position: f.offset, Previous: f.previous[of], End: true},
 		})
 	}
 	return ends
@@ -276,10 +277,16 @@ func spaces(b []byte) int {
 	return len(b) - len(bytes.TrimLeft(b, " \t\r\n"))
 }
 
-// addValue adds the value buf[at:at+n]. In a list of prompts that name their sessions, or of messages of a run, each
-// element is a record.
+// addValue adds the value buf[at:at+n]. In a list of prompts that name their sessions, of messages of a run, or of what
+// agents export by OpenTelemetry, each element is a record.
 func (f *Framer) addValue(at, n, end int, sh core.Shape) {
 	v := f.buf[at : at+n]
+	if otlp.Is(&sh) && !core.TooManyValues(v) {
+		if parts := otlp.Split(v); parts != nil {
+			f.addParts(at, n, end, parts)
+			return
+		}
+	}
 	vendor := f.vendor
 	if vendor == nil {
 		vendor = VendorOf(recognize(&sh, v).Source)
@@ -312,6 +319,18 @@ func (f *Framer) addValue(at, n, end int, sh core.Shape) {
 	for i, e := range elements {
 		sh, _, _ := f.shapes.Read(e)
 		f.add(Framed{Record: core.Record{Data: e, Origin: origin(e)}, End: f.offset + int64(at+starts[i+1])}, at+starts[i], end, sh)
+	}
+}
+
+// addParts adds the records of a batch, the value buf[at:at+n].
+func (f *Framer) addParts(at, n, end int, parts []otlp.Part) {
+	for i, p := range parts {
+		to := n + spaces(f.buf[at+n:end])
+		if i+1 < len(parts) {
+			to = parts[i+1].Offset
+		}
+		sh, _, _ := f.shapes.Read(p.Data)
+		f.add(Framed{Record: core.Record{Data: p.Data}, End: f.offset + int64(at+to)}, at+p.Offset, end, sh)
 	}
 }
 

@@ -37,6 +37,9 @@ func (r Recognition) refused() bool { return r.Source == "" && r.Agent != "" }
 
 // recognize returns what identifies the agent of a record; the zero Recognition if any agent may have written it.
 func recognize(s *core.Shape, data []byte) Recognition {
+	if is, ok := exportedOf(s); ok {
+		return Recognition{Source: is.Source, Agent: VendorOf(is.Source).Name, Marker: "service.name or scope of an OTLP export"}
+	}
 	if name, marker := detectUnsupported(s, data); name != "" {
 		return Recognition{Agent: name, Marker: marker}
 	}

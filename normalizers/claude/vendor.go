@@ -50,6 +50,12 @@ var Vendor = core.Vendor{
 		About:   "folders of Claude Code, separated by commas; default ~/.claude",
 		Folders: []core.LogFolder{{Dir: "projects", Suffixes: []string{".jsonl"}}},
 	},
+	Telemetry: &core.Telemetry{
+		Services: []string{"claude-code"},
+		Scopes:   []string{"com.anthropic.claude_code"},
+		Sessions: []string{"session.id"},
+		Sequence: "event.sequence",
+	},
 	Samples: samples,
 }
 

@@ -2,6 +2,8 @@ package core
 
 import (
 	"io/fs"
+	"slices"
+	"strings"
 	"time"
 
 	"tributary/envelopes"
@@ -45,8 +47,9 @@ type Vendor struct {
 
 	Evidence Evidence
 
-	Logs     Logs
-	Database *Database // nil if the agent has none
+	Logs      Logs
+	Database  *Database  // nil if the agent has none
+	Telemetry *Telemetry // nil if what the agent exports is not read
 	// Samples are logs for trying the program. They are in a folder named samples, laid out like the folder that
 	// Logs.Env names.
 	Samples fs.FS
@@ -103,6 +106,21 @@ type Logs struct {
 	Home    string // folder of the agent below the user's home, with '/'; empty for the home itself
 	About   string // description of Env for the table of settings
 	Folders []LogFolder
+}
+
+// Telemetry is how records that an agent exports by OpenTelemetry are recognized: by the service or by the scope.
+type Telemetry struct {
+	Services []string // values of service.name, which users may change
+	Scopes   []string // beginnings of the names of instrumentation scopes
+	Sessions []string // attributes with the session: the first that a record, its scope or its resource has
+	// Sequence is the attribute that numbers the records of a process in their session; empty if no attribute does.
+	Sequence string
+}
+
+// Matches reports whether the agent exports under the names of a service and a scope.
+func (t *Telemetry) Matches(service, scope string) bool {
+	return slices.Contains(t.Services, service) ||
+		slices.ContainsFunc(t.Scopes, func(prefix string) bool { return strings.HasPrefix(scope, prefix) })
 }
 
 // LogFolder is one of the folders in Logs.

@@ -97,6 +97,15 @@ func NumberOf(v jsontext.Value) Number {
 	return Number{Value: f, OK: true}
 }
 
+// NumberOfText is [NumberOf] for a text that is a JSON number.
+func NumberOfText(s string) Number {
+	v := jsontext.Value(s)
+	if len(s) > 64 || !v.IsValid() {
+		return Number{}
+	}
+	return NumberOf(v)
+}
+
 // MaxCount exceeds anything that a vendor counts, and keeps sums of the parts of a usage exact.
 const MaxCount = 1 << 50
 

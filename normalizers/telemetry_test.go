@@ -1,0 +1,122 @@
+package normalizers_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/normalizers/normalizerstest"
+)
+
+// Telemetry goes to the agent whose service or scope it names.
+func TestAssignTelemetry(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, service, scope string
+		attributes           map[string]string
+		want                 normalizers.Assignment
+		ok                   bool
+	}{
+		{
+			"by its service", "claude-code", "",
+			map[string]string{"session.id": "s1", "event.sequence": "7"},
+			normalizers.Assignment{Source: envelopes.ClaudeCode, Session: "s1", Sequence: "7"},
+			true,
+		},
+		{
+			"by its scope", "team-a", "com.anthropic.claude_code.events",
+			map[string]string{"session.id": "s1"},
+			normalizers.Assignment{Source: envelopes.ClaudeCode, Session: "s1"},
+			true,
+		},
+		{"without a session", "claude-code", "", nil, normalizers.Assignment{Source: envelopes.ClaudeCode}, true},
+		{"of nobody", "checkout", "http", map[string]string{"session.id": "s1"}, normalizers.Assignment{}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			got, ok := normalizers.AssignTelemetry(c.service, c.scope, func(name string) string { return c.attributes[name] })
+			if got != c.want || ok != c.ok {
+				t.Errorf("%+v, %t, want %+v", got, ok, c.want)
+			}
+		})
+	}
+}
+
+// exportedLog is a log record of a session as an exporter writes it.
+func exportedLog(session, event string, second int) string {
+	return fmt.Sprintf(`{"timeUnixNano":"17730480%02d000000000","body":{"stringValue":%q},"attributes":[{"key":"session.id","value":{"stringValue":%q}}]}`, second, event, session)
+}
+
+// exportRequest is an export request of a service with log records.
+func exportRequest(service string, records ...string) string {
+	return fmt.Sprintf(`{"resourceLogs":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":%q}}]},"scopeLogs":[{"scope":{"name":"of.it"},"logRecords":[%s]}]}]}`,
+		service, strings.Join(records, ","))
+}
+
+// A file that a collector writes has batches, also of services that are no agents. Each record has the session and time
+// that it states, however the file is cut into writes.
+func TestFilesOfTelemetry(t *testing.T) {
+	t.Parallel()
+	data := []byte(strings.Join([]string{
+		exportRequest("claude-code", exportedLog("a", "one", 1), exportedLog("b", "two", 2), exportedLog("a", "three", 3)),
+		exportRequest("claude-code", exportedLog("b", "four", 4)),
+	}, "\n") + "\n")
+	whole := normalizerstest.Frame(normalizerstest.FileNamed("", "telemetry.jsonl"), data)
+	var got []string
+	last := int64(-1)
+	for _, r := range whole {
+		if r.Record.Source != envelopes.ClaudeCode {
+			t.Errorf("a record of %q", r.Record.Source)
+		}
+		if r.Record.Origin.End {
+			got = append(got, r.Record.Session+" ends")
+			continue
+		}
+		if r.Record.Origin.Position <= last || r.End <= r.Record.Origin.Position {
+			t.Errorf("a record from %d to %d behind %d", r.Record.Origin.Position, r.End, last)
+		}
+		last = r.Record.Origin.Position
+		got = append(got, fmt.Sprintf("%d %s at %s, behind %t", r.Line, r.Record.Session, r.Record.Origin.Time.Format("05"), r.Record.Origin.Previous >= 0))
+	}
+	want := []string{"1 a at 01, behind false", "1 b at 02, behind false", "1 a at 03, behind true", "2 b at 04, behind true", "a ends", "b ends"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if string(whole[3].Record.Data) != exportRequest("claude-code", exportedLog("b", "four", 4)) {
+		t.Errorf("the only record of a line is changed: %s", whole[3].Record.Data)
+	}
+	for splits := range uint64(20) {
+		if err := normalizerstest.FramedOtherwise(whole, normalizerstest.FrameSplit(normalizerstest.FileNamed("", "telemetry.jsonl"), data, splits)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Telemetry in a log has its own session, and lends it to nobody else's records.
+func TestTelemetryBesideALog(t *testing.T) {
+	t.Parallel()
+	const prompt = `{"type":"user","uuid":"u1","sessionId":"log","timestamp":"2026-03-09T09:00:00Z","message":{"role":"user","content":"hi"}}`
+	var got []string
+	for _, r := range normalizerstest.Frame(normalizerstest.FileNamed("", "log.jsonl"), []byte(prompt+"\n"+exportRequest("claude-code", exportedLog("told", "x", 1))+"\n"+prompt)) {
+		got = append(got, r.Record.Session)
+	}
+	if want := []string{"log", "told", "log", "log", "told"}; !slices.Equal(got, want) {
+		t.Errorf("sessions %q, want %q", got, want)
+	}
+}
+
+// A file of telemetry of no agent is read as nobody's.
+func TestTelemetryOfNobody(t *testing.T) {
+	t.Parallel()
+	if is := recognize(exportRequest("checkout", exportedLog("a", "one", 1))); is.Source != "" {
+		t.Errorf("taken for %s by %s", is.Source, is.Marker)
+	}
+	if is := recognize(exportRequest("claude-code", exportedLog("a", "one", 1))); is.Source != envelopes.ClaudeCode {
+		t.Errorf("taken for %q", is.Source)
+	}
+}
