@@ -66,7 +66,7 @@ func functionOutput(m *mapper) {
 	if m.Type == "" {
 		var info tokenInfo
 		lenient.ReadObject(m.Info, &info)
-		m.bill(info.Last.Value.tokens(), &info.Last.Value, "", info.Last.Value.Input.Count())
+		m.bill(m.st.logged(info.Last.Value.tokens()), &info.Last.Value, "", info.Last.Value.Input.Count())
 	}
 }
 
@@ -90,8 +90,18 @@ func hostedTool(m *mapper) {
 	m.noteResult(id, r)
 }
 
-// emitCall emits a call, and remembers it for its result.
+// emitCall emits a call of the rollout, and remembers it for its result.
 func (e *emitter) emitCall(call toolCall) {
+	_, sent := e.sentCall(call.id)
+	_, known := e.Session.RecallCall(string(call.id))
+	d, is := call.draft(e.model())
+	if (e.put(call.id, d) || sent && !known) && call.id != "" {
+		e.Session.RememberCall(string(call.id), is)
+	}
+}
+
+// draft returns the event of a call, and what its result needs.
+func (call *toolCall) draft(model *string) (core.Draft, core.Call) {
 	tool := core.ToolOf(string(call.name))
 	text := argumentText(call.args)
 	files := call.files
@@ -103,11 +113,9 @@ func (e *emitter) emitCall(call toolCall) {
 		file, tool.Op = files[0].Path, envelopes.OpModify
 	}
 	d := core.CallDraft(call.id, call.name, tool, core.ArgumentText(call.args), file)
-	d.Model = e.model()
+	d.Model = model
 	d.Patch(files)
-	if e.put(call.id, d) && call.id != "" {
-		e.Session.RememberCall(string(call.id), core.Call{Tool: string(call.name), Channel: tool.Channel, Op: tool.Op, Path: file})
-	}
+	return d, core.Call{Tool: string(call.name), Channel: tool.Channel, Op: tool.Op, Path: file}
 }
 
 // argumentText returns the arguments of a call as text: a string unchanged, any other value as JSON.
@@ -186,6 +194,9 @@ func (e *emitter) callOf(id, name lenient.Text) core.Call {
 func (e *emitter) emitResult(id lenient.Text, call core.Call, r result) {
 	d := core.ResultDraft(id, call, nil, r.status())
 	d.ToolExitCode, d.ToolLatencyMS = r.exit, r.latency
+	if r.latency == nil {
+		d.ToolLatencyMS, _ = e.sentCall(id)
+	}
 	if r.stated {
 		d.Text = &r.text
 	}

@@ -16,6 +16,7 @@ import (
 
 	"tributary/normalizers/core"
 	"tributary/normalizers/lenient"
+	"tributary/normalizers/otlp"
 )
 
 // mapper maps one record to its events.
@@ -51,6 +52,13 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 	}
 	if err := r.Read(rec); err != nil {
 		return core.Result{}, err
+	}
+	if rec.IsExport() {
+		if is, ok := otlp.Read(r.Data); ok {
+			m.Builder = s.Begin(r, telemetryTime(&is))
+			telemetry(m, &is)
+			return m.finish()
+		}
 	}
 	ts, _ := core.ParseTime(string(rec.Timestamp))
 	m.Builder = s.Begin(r, ts)

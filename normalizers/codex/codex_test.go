@@ -55,7 +55,8 @@ func TestCorpusRolloutsMatchTheirBytes(t *testing.T) {
 func TestGoldenRolloutsMatchTheirBytes(t *testing.T) {
 	t.Parallel()
 	for _, g := range normalizerstest.Goldens(t, codextest.Suite) {
-		for _, p := range checkCodex(normalizers.Normalize, g.File(envelopes.Codex), g.Raw, make(map[string]int)) {
+		rollout := bytes.Join(codextest.Rollout(bytes.Split(g.Raw, []byte("\n"))), []byte("\n"))
+		for _, p := range checkCodex(normalizers.Normalize, g.File(envelopes.Codex), rollout, make(map[string]int)) {
 			t.Errorf("%s: %s", g.Name, p)
 		}
 	}
@@ -293,9 +294,10 @@ func TestGeneratedRolloutsMatchTheirBytes(t *testing.T) {
 	t.Parallel()
 	s := codextest.Suite
 	rapid.Check(t, func(rt *rapid.T) {
-		data := bytes.Join(s.Lines(rt, "s1"), []byte("\n"))
+		lines := s.Lines(rt, "s1")
+		data, rollout := bytes.Join(lines, []byte("\n")), bytes.Join(codextest.Rollout(lines), []byte("\n"))
 		file := normalizerstest.FileNamed(s.Source, "s1.jsonl")
-		found := append(normalizerstest.CheckTruth(s, normalizers.Normalize, file, data, normalizerstest.NewReport()), checkCodex(normalizers.Normalize, file, data, make(map[string]int))...)
+		found := append(normalizerstest.CheckTruth(s, normalizers.Normalize, file, data, normalizerstest.NewReport()), checkCodex(normalizers.Normalize, file, rollout, make(map[string]int))...)
 		if len(found) > 0 {
 			rt.Fatalf("%s\nof the file\n%s", strings.Join(found, "\n"), data)
 		}

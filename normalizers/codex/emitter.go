@@ -14,8 +14,10 @@ import (
 type emitter struct {
 	*core.Builder
 	st     *state
-	copied bool            // the record is a copy of the history of another session
-	skip   core.SkipReason // why the record has no event; empty if its events are duplicates
+	copied bool // the record is a copy of the history of another session
+	// exported means that the record was exported by OpenTelemetry, not written to the rollout.
+	exported bool
+	skip     core.SkipReason // why the record has no event; empty if its events are duplicates
 }
 
 // finish returns the events of the record. A record without events is skipped for the reason in e.skip, or else as a
@@ -41,7 +43,28 @@ func (e *emitter) put(id lenient.Text, d core.Draft) bool {
 	if e.copied && d.From == nil {
 		d.Origin = envelopes.OriginCopied
 	}
-	return e.Emit(d)
+	if e.exported || d.EventType != envelopes.UserMessage || d.Origin == envelopes.OriginCopied || e.Session.HasEvent(string(id)) {
+		return e.Emit(d)
+	}
+	return e.putPrompt(d)
+}
+
+// putPrompt emits a prompt of the rollout. It replaces the event of the telemetry for the same prompt.
+func (e *emitter) putPrompt(d core.Draft) bool {
+	said := []core.Said{e.Session.SaidOf(d.EventType, "")}
+	if d.Text != nil && *d.Text != "" {
+		said = append(said, e.Session.SaidOf(d.EventType, *d.Text))
+	}
+	for _, s := range said {
+		d.Supersedes = cmp.Or(s.Replaced(), d.Supersedes)
+	}
+	if !e.Emit(d) {
+		return false
+	}
+	for _, s := range said {
+		s.InLog()
+	}
+	return true
 }
 
 // putSystem emits an event by the runtime.

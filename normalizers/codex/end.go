@@ -19,8 +19,9 @@ func toolEnd(m *mapper) {
 	id := m.toolCallID()
 	end := m.readEnd()
 	call, known := m.Session.RecallCall(string(id))
+	_, sent := m.sentCall(id)
 	switch {
-	case !known && m.Session.HasEvent(string(id)):
+	case !known && !sent && m.Session.HasEvent(string(id)):
 		m.skip = core.SkipMirror // a call from so long ago that it is forgotten
 	case !known:
 		endWithoutCall(m, id, end)
@@ -129,7 +130,8 @@ func noteEnd(m *mapper, id lenient.Text, seen core.Outcome, end result) {
 // toolRequest maps the request of a dynamic tool. If it has no response_item, its response is the result.
 func toolRequest(m *mapper) {
 	id := m.toolCallID()
-	if m.Session.HasEvent(string(id)) {
+	_, known := m.Session.RecallCall(string(id))
+	if _, sent := m.sentCall(id); (known || !sent) && m.Session.HasEvent(string(id)) {
 		m.skip = core.SkipMirror
 		return
 	}

@@ -106,7 +106,7 @@ func execTurnEnd(m *mapper, u *lenient.Object[usage]) {
 		before = tokens{}
 	}
 	m.st.Total = total
-	m.bill(total.since(before), &u.Value, "", 0)
+	m.bill(m.st.logged(total.since(before)), &u.Value, "", 0)
 }
 
 // execItemStarted emits a tool call. Other items are emitted when complete.

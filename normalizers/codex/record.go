@@ -8,6 +8,7 @@ import (
 
 	"tributary/envelopes/jsonscan"
 	"tributary/normalizers/lenient"
+	"tributary/normalizers/otlp"
 )
 
 // wireRecord is a line of a rollout or of the exec stream.
@@ -18,6 +19,7 @@ type wireRecord struct {
 	RecordType lenient.Text            `json:"record_type"`
 	Ordinal    lenient.Number          `json:"ordinal"`
 	execRecord
+	otlp.Export
 }
 
 // record is the content of the current record.

@@ -167,11 +167,36 @@ func (t tokens) consumption() core.Consumption {
 
 // totals are the running total of the file, and what the two kinds of records with tokens have billed.
 type totals struct {
-	Total   tokens `json:"total,omitzero"`   // last running total
-	Counted string `json:"counted,omitzero"` // id of the last session of the file that began its own total
-	Ahead   tokens `json:"ahead,omitzero"`   // what token_usage_records of the turn have above its token_counts
-	Review  bool   `json:"review,omitzero"`  // a review is in progress
-	Outer   tokens `json:"outer,omitzero"`   // running total before the review
+	Total   tokens       `json:"total,omitzero"`   // last running total
+	Counted string       `json:"counted,omitzero"` // id of the last session of the file that began its own total
+	Ahead   tokens       `json:"ahead,omitzero"`   // what token_usage_records of the turn have above its token_counts
+	Review  bool         `json:"review,omitzero"`  // a review is in progress
+	Outer   tokens       `json:"outer,omitzero"`   // running total before the review
+	Sent    core.Balance `json:"sent,omitzero"`    // of the telemetry
+}
+
+// logged returns what the telemetry has not billed of tokens that the rollout would bill.
+func (t *totals) logged(use tokens) tokens { return use.fresh(t.Sent.Logged) }
+
+// exported returns what the rollout has not billed of tokens that the telemetry states.
+func (t *totals) exported(use tokens) tokens { return use.fresh(t.Sent.Exported) }
+
+// fresh returns what a balance leaves of the counts. Old telemetry does not state what is written to a cache, so that
+// is a part of the uncached input.
+func (t tokens) fresh(balance func([5]int64) [5]int64) tokens {
+	cached, reasoning := min(t[cachedTokens], t[inputTokens]), min(t[reasoningTokens], t[outputTokens])
+	all := [5]int64{t[inputTokens] - cached, cached, 0, t[outputTokens] - reasoning, reasoning}
+	left := balance(all)
+	if left == all {
+		return t
+	}
+	return tokens{
+		inputTokens:      left[0] + left[1],
+		cachedTokens:     left[1],
+		cacheWriteTokens: min(t[cacheWriteTokens], left[0]),
+		outputTokens:     left[3] + left[4],
+		reasoningTokens:  left[4],
+	}
 }
 
 // count notes the counts of a token_count, and returns what they add, or whether they repeat earlier ones: the last
@@ -278,9 +303,10 @@ func repeatsResponse(m *mapper, info *tokenInfo) bool {
 	return seen
 }
 
-// putUsage emits a meta event with the tokens that no other record of the turn has stated. If another one has stated
+// putUsage emits a meta event with the tokens that no other record of the turn, nor the telemetry, has stated. If another one has stated
 // all of them, the record is skipped.
 func (e *emitter) putUsage(use, fresh tokens, stated *usage, key lenient.Text, prompt int64) {
+	fresh = e.st.logged(fresh)
 	if fresh == (tokens{}) && use != fresh {
 		e.skip = core.SkipMirror
 		return

@@ -48,6 +48,11 @@ var Vendor = core.Vendor{
 			{Dir: "archived_sessions", Suffixes: []string{".jsonl"}, Moved: true},
 		},
 	},
+	Telemetry: &core.Telemetry{
+		Services: []string{"codex_cli_rs", "codex_exec", "codex_vscode", "codex_sdk_ts", "codex-app-server", "codex_mcp_server"},
+		Scopes:   []string{"codex_otel"},
+		Sessions: []string{"conversation.id"},
+	},
 	Samples: samples,
 }
 

@@ -216,7 +216,11 @@ func checkThreads(p *Problems, lines []Line, want Account, steps []Step) {
 // order.
 func checkTalk(p *Problems, want Account, got []envelopes.AgentEventV1) {
 	emitted := make(map[string][]Utterance)
+	replaced := replacedIDs(got)
 	for _, e := range got {
+		if replaced[[2]string{e.SessionID, e.EventID}] {
+			continue
+		}
 		u := Utterance{Session: e.SessionID, Text: strings.TrimSpace(Value(e.Text))}
 		switch {
 		case e.EventType == envelopes.AssistantMessage:
@@ -245,6 +249,19 @@ func checkTalk(p *Problems, want Account, got []envelopes.AgentEventV1) {
 			}
 		}
 	}
+}
+
+// replacedIDs returns session and id of the events that the event of another channel replaces. A message that an agent
+// has written again is a text of its own.
+func replacedIDs(events []envelopes.AgentEventV1) map[[2]string]bool {
+	out := make(map[[2]string]bool)
+	for _, e := range events {
+		base, _, _ := strings.Cut(e.Supersedes, "#r")
+		if e.Supersedes != "" && !strings.HasPrefix(e.EventID, base+"#r") {
+			out[[2]string{e.SessionID, e.Supersedes}] = true
+		}
+	}
+	return out
 }
 
 // talkSessions returns the sessions of both accounts.

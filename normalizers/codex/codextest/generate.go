@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"strconv"
 	"strings"
 	"time"
 
@@ -51,6 +52,7 @@ func lines(t *rapid.T, session string) [][]byte {
 	moves := []func(){
 		s.prompt, s.prompt, s.answer, s.answer, s.answer, s.think, s.think, s.call, s.call, s.call, s.result, s.result, s.result,
 		s.end, s.tokens, s.tokens, s.tokens, s.context, s.injected, s.search, s.compact, s.resume, s.notice, s.other,
+		s.export,
 	}
 	for range rapid.IntRange(1, 30).Draw(t, "records") {
 		rapid.SampledFrom(moves).Draw(t, "move")()
@@ -633,4 +635,33 @@ func (s *codexScript) execStream() [][]byte {
 		s.Emit(map[string]any{"type": "turn.completed", "usage": map[string]any{"input_tokens": s.total[0], "cached_input_tokens": s.total[1], "output_tokens": s.total[3]}})
 	}
 	return s.Lines
+}
+
+// export writes what Codex exports by OpenTelemetry.
+func (s *codexScript) export() {
+	a := normalizerstest.Attributes{"conversation.id": s.Session, "event.timestamp": s.stamp(), "model": "gpt-5.2-codex"}
+	count := func(name string) {
+		a[name] = strconv.Itoa(rapid.SampledFrom([]int{0, 7, 120, 3000}).Draw(s.T, name))
+	}
+	name := s.OneOf("user_prompt", "sse_event", "tool_result", "tool_decision", "api_request", "agent_response", "of_tomorrow")
+	a["event.name"] = "codex." + name
+	switch name {
+	case "user_prompt":
+		a["prompt"] = s.OneOf(s.phrase(), "[REDACTED]")
+	case "sse_event":
+		a["event.kind"] = s.OneOf("response.completed", "response.completed", "response.created")
+		for _, of := range []string{"input", "output", "cached", "reasoning", "cache_write"} {
+			count(of + "_token_count")
+		}
+	case "tool_result":
+		a["call_id"], a["tool_name"], a["success"], a["arguments"] = s.take(), "exec_command", s.OneOf("true", "false"), `{"cmd":"ls"}`
+		count("duration_ms")
+	case "tool_decision":
+		a["call_id"], a["tool_name"], a["decision"], a["source"] = s.take(), "exec_command", s.OneOf("approved", "denied"), "User"
+	case "api_request":
+		a["error.message"] = s.OneOf("", "rate limit")
+	case "agent_response":
+		a["item.id"], a["response"], a["response_truncated"] = s.id("message"), s.phrase(), s.Chance(20)
+	}
+	s.Lines = append(s.Lines, normalizerstest.ExportedLog("codex_exec", "codex_otel.log_only", time.Time{}, a))
 }

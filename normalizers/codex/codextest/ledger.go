@@ -104,6 +104,9 @@ type codexAccount struct {
 	meta   string
 	copy   codexCopy
 
+	stated [2][4]int64 // by the rollout, and by the telemetry: uncached input, cached input, answers, reasoning
+	billed [4]int64    // of each the higher one
+
 	responses map[string]bool
 	recorded  codexUsage // by the token_usage_records of the turn
 	counted   codexUsage // by its token_counts
@@ -123,6 +126,10 @@ func (l ledger) Add(session string, record []byte) {
 		a.forked = a.forked || copied
 	}
 	switch {
+	case r.Kind == exported:
+		if use, ok := exportedUsage(r); ok {
+			a.bill(use, 1)
+		}
 	case r.Kind == "token_usage_record":
 		a.record(r.item, copied)
 	case r.Kind == "" && r.of == "turn.completed":
@@ -141,8 +148,25 @@ func (l ledger) Add(session string, record []byte) {
 	case r.Kind == "event_msg" && r.of == "token_count":
 		a.count(normalizerstest.Member[any](r.item, "info"), copied)
 	case r.Kind == "response_item" && r.isOldOutput():
-		a.sum.Add(codexUsageOf(normalizerstest.Member[any](r.item, "info", "last_token_usage")).figures())
+		a.bill(codexUsageOf(normalizerstest.Member[any](r.item, "info", "last_token_usage")), 0)
 	}
+}
+
+// bill adds tokens that a channel states: the rollout, 0, or the telemetry, 1. Of each part the session bills the
+// higher sum of both.
+func (a *codexAccount) bill(use codexUsage, channel int) {
+	cached, reasoning := min(use.cached, use.input), min(use.reasoning, use.output)
+	parts := [4]int64{use.input - cached, cached, use.output - reasoning, reasoning}
+	var left [4]int64
+	for i, n := range parts {
+		a.stated[channel][i] += n
+		now := max(a.stated[0][i], a.stated[1][i])
+		left[i], a.billed[i] = now-a.billed[i], now
+	}
+	if left != parts {
+		use = codexUsage{left[0] + left[1], left[1], min(use.written, left[0]), left[2] + left[3], left[3]}
+	}
+	a.sum.Add(use.figures())
 }
 
 // isOldOutput reports whether an item is an output of the oldest rollouts, which state no type.
@@ -170,7 +194,7 @@ func (a *codexAccount) grow(total codexUsage) {
 	if total.input+total.output < a.total.input+a.total.output {
 		a.total = codexUsage{}
 	}
-	a.sum.Add(total.above(a.total).figures())
+	a.bill(total.above(a.total), 0)
 	a.total = total
 }
 
@@ -178,7 +202,7 @@ func (a *codexAccount) grow(total codexUsage) {
 func (a *codexAccount) spend(use codexUsage, mine, other *codexUsage) {
 	fresh := use.above(other.above(*mine))
 	mine.add(use)
-	a.sum.Add(fresh.figures())
+	a.bill(fresh, 0)
 }
 
 func (u *codexUsage) add(v codexUsage) {

@@ -52,6 +52,9 @@ func codexRawOf(l normalizerstest.Line) Raw {
 		r.of, r.item = end["type"].(string), end
 	}
 	r.Stamped = normalizerstest.Member[string](r.value, "timestamp")
+	if attributes := attributesOf(r.value); attributes != nil {
+		r.Kind, r.of, r.item = exported, normalizerstest.Member[string](attributes, "event.name"), attributes
+	}
 	return r
 }
 
@@ -116,6 +119,8 @@ func codexSession(name string, records []Raw) string {
 		id := normalizerstest.Member[string](r.item, "id")
 		switch {
 		case r.bad:
+		case r.Kind == exported:
+			return normalizerstest.Member[string](r.item, "conversation.id")
 		case r.Kind == "session_meta" && id != "":
 			return id
 		case r.Kind == "" && r.of == "" && id != "" && r.Stamped != "":
@@ -157,14 +162,15 @@ func Interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 		}
 		a.Talk = append(a.Talk, normalizerstest.Utterance{Session: session, Who: who, Text: strings.TrimSpace(s.Text), Line: records[s.At].Number})
 	}
+	a.Talk = addExported(a.Talk, session, records)
 	called, resulted := make(map[string]bool), make(map[string]bool)
-	for _, t := range ToolsOf(records) {
+	for _, t := range withExported(ToolsOf(records), records, func(t *Tool) int { return t.Call }) {
 		if t.Call >= 0 && !called[t.ID] {
 			called[t.ID] = t.ID != ""
 			a.Calls = append(a.Calls, normalizerstest.ToolUse{Session: session, ID: t.ID, Name: t.Name, Line: records[t.Call].Number})
 		}
 	}
-	for _, t := range codexResultsOf(records) {
+	for _, t := range withExported(codexResultsOf(records), records, func(t *Tool) int { return t.Result }) {
 		if resulted[t.ID] {
 			continue
 		}

@@ -1,0 +1,60 @@
+package core
+
+import (
+	"encoding/binary"
+	"math"
+	"strconv"
+	"strings"
+
+	"tributary/envelopes"
+)
+
+// Said counts how often the log of a session and its telemetry have stated a text, for an agent that gives it no id
+// that both have. The n-th statement of one channel is the n-th of the other, in whatever order they come. It uses the
+// memory of event ids, with a key of its own.
+type Said struct {
+	ids            *Memory[Fingerprint]
+	key            Fingerprint
+	log, telemetry uint16
+}
+
+// SaidOf returns the counts of a text; white space does not distinguish texts. The empty text stands for those that
+// the telemetry leaves out.
+func (s *Session) SaidOf(of envelopes.EventType, text string) Said {
+	key := FingerprintOf("said in both", string(of), strings.Join(strings.Fields(text), ""))
+	counts, _ := s.IDs.Get(key)
+	return Said{&s.IDs, key, binary.BigEndian.Uint16(counts[:]), binary.BigEndian.Uint16(counts[2:])}
+}
+
+// Replaced returns the id of the event of the telemetry that the next statement of the log replaces; empty for none.
+func (t Said) Replaced() string {
+	if t.telemetry <= t.log {
+		return ""
+	}
+	return t.id(t.log)
+}
+
+// InLog notes that the log states the text.
+func (t Said) InLog() {
+	t.log = min(t.log, math.MaxUint16-1) + 1
+	t.put()
+}
+
+// InTelemetry notes that the telemetry states the text. It returns the id of the event; empty if the log has stated it.
+func (t Said) InTelemetry() (id string) {
+	if t.telemetry >= t.log {
+		id = t.id(t.telemetry)
+	}
+	t.telemetry = min(t.telemetry, math.MaxUint16-1) + 1
+	t.put()
+	return id
+}
+
+func (t Said) id(n uint16) string { return "otlp:" + t.key.String() + "." + strconv.Itoa(int(n)+1) }
+
+func (t Said) put() {
+	var counts Fingerprint
+	binary.BigEndian.PutUint16(counts[:], t.log)
+	binary.BigEndian.PutUint16(counts[2:], t.telemetry)
+	t.ids.Put(t.key, counts)
+}

@@ -1,0 +1,145 @@
+package normalizerstest
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/normalizers/core"
+)
+
+// CheckChannels checks that a session that comes by its log and by telemetry is one session. exported returns what the
+// agent would have exported, of the events of the log alone. The records of both come in a drawn order, that of the log
+// unchanged, and the session is encoded and decoded after each. Then each prompt, answer, thought, call and result
+// counts once, as in the log alone, and so do the tokens and the cost.
+func CheckChannels(t *rapid.T, s Suite, session string, log [][]byte, exported func(alone []envelopes.AgentEventV1) [][]byte) {
+	alone := foldRecords(t, s, session, log)
+	telemetry := rapid.Permutation(exported(alone)).Draw(t, "telemetry")
+	var both [][]byte
+	for rest := slices.Clone(log); len(rest)+len(telemetry) > 0; {
+		if len(telemetry) > 0 && (len(rest) == 0 || rapid.Bool().Draw(t, "telemetry is next")) {
+			both, telemetry = append(both, telemetry[0]), telemetry[1:]
+		} else {
+			both, rest = append(both, rest[0]), rest[1:]
+		}
+	}
+	events := foldRecords(t, s, session, both)
+	want, got := conversation(alone), conversation(events)
+	for of := range mergeKeys(want, got) {
+		if want[of] != got[of] {
+			t.Errorf("%d times with the telemetry, %d times in the log alone: %s", got[of], want[of], of)
+		}
+	}
+	if want, got := spent(alone), spent(events); want != got {
+		t.Errorf("the tokens with the telemetry are\n%+v, in the log alone\n%+v", got, want)
+	}
+}
+
+// foldRecords returns the events of the records of a session, which is encoded and decoded after each of them.
+func foldRecords(t *rapid.T, s Suite, session string, records [][]byte) (events []envelopes.AgentEventV1) {
+	state := normalizers.NewSession(s.Source, session)
+	normalize := func(r core.Record) {
+		r.Source, r.Session, r.Stored = s.Source, session, Modified
+		result, err := normalizers.Normalize(state, r)
+		if err != nil {
+			t.Fatalf("record %d: %v", r.Sequence, err)
+		}
+		for _, e := range result.Events {
+			events = append(events, e.Event)
+		}
+		if state, err = normalizers.DecodeSession(state.Encode()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, data := range records {
+		normalize(core.Record{Sequence: uint64(i + 1), Data: data}) //nolint:gosec // not below 0
+	}
+	normalize(core.Record{Sequence: uint64(len(records)), Origin: core.Origin{End: true}})
+	return events
+}
+
+// conversation counts what is said and done after each event has replaced the one that it supersedes.
+func conversation(events []envelopes.AgentEventV1) map[string]int {
+	replaced := make(map[string]bool)
+	for _, e := range events {
+		replaced[e.Supersedes] = true
+	}
+	out := make(map[string]int)
+	for _, e := range events {
+		switch e.EventType {
+		case envelopes.UserMessage, envelopes.AssistantMessage, envelopes.Reasoning, envelopes.ToolCall, envelopes.ToolResult:
+			if !replaced[e.EventID] {
+				out[fmt.Sprintf("%s %s %s %s %q", e.EventType, Value(e.ToolCallID), Value(e.ToolName), Value(e.ToolStatus), strings.TrimSpace(Value(e.Text)))]++
+			}
+		case envelopes.SystemMessage, envelopes.FileSnapshot, envelopes.SessionSummary, envelopes.Meta, envelopes.Log:
+		}
+	}
+	return out
+}
+
+// spent sums the tokens. What is written to a cache counts as input, which not every telemetry divides.
+func spent(events []envelopes.AgentEventV1) (sum Figures) {
+	for _, e := range events {
+		sum.Add(FiguresOf(e))
+	}
+	sum.UsageInput, sum.CacheWrite = sum.UsageInput+sum.CacheWrite, 0
+	return sum
+}
+
+// Attributes are the attributes of something that is exported by OpenTelemetry.
+type Attributes map[string]any
+
+// list returns the attributes in the standard's form.
+func (a Attributes) list() []any {
+	var out []any
+	for _, name := range slices.Sorted(maps.Keys(a)) {
+		var value map[string]any
+		switch v := a[name].(type) {
+		case nil:
+			continue
+		case bool:
+			value = map[string]any{"boolValue": v}
+		case int64:
+			value = map[string]any{"intValue": fmt.Sprint(v)}
+		case float64:
+			value = map[string]any{"doubleValue": v}
+		default:
+			value = map[string]any{"stringValue": fmt.Sprint(v)}
+		}
+		out = append(out, map[string]any{"key": name, "value": value})
+	}
+	return out
+}
+
+// ExportedLog returns a log record as an export request.
+func ExportedLog(service, scope string, at time.Time, attributes Attributes) []byte {
+	return exportRequest("Logs", service, scope, "logRecords", map[string]any{
+		"timeUnixNano": fmt.Sprint(at.UnixNano()), "attributes": attributes.list(),
+	})
+}
+
+// ExportedSpan returns a span as an export request.
+func ExportedSpan(service, scope, name, trace, span, parent string, start, end time.Time, attributes Attributes) []byte {
+	return exportRequest("Spans", service, scope, "spans", map[string]any{
+		"traceId": trace, "spanId": span, "parentSpanId": parent, "name": name, "kind": 1,
+		"startTimeUnixNano": fmt.Sprint(start.UnixNano()), "endTimeUnixNano": fmt.Sprint(end.UnixNano()),
+		"attributes": attributes.list(), "status": map[string]any{},
+	})
+}
+
+func exportRequest(kind, service, scope, list string, record map[string]any) []byte {
+	data, _ := json.Marshal(map[string]any{"resource" + kind: []any{map[string]any{
+		"resource": map[string]any{"attributes": Attributes{"service.name": service}.list()},
+		"scope" + kind: []any{map[string]any{
+			"scope": map[string]any{"name": scope}, list: []any{record},
+		}},
+	}}}) // never fails
+	return data
+}
