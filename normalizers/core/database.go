@@ -29,6 +29,8 @@ type Table struct {
 
 	// Prefixes are those of the keys that are read; empty for all.
 	Prefixes []string
+	// Members are the members of the objects in JSON columns that are read; nil for all.
+	Members []string
 	// Omitted are the names of members that are left out of JSON columns, at any depth. A name may begin with a star,
 	// which stands for any beginning.
 	Omitted []string
@@ -36,10 +38,24 @@ type Table struct {
 	Parent string // column with the key of a row of an earlier table, behind which the record belongs; empty for none
 	Of     string // that table
 	Order  string // column by which the rows of a parent are sorted; those with equal values by their keys
+
+	// ParentOf returns the key of the parent by the key of a row, of a table that has no column for it. Nil if Parent
+	// names the column.
+	ParentOf func(key string) string
+	// Listed returns the keys of the rows of a parent, in the order of their records, from the first JSON column of the
+	// parent. No other rows are read. Those behind the first final keys may still be written: they are read when the
+	// database is idle. Nil if all rows are read.
+	Listed func(parent string, value []byte) (keys []string, final int)
 }
 
-// Omits reports whether a member is left out of the JSON columns.
-func (t *Table) Omits(member string) bool {
+// Selects reports whether Members or Omitted name members of the JSON columns.
+func (t *Table) Selects() bool { return t.Members != nil || t.Omitted != nil }
+
+// Omits reports whether a member is left out of the JSON columns. depth is 1 in the object of the column.
+func (t *Table) Omits(member string, depth int) bool {
+	if depth == 1 && t.Members != nil && !slices.Contains(t.Members, member) {
+		return true
+	}
 	return slices.ContainsFunc(t.Omitted, func(name string) bool {
 		end, ok := strings.CutPrefix(name, "*")
 		return name == member || ok && strings.HasSuffix(member, end)

@@ -1,9 +1,9 @@
 // Package cursor normalizes what Cursor's agent writes: the stream of `cursor-agent -p
-// --output-format stream-json`, also with --stream-partial-output, and the transcripts
-// below ~/.cursor/projects.
+// --output-format stream-json`, also with --stream-partial-output, the transcripts
+// below ~/.cursor/projects, and the rows of the editor's database.
 //
 // Start with [Vendor]. A record is dispatched to one function per type by dispatch
-// (cursor.go). README.md has the rules.
+// (cursor.go), a row by readRow (rows.go). README.md has the rules.
 //
 // The invariant: answers and thoughts come in deltas, and all deltas of one answer or thought are one event. The
 // stream also has lines of plain text from the program, so a line that is not JSON is a record.
@@ -44,20 +44,42 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 		m.st.flush(m)
 		return m.Finish("")
 	}
-	if err := r.Read(&m.wireRecord); err != nil {
+	switch err := r.Read(&m.wireRecord); {
+	case err != nil:
 		m.wireRecord = wireRecord{}
 		m.Builder = s.Begin(r, "")
 		emitPlainLine(m)
-	} else {
+	case m.Table != "" && m.Row.Kind() == '{':
+		return normalizeRow(s, r)
+	default:
 		m.Builder = s.Begin(r, m.time())
 		m.dispatch()
 	}
 	return m.Finish(m.skipReason())
 }
 
+// form is where the records of a session come from. A session may have both, with the same messages: the form of its
+// first record counts, and the other one is a mirror.
+type form string
+
+const (
+	formLog  form = "log"
+	formRows form = "rows"
+)
+
+// isOf reports whether the session is read from records of this form. The first known record decides.
+func (s *state) isOf(f form) bool {
+	s.Form = cmp.Or(s.Form, f)
+	return s.Form == f
+}
+
 // dispatch emits the events of the record by type. Every record of a known type except thoughts and answers ends the
 // deltas before it.
 func (m *mapper) dispatch() {
+	if m.isKnown() && !m.st.isOf(formLog) {
+		m.skip = core.SkipMirror
+		return
+	}
 	m.Session.SetRoot(string(m.Cwd))
 	switch {
 	case m.Type == "thinking" && m.Subtype != "completed":
@@ -101,7 +123,7 @@ func (m *mapper) dispatch() {
 // because its meaning for them is unknown.
 func (r *wireRecord) isKnown() bool {
 	switch r.Type {
-	case "system", "tool_call", "result", "turn_ended", "interaction_query", "connection", "retry":
+	case "thinking", "system", "tool_call", "result", "turn_ended", "interaction_query", "connection", "retry":
 		return true
 	default:
 		return r.isMessage()
@@ -129,6 +151,10 @@ func (m *mapper) putSystem(t envelopes.EventType, text lenient.Text) {
 func emitPlainLine(m *mapper) {
 	line := strings.ToValidUTF8(strings.Trim(string(m.Record.Data), " \t\r\n"), "\ufffd")
 	if line == "" {
+		return
+	}
+	if !m.st.isOf(formLog) {
+		m.skip = core.SkipMirror
 		return
 	}
 	m.Raw = lenient.AppendQuote(nil, line)

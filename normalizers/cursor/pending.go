@@ -16,9 +16,11 @@ import (
 // maxPending bounds the bytes that pending chunks take as JSON.
 const maxPending = 48 << 10
 
-// state is what a session of Cursor remembers beyond what all sessions do: the pending chunks, and the part of the
-// answer emitted before them.
+// state is what a session of Cursor remembers beyond what all sessions do: the form of its records, the pending
+// chunks, and the part of the answer emitted before them.
 type state struct {
+	Form      form         `json:"form,omitzero"`
+	IsChild   bool         `json:"child,omitzero"`
 	From      core.Pending `json:"from,omitzero"` // record of the last chunk
 	Text      string       `json:"w,omitzero"`
 	Quoted    int          `json:"q,omitzero"` // bytes of the text as JSON
@@ -68,7 +70,7 @@ func (m *mapper) emitText(t envelopes.EventType, text string, from *core.Pending
 // take removes and returns the pending chunks.
 func (s *state) take() state {
 	is := *s
-	*s = state{Answer: is.Answer}
+	*s = state{Form: is.Form, Answer: is.Answer}
 	return is
 }
 
@@ -97,6 +99,7 @@ func (s *state) join(m *mapper, text string, isThought, isDelta bool) {
 	}
 	is := *s
 	*s = state{
+		Form:      is.Form,
 		From:      m.PendingRecord(),
 		Text:      is.Text + text,
 		Quoted:    is.Quoted + quoted,

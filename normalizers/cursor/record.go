@@ -9,9 +9,12 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// wireRecord has the members of a line of the stream or of a transcript. Older versions write some names with
-// underscores.
+// wireRecord has the members of a line of the stream or of a transcript, and tells a row of the database from them.
+// Older versions write some names with underscores.
 type wireRecord struct {
+	Table lenient.Text   `json:"table"` // of the database
+	Row   jsontext.Value `json:"row"`
+
 	Type           lenient.Text                `json:"type"`
 	Subtype        lenient.Text                `json:"subtype"`
 	Role           lenient.Text                `json:"role"` // of a transcript, instead of Type

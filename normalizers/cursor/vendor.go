@@ -6,6 +6,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
 )
 
 //go:embed all:samples
@@ -21,7 +22,7 @@ var Vendor = core.Vendor{
 	Reads:  "`cursor-agent -p --output-format stream-json`, with partial output too",
 
 	Recognize: marker,
-	Session:   (*core.Shape).Session,
+	Session:   sessionOf,
 	Time:      timeOf,
 
 	Framing: core.Framing{PlainLines: true},
@@ -32,9 +33,8 @@ var Vendor = core.Vendor{
 	Checked: "2026.01.28",
 	Ignored: ignored,
 	Evidence: core.Evidence{
-		Read:   []core.Basis{core.RealLogs},
-		Lacks:  []core.Fact{core.Subagents},
-		Limits: "the database `store.db` of the command line",
+		Read:   []core.Basis{core.RealLogs, core.Code},
+		Limits: "no database of a user was seen: its rules come from other readers; calls before `_v` 3; `store.db` of the command line",
 	},
 
 	Logs: core.Logs{
@@ -43,7 +43,8 @@ var Vendor = core.Vendor{
 		About:   "folder of Cursor; default ~/.cursor",
 		Folders: []core.LogFolder{{Dir: "projects", Suffixes: []string{".jsonl"}, Within: "agent-transcripts"}},
 	},
-	Samples: samples,
+	Database: &database,
+	Samples:  samples,
 }
 
 // stateOf returns the state of Cursor in a session.
@@ -61,12 +62,12 @@ func (s *state) Size() int {
 	return n
 }
 
-// Shrink implements [core.State]. It drops everything at once.
+// Shrink implements [core.State]. It drops all chunks at once.
 func (s *state) Shrink() bool {
 	if s.Size() == 0 {
 		return false
 	}
-	*s = state{}
+	*s = state{Form: s.Form, IsChild: s.IsChild}
 	return true
 }
 
@@ -75,6 +76,9 @@ func marker(s *core.Shape) string {
 	subtype, inSession := s.Text("subtype"), s.Text("session_id") != ""
 	switch kind := s.Text("type"); kind {
 	case "":
+		if isRow(s) {
+			return "table cursorDiskKV, key"
+		}
 		role := s.Text("role")
 		if (role == "user" || role == "assistant") && s.Kind("message", "content") == '[' && s.Text("uuid") == "" && s.Text("sessionId") == "" {
 			return "role, message.content"
@@ -112,9 +116,22 @@ func marker(s *core.Shape) string {
 	return ""
 }
 
+// sessionOf returns the session stated in a record.
+func sessionOf(s *core.Shape) string {
+	if isRow(s) {
+		session, _ := cutKey(s.Text("row", "key"))
+		return session
+	}
+	return s.Session()
+}
+
 // timeOf returns the time stated in a record.
 func timeOf(s *core.Shape) time.Time {
-	if t := s.Time([]string{"timestamp"}); !t.IsZero() {
+	if t := s.Time([]string{"timestamp"}, []string{"row", "value", "createdAt"}); !t.IsZero() {
+		return t
+	}
+	if v := s.Value("row", "value", "createdAt"); isRow(s) && v != nil {
+		t, _ := core.MomentOfMillis(lenient.NumberOf(v))
 		return t
 	}
 	t, _ := core.MomentOfMillis(s.Number("timestamp_ms"))

@@ -28,6 +28,7 @@ var lockPatience = 5 * time.Second
 type polls struct {
 	stamp      database.Stamp // before the last read
 	next, full time.Time      // when the next read may begin, and the next that compares all rows
+	waits      bool           // the last read left out rows that may not be complete
 	failing    time.Time      // since when it cannot be read; zero when it can
 }
 
@@ -114,13 +115,15 @@ func (v databaseVisit) poll(ctx context.Context) (failed, err error) {
 	case !full && p.stamp == stamp, !v.config.Once && now.Before(p.next):
 		v.f.retry = true
 	default:
-		if failed, err = v.ship(ctx, full); failed != nil || err != nil {
+		if failed, err = v.ship(ctx, full, idle); failed != nil || err != nil {
 			return failed, err
 		}
 		took := time.Since(now)
 		p.stamp, p.next = stamp, time.Now().Add(pollRatio*took)
-		if v.f.retry = !full; full {
+		if v.f.retry = !full || p.waits; full {
 			p.full = p.next
+		}
+		if !v.f.retry {
 			o.Modified, o.Size = stamp.Modified, stamp.Size
 		}
 		v.remember()
@@ -134,20 +137,21 @@ func (v databaseVisit) poll(ctx context.Context) (failed, err error) {
 }
 
 // ship ships the changed rows of the database. With full, the contents of all rows are compared with what was sent.
-func (v databaseVisit) ship(ctx context.Context, full bool) (failed, err error) {
+func (v databaseVisit) ship(ctx context.Context, full, idle bool) (failed, err error) {
 	o := &v.f.offset
 	d, failed := database.Open(ctx, v.log.path, v.log.source)
 	if failed != nil {
 		return failed, nil
 	}
 	o.Source = d.Source()
-	found, failed := d.Scan(ctx, func(k database.Key, r *database.Row) bool {
+	found, failed := d.Scan(ctx, idle, func(k database.Key, r *database.Row) bool {
 		was, ok := o.Rows.Get(k)
 		return full || !ok || was.At > o.Done || was.Version != r.Version
 	})
 	if failed != nil {
 		return errors.Join(failed, d.Close()), nil
 	}
+	v.f.polls.waits = d.Waits()
 	for {
 		read, failed := v.readRows(ctx, d, found)
 		if err := d.Close(); err != nil {
@@ -176,7 +180,7 @@ func (v databaseVisit) ship(ctx context.Context, full bool) (failed, err error) 
 // readRow is the record of a row, or why it has none.
 type readRow struct {
 	data []byte
-	err  error // [core.ErrTooLarge] or database.ErrNoRow
+	err  error // [core.ErrTooLarge], database.ErrNoRow or database.ErrUnlisted
 }
 
 // readRows reads the first of the rows that a scan has found, about as many as fit in a batch.
@@ -187,7 +191,7 @@ func (v databaseVisit) readRows(ctx context.Context, d *database.DB, found []dat
 			break
 		}
 		data, err := d.Read(ctx, &found[i])
-		if err != nil && !errors.Is(err, core.ErrTooLarge) && !errors.Is(err, database.ErrNoRow) {
+		if err != nil && !errors.Is(err, core.ErrTooLarge) && !errors.Is(err, database.ErrNoRow) && !errors.Is(err, database.ErrUnlisted) {
 			return read, err
 		}
 		read = append(read, readRow{data, err})
@@ -206,6 +210,15 @@ func (v databaseVisit) addRow(ctx context.Context, d *database.DB, r *database.R
 	ok = ok && was.At <= o.Done
 	now := offsets.Row{Digest: database.Digest(read.data), Version: r.Version, At: max(v.end, o.Done) + 1}
 	switch {
+	case errors.Is(read.err, database.ErrUnlisted):
+		if !ok {
+			was = offsets.Row{At: o.Done}
+		}
+		if was.Version != now.Version {
+			was.Version = now.Version
+			o.Rows.Set(map[database.Key]offsets.Row{k: was})
+		}
+		return nil
 	case ok && was.Digest == now.Digest && read.err == nil:
 		if was.Version != now.Version {
 			now.At = was.At

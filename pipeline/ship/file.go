@@ -20,6 +20,7 @@ type file struct {
 	queued bool         // waits for a worker
 	busy   bool         // a worker visits it
 	again  bool         // changed during the visit: needs another one
+	seen   bool         // a visit has ended
 	gone   bool         // no longer on the disk: only records pending in the framer are left
 	unsent int64        // known unsent bytes, except those held back
 	since  time.Time    // when the oldest unsent byte was written; zero for none

@@ -7,12 +7,15 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"tributary/pipeline/ship/database"
 )
 
 // A search waits for further notifications, long enough that a folder that changes all the time costs little. A
@@ -28,6 +31,7 @@ type loop struct {
 	*Ship
 
 	files      map[string]*file     // by path
+	databases  []*file              // those of the files
 	queue      []*file              // due for a visit
 	busy       int                  // visits in progress
 	failed     map[string]bool      // folders that could not be read
@@ -133,11 +137,23 @@ func (w *loop) keepSaving(ctx context.Context) (end func()) {
 // due or all workers are busy.
 func (w *loop) next(visits chan<- *visit) (chan<- *visit, *visit) {
 	w.tally.wait(len(w.queue) + w.busy)
-	if len(w.queue) == 0 || w.busy == w.config.Parallel {
+	i := slices.IndexFunc(w.queue, func(f *file) bool { return !w.waits(f) })
+	if i < 0 || w.busy == w.config.Parallel {
 		return nil, nil
 	}
-	f := w.queue[0]
+	f := w.queue[i]
+	if i > 0 {
+		w.queue = slices.Insert(slices.Delete(w.queue, i, i+1), 0, f)
+	}
 	return visits, &visit{Ship: w.Ship, f: f, log: f.log, gone: f.gone}
+}
+
+// waits reports whether a log waits until the databases of its agent were read once: a session may be in both, and the
+// database has more of it.
+func (w *loop) waits(f *file) bool {
+	return !database.Is(f.log.path) && slices.ContainsFunc(w.databases, func(d *file) bool {
+		return d.log.source == f.log.source && d.log.source != "" && !d.seen && (d.queued || d.busy)
+	})
 }
 
 // dispatched notes that a worker has begun a visit.
@@ -152,7 +168,7 @@ func (w *loop) dispatched(v *visit) {
 func (w *loop) returned(v *visit) {
 	f := v.f
 	w.busy--
-	f.busy = false
+	f.busy, f.seen = false, true
 	w.tally.passed(f)
 	if !f.unreadable {
 		f.unsent, f.since = 0, time.Time{}

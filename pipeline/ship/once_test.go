@@ -527,6 +527,12 @@ func TestRootsFollowTheEnvironment(t *testing.T) {
 	copilot := func(dir, suffix string) ship.Root {
 		return ship.Root{Source: envelopes.Copilot, Dir: filepath.FromSlash(dir), Suffixes: []string{suffix}}
 	}
+	var editor []ship.Root // whatever the environment says
+	for _, settings := range []string{".config", "Library/Application Support", "AppData/Roaming"} {
+		editor = append(editor, ship.Root{
+			Source: envelopes.Cursor, Dir: filepath.Join("/home/ada", settings, "Cursor/User/globalStorage"), Suffixes: []string{"state.vscdb"}, Flat: true,
+		})
+	}
 	for name, c := range map[string]struct {
 		env  map[string]string
 		want []ship.Root
@@ -558,7 +564,7 @@ func TestRootsFollowTheEnvironment(t *testing.T) {
 		got := slices.DeleteFunc(all, func(r ship.Root) bool {
 			return !slices.ContainsFunc(c.want, func(want ship.Root) bool { return want.Source == r.Source })
 		})
-		if diff := cmp.Diff(c.want, got); diff != "" {
+		if diff := cmp.Diff(slices.Concat(c.want, editor), got); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}

@@ -92,6 +92,12 @@ func (w *loop) arrange(ctx context.Context, found finder) {
 		}
 	}
 	w.tally.found(files)
+	w.databases = nil
+	for path, f := range w.files {
+		if database.Is(path) {
+			w.databases = append(w.databases, f)
+		}
+	}
 }
 
 // unsent estimates how many bytes of l, which is at the path of o, are not shipped.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -15,8 +16,9 @@ import (
 type cursorScript struct {
 	normalizerstest.Script
 
-	n      int   // number of ids
-	millis int64 // since 1970, of the next record
+	n      int              // number of ids
+	rows   []map[string]any // values of the messages of the database, by the numbers of their ids
+	millis int64            // since 1970, of the next record
 	open   []map[string]any
 	deltas string // since the last tool
 }
@@ -24,11 +26,15 @@ type cursorScript struct {
 // lines generates the lines of one session.
 func lines(t *rapid.T, session string) [][]byte {
 	s := &cursorScript{Script: normalizerstest.NewScript(t, session), millis: 1_770_823_434_041}
+	if s.Chance(40) {
+		s.database()
+		return s.Lines
+	}
 	s.system()
 	moves := []func(){
 		s.user, s.user, s.think, s.think, s.thought, s.delta, s.delta, s.delta, s.recap, s.recap, s.answer, s.answer,
 		s.started, s.started, s.completed, s.completed, s.completed, s.orphan, s.result, s.system, s.transcript, s.transcript,
-		s.ended, s.connection, s.other, s.other,
+		s.ended, s.connection, s.other, s.other, s.bubble,
 	}
 	for range rapid.IntRange(1, 30).Draw(t, "records") {
 		rapid.SampledFrom(moves).Draw(t, "move")()
@@ -267,4 +273,126 @@ func (s *cursorScript) other() {
 	default:
 		s.EmitValue(kind)
 	}
+}
+
+// database writes the rows of a session, and a few lines of its transcript.
+func (s *cursorScript) database() {
+	if s.Chance(90) {
+		s.composer()
+	}
+	moves := []func(){s.bubble, s.bubble, s.bubble, s.bubble, s.bubble, s.rewrite, s.rewrite, s.composer, s.transcript, s.other, s.Repeat}
+	for range rapid.IntRange(1, 30).Draw(s.T, "records") {
+		rapid.SampledFrom(moves).Draw(s.T, "move")()
+	}
+}
+
+// row writes a row.
+func (s *cursorScript) row(key string, value any) {
+	s.Script.Emit(map[string]any{"table": "cursorDiskKV", "row": map[string]any{"key": key, "value": value}})
+}
+
+func (s *cursorScript) composer() {
+	if s.Chance(5) {
+		s.row("composerData:"+s.Session, nil)
+		return
+	}
+	value := map[string]any{
+		"_v": 10, "composerId": s.Session, "name": s.OneOf("Fix the ledger", "Fix the ledger", ""), "createdAt": s.millis, "unifiedMode": "agent",
+		"modelConfig": map[string]any{"modelName": s.OneOf("default", "claude-4.5-sonnet")}, "createdOnBranch": s.OneOf("main", "", "HEAD"),
+	}
+	if s.Chance(40) {
+		value["workspaceIdentifier"] = map[string]any{"id": "w1", "uri": map[string]any{"fsPath": "/home/ada/src/ledger"}}
+	}
+	if s.Chance(15) {
+		value["subagentInfo"] = map[string]any{"parentComposerId": "p1", "subagentTypeName": "explore", "toolCallId": "c1"}
+	}
+	if s.Chance(10) {
+		value["conversation"] = []any{s.message("i1"), s.message(s.OneOf("i2", "")), s.message("i3")}
+	}
+	s.row("composerData:"+s.Session, value)
+}
+
+// message returns a message of the database with an id.
+func (s *cursorScript) message(id string) map[string]any {
+	s.millis += int64(rapid.IntRange(-50, 5000).Draw(s.T, "ms"))
+	b := map[string]any{"_v": 3, "bubbleId": id, "type": 2, "text": "", "createdAt": time.UnixMilli(s.millis).UTC().Format("2006-01-02T15:04:05.000Z")}
+	if s.Chance(20) {
+		delete(b, "createdAt")
+		b["timingInfo"] = map[string]any{"clientStartTime": 812.5, "clientRpcSendTime": float64(s.millis) + 0.25}
+	}
+	switch s.OneOf("user", "user", "text", "text", "thought", "tool", "tool", "tool", "all", "summary", "error", "image", "none") {
+	case "user":
+		b["type"], b["text"] = 1, s.OneOf("fix the test", "yes", "  \n", "", "<b>", "two\nlines \u2028 \U0001F642")
+	case "image":
+		b["type"], b["images"] = 1, []any{map[string]any{"path": "/tmp/a.png"}}
+	case "text":
+		b["text"] = s.OneOf("Done.", "<|eos|>", "", " ", "I will look.")
+	case "thought":
+		b["capabilityType"], b["thinking"] = 30, rapid.SampledFrom([]any{map[string]any{"text": "Hm.", "signature": ""}, "Hm.", ""}).Draw(s.T, "thought")
+	case "tool":
+		b["capabilityType"], b["toolFormerData"] = 15, s.formerTool(id)
+	case "all":
+		b["text"], b["thinking"], b["toolFormerData"] = "I look.", map[string]any{"text": "Hm."}, s.formerTool(id)
+	case "summary":
+		b["capabilityType"], b["text"] = 22, s.OneOf("What was done so far.", "")
+	case "error":
+		b["text"], b["errorDetails"] = s.OneOf("", "Sorry."), map[string]any{"code": "resource_exhausted", "message": "slow down"}
+	}
+	if s.Chance(30) {
+		figure := func() int { return rapid.SampledFrom([]int{0, 0, 1, 57, 11_480}).Draw(s.T, "tokens") }
+		b["tokenCount"] = map[string]any{"inputTokens": figure(), "outputTokens": figure()}
+	}
+	if s.Chance(20) {
+		b["modelInfo"] = map[string]any{"modelName": s.OneOf("default", "gpt-5")}
+	}
+	return b
+}
+
+// formerTool returns a call. Its name follows from its id.
+func (s *cursorScript) formerTool(id string) map[string]any {
+	names := []string{"run_terminal_cmd", "run_terminal_command_v2", "read_file", "edit_file_v2", "codebase_search", "task_v2", "mcp_notes_add"}
+	t := map[string]any{
+		"tool": 15, "name": names[len(id)%len(names)], "status": s.OneOf("completed", "completed", "error", "cancelled", "loading"),
+		"rawArgs": s.OneOf(`{"command":"ls","target_file":"a.go"}`, "", `{"comm`), "params": `{"relativeWorkspacePath":"b.go"}`,
+	}
+	if s.Chance(80) {
+		t["toolCallId"] = id + "-call" + s.OneOf("", "\nfc_1")
+		t["name"] = names[0]
+	}
+	if s.Chance(60) {
+		t["result"] = s.OneOf(`{"output":"a\n","exitCode":0}`, `{"output":"no","exitCodeV2":2,"rejected":false}`, `{"contents":"package main"}`, `{"diff":{"chunks":[]}}`, "plain", "")
+	}
+	if s.Chance(20) {
+		t["error"] = s.OneOf(`{"clientVisibleErrorMessage":"no such file"}`, "broken", "")
+	}
+	if s.Chance(10) {
+		t["userDecision"] = s.OneOf("accepted", "rejected")
+	}
+	return t
+}
+
+// bubble writes a message of the database.
+func (s *cursorScript) bubble() {
+	id := fmt.Sprint("b", len(s.rows)+1)
+	s.rows = append(s.rows, s.message(id))
+	s.row("bubbleId:"+s.Session+":"+id, s.rows[len(s.rows)-1])
+}
+
+// rewrite writes a message of the database again: as it was, with more, with other content, or without any.
+func (s *cursorScript) rewrite() {
+	if len(s.rows) == 0 {
+		return
+	}
+	i := rapid.IntRange(0, len(s.rows)-1).Draw(s.T, "row")
+	id, value := fmt.Sprint("b", i+1), maps.Clone(s.rows[i])
+	switch s.OneOf("same", "tokens", "tokens", "other", "null") {
+	case "tokens":
+		value["tokenCount"] = map[string]any{"inputTokens": 90_000, "outputTokens": 7}
+	case "other":
+		value = s.message(id)
+	case "null":
+		s.row("bubbleId:"+s.Session+":"+id, nil)
+		return
+	}
+	s.row("bubbleId:"+s.Session+":"+id, value)
 }

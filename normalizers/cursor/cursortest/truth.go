@@ -2,7 +2,6 @@ package cursortest
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -63,13 +62,16 @@ type cursorReader struct {
 	partial bool   // marks say that all parts are deltas
 	segment string // deltas since the last tool
 	emitted map[string]bool
+
+	form  form
+	child bool              // the session is that of a subagent
+	said  map[string]bool   // texts with the ids of rows
+	tools map[string]string // names by the ids of calls
 }
 
 // interpret reads a file by the rules of the vendor, without code of the normalizer.
 func interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
-	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures), Sessions: normalizerstest.SessionsOf(name, lines, func(v any) string {
-		return cmp.Or(normalizerstest.Member[string](v, "sessionId"), normalizerstest.Member[string](v, "session_id"))
-	})}
+	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures), Sessions: normalizerstest.SessionsOf(name, lines, sessionOf)}
 	readers := make(map[string]*cursorReader)
 	var order []*cursorReader
 	for i, l := range lines {
@@ -77,7 +79,7 @@ func interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 		a.Threads = append(a.Threads, normalizerstest.RawThread{})
 		r := readers[session]
 		if r == nil {
-			r = &cursorReader{out: &a, session: session, emitted: make(map[string]bool)}
+			r = &cursorReader{out: &a, session: session, emitted: make(map[string]bool), said: make(map[string]bool), tools: make(map[string]string)}
 			readers[session] = r
 			order = append(order, r)
 		}
@@ -86,6 +88,9 @@ func interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 			r.records++
 			r.events = 0
 			r.read(l.Data)
+		}
+		if r.child && !l.Bad && isKnownRow(normalizerstest.Parse(l.Data)) {
+			a.Threads[i] = normalizerstest.RawThread{Agent: session, Internal: true}
 		}
 	}
 	for _, r := range order {
@@ -116,6 +121,13 @@ func (r *cursorReader) end() {
 
 func (r *cursorReader) read(data []byte) {
 	v := normalizerstest.Parse(data)
+	if !r.form.accepts(v, data) {
+		return
+	}
+	if isKnownRow(v) {
+		r.row(v)
+		return
+	}
 	if !json.Valid(data) {
 		if len(bytes.TrimSpace(data)) > 0 {
 			r.end()
@@ -382,35 +394,56 @@ func cursorFigures(v any) normalizerstest.Figures {
 	return f
 }
 
-// ledger has the figures of each run of a session. A repeated result is the same run.
-type ledger map[string]map[string]normalizerstest.Figures
+// ledger has the figures of each run of a session, and of each message of a database. A repeated result is the same run.
+type ledger struct {
+	runs  map[string]map[string]normalizerstest.Figures
+	forms map[string]*form
+}
+
+func newLedger() normalizerstest.Ledger {
+	return &ledger{make(map[string]map[string]normalizerstest.Figures), make(map[string]*form)}
+}
 
 // Add implements [normalizerstest.Ledger].
-func (l ledger) Add(session string, record []byte) {
+func (l *ledger) Add(session string, record []byte) {
 	v := normalizerstest.Parse(record)
+	if l.forms[session] == nil {
+		l.forms[session], l.runs[session] = new(form), make(map[string]normalizerstest.Figures)
+	}
+	runs := l.runs[session]
+	if !l.forms[session].accepts(v, record) {
+		return
+	}
+	if isKnownRow(v) {
+		for id, f := range rowFigures(v) {
+			runs[id] = higher(runs[id], f)
+		}
+		return
+	}
 	if !json.Valid(record) || normalizerstest.Member[string](v, "type") != "result" {
 		return
 	}
-	if l[session] == nil {
-		l[session] = make(map[string]normalizerstest.Figures)
-	}
 	id := normalizerstest.Member[string](v, "request_id")
 	if id == "" {
-		id = fmt.Sprint("@", len(l[session]))
+		id = fmt.Sprint("@", len(runs))
 	}
-	a, b := l[session][id], cursorFigures(v)
+	runs[id] = higher(runs[id], cursorFigures(v))
+}
+
+// higher returns the higher figures of two statements.
+func higher(a, b normalizerstest.Figures) normalizerstest.Figures {
 	f := normalizerstest.Figures{
 		Input: max(a.Input, b.Input), Output: max(a.Output, b.Output), Cached: max(a.Cached, b.Cached), CacheWrite: max(a.CacheWrite, b.CacheWrite),
 	}
 	f.UsageInput, f.UsageOutput, f.CacheRead = f.Input, f.Output, f.Cached
 	f.Total = f.Input + f.Output + f.CacheRead + f.CacheWrite
-	l[session][id] = f
+	return f
 }
 
 // Sums implements [normalizerstest.Ledger].
-func (l ledger) Sums(session string) normalizerstest.Figures {
+func (l *ledger) Sums(session string) normalizerstest.Figures {
 	var sum normalizerstest.Figures
-	for _, f := range l[session] {
+	for _, f := range l.runs[session] {
 		sum.Add(f)
 	}
 	return sum

@@ -43,6 +43,7 @@ type DB struct {
 	copied string              // folder of the copy that is read; empty for none
 	have   map[string][]string // its columns, by table
 	limit  int                 // rows of the next statement
+	waits  bool                // the last scan left out rows that may not be complete
 }
 
 // Stamp changes with every change of a database, which is in its file or in the log of its writers.

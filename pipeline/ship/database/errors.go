@@ -45,3 +45,6 @@ func (d *DB) reason(err error) error {
 		return fmt.Errorf("the database cannot be read (code %d)", code)
 	}
 }
+
+// ErrUnlisted is the error of a row that its parent does not list.
+var ErrUnlisted = errors.New("the row is in no list")

@@ -37,7 +37,7 @@ func read(ctx context.Context, path string, source envelopes.Source, each func(c
 	if err != nil {
 		return err
 	}
-	found, err := d.Scan(ctx, func(Key, *Row) bool { return true })
+	found, err := d.Scan(ctx, true, func(Key, *Row) bool { return true })
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func read(ctx context.Context, path string, source envelopes.Source, each func(c
 	seen := map[string]bool{}
 	for i := range found {
 		data, err := d.Read(ctx, &found[i])
-		if errors.Is(err, ErrNoRow) {
+		if errors.Is(err, ErrNoRow) || errors.Is(err, ErrUnlisted) {
 			continue
 		}
 		if err != nil {

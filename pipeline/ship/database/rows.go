@@ -35,11 +35,12 @@ type Row struct {
 	Version uint64 // changes with nearly every change of the row
 	Size    int64  // bytes of its columns
 
-	table  int   // index in the tables of the vendor
-	id     int64 // its rowid
-	key    string
-	parent string
-	order  string
+	table    int   // index in the tables of the vendor
+	id       int64 // its rowid
+	key      string
+	parent   string
+	order    string
+	unlisted bool // its parent does not list it
 }
 
 // Key identifies a row in its database: a digest of table and key.
@@ -55,9 +56,11 @@ func (d *DB) Table(r *Row) string { return d.tables()[r.table].Name }
 
 func (d *DB) tables() []core.Table { return d.vendor.Database.Tables }
 
-// Scan finds the rows that want accepts, in the order of their records. It reads no content.
-func (d *DB) Scan(ctx context.Context, want func(Key, *Row) bool) ([]Row, error) {
+// Scan finds the rows that want accepts, in the order of their records. It reads no content but the lists of parents.
+// idle is set if the database is not written any more: then also rows are read that may not be complete.
+func (d *DB) Scan(ctx context.Context, idle bool, want func(Key, *Row) bool) ([]Row, error) {
 	var found []Row
+	parents := map[string]Row{} // those that may have a list
 	for i := range d.tables() {
 		prefixes := d.tables()[i].Prefixes
 		if prefixes == nil {
@@ -65,6 +68,12 @@ func (d *DB) Scan(ctx context.Context, want func(Key, *Row) bool) ([]Row, error)
 		}
 		for _, prefix := range prefixes {
 			err := d.scanTable(ctx, i, prefix, func(r Row) {
+				if t := &d.tables()[i]; t.Listed != nil {
+					r.parent = t.ParentOf(r.key)
+					r.Version ^= parents[r.parent].Version // read again when the list may have changed
+				} else if d.isListing(t.Name) {
+					parents[r.key] = r
+				}
 				if want(d.Key(&r), &r) {
 					found = append(found, r)
 				}
@@ -74,8 +83,65 @@ func (d *DB) Scan(ctx context.Context, want func(Key, *Row) bool) ([]Row, error)
 			}
 		}
 	}
+	if err := d.list(ctx, found, parents, idle); err != nil {
+		return nil, d.reason(err)
+	}
 	return d.arrange(found), nil
 }
+
+// isListing reports whether rows of a table have lists of other rows.
+func (d *DB) isListing(table string) bool {
+	return slices.ContainsFunc(d.tables(), func(t core.Table) bool { return t.Listed != nil && t.Of == table })
+}
+
+// list sets the order of rows that their parents list, and notes which are in no list. Waits then reports whether a
+// list has rows that may not be complete, and idle is not set.
+func (d *DB) list(ctx context.Context, found []Row, parents map[string]Row, idle bool) error {
+	var places map[string]int // of the rows of a parent
+	d.waits = false
+	of := ""
+	for i := range found { // the rows of a parent follow each other
+		r := &found[i]
+		t := &d.tables()[r.table]
+		if t.Listed == nil {
+			continue
+		}
+		if parent := parents[r.parent]; places == nil || r.parent != of {
+			value, err := d.listOf(ctx, &parent)
+			if err != nil {
+				return err
+			}
+			keys, final := t.Listed(parent.key, value)
+			if !idle && final < len(keys) {
+				keys, d.waits = keys[:final], true
+			}
+			places, of = make(map[string]int, len(keys)), r.parent
+			for n, key := range keys {
+				places[key] = n
+			}
+		}
+		n, ok := places[r.key]
+		r.unlisted, r.order = !ok, strconv.Itoa(n)
+	}
+	return nil
+}
+
+// listOf returns the JSON of a parent; nil for none, or for one that no record may hold.
+func (d *DB) listOf(ctx context.Context, parent *Row) (value []byte, err error) {
+	if parent.key == "" || parent.Size > core.MaxRecordBytes {
+		return nil, nil
+	}
+	t := &d.tables()[parent.table]
+	query := fmt.Sprintf("SELECT +%s FROM %s WHERE rowid = ? AND %s = ?", quoted(t.JSON[0]), quoted(t.Name), quoted(t.Key))
+	err = d.conn.QueryRowContext(ctx, query, parent.id, parent.key).Scan(&value)
+	if errors.Is(err, sql.ErrNoRows) || err == nil && !jsontext.Value(value).IsValid(lenient.Options) {
+		return nil, d.check()
+	}
+	return value, errors.Join(err, d.check())
+}
+
+// Waits reports whether the last scan has left out rows because they may not be complete.
+func (d *DB) Waits() bool { return d.waits }
 
 // scanTable finds the rows of a table whose keys begin with a prefix, in short statements.
 func (d *DB) scanTable(ctx context.Context, table int, prefix string, each func(Row)) error {
@@ -202,9 +268,12 @@ func compareOrder(a, b string) int {
 	return cmp.Compare(a, b)
 }
 
-// Read returns the data of the record of a row: [ErrNoRow] for a row that is gone, [core.ErrTooLarge] for one that no
-// record may hold, or an error of [Open].
+// Read returns the data of the record of a row: [ErrNoRow] for a row that is gone, [ErrUnlisted] for one that its parent
+// does not list, [core.ErrTooLarge] for one that no record may hold, or an error of [Open].
 func (d *DB) Read(ctx context.Context, r *Row) ([]byte, error) {
+	if r.unlisted {
+		return nil, ErrUnlisted
+	}
 	if r.Size > core.MaxRecordBytes {
 		return nil, core.ErrTooLarge
 	}
@@ -262,14 +331,15 @@ func appendValue(b []byte, t *core.Table, column string, value any) ([]byte, err
 	case []byte:
 		content = v
 	}
-	isJSON := slices.Contains(t.JSON, column) && jsontext.Value(content).IsValid(lenient.Options)
+	hasJSON := slices.Contains(t.JSON, column)
+	isJSON := hasJSON && jsontext.Value(content).IsValid(lenient.Options)
 	_, isText := value.(string)
 	switch {
-	case isJSON && len(t.Omitted) > 0:
+	case isJSON && t.Selects():
 		return appendWithout(b, t, content)
 	case isJSON:
 		return append(b, bytes.TrimSpace(content)...), nil
-	case isText && len(t.Omitted) > 0: // what is left out cannot be found in it
+	case hasJSON && t.Selects(): // what is left out cannot be found in it
 		return append(b, "null"...), nil
 	case isText:
 		return appendText(b, string(content)), nil
@@ -296,7 +366,7 @@ func appendWithout(b []byte, t *core.Table, value []byte) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if kind, n := dec.StackIndex(dec.StackDepth()); kind == '{' && n%2 == 1 && token.Kind() == '"' && t.Omits(token.String()) {
+		if kind, n := dec.StackIndex(dec.StackDepth()); kind == '{' && n%2 == 1 && token.Kind() == '"' && t.Omits(token.String(), dec.StackDepth()) {
 			if err := dec.SkipValue(); err != nil {
 				return nil, err
 			}

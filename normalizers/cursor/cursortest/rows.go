@@ -1,0 +1,208 @@
+package cursortest
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"tributary/envelopes"
+	"tributary/normalizers/normalizerstest"
+)
+
+// form is where the known records of a session come from: empty for none yet, log or rows. Those of the other form are
+// not read.
+type form string
+
+// accepts reports whether a record is read.
+func (f *form) accepts(v any, data []byte) bool {
+	is := form("")
+	_, messaged := normalizerstest.Member[any](v, "message").(map[string]any)
+	switch kind := normalizerstest.Member[string](v, "type"); {
+	case isKnownRow(v):
+		is = "rows"
+	case !json.Valid(data):
+		if strings.TrimSpace(string(data)) != "" {
+			is = "log"
+		}
+	case kind == "thinking", cursorKnows(kind, messaged, normalizerstest.Member[string](v, "role")):
+		is = "log"
+	}
+	if *f == "" {
+		*f = is
+	}
+	return is == "" || is == *f
+}
+
+// keyOf returns the session and the message in the key of a row.
+func keyOf(v any) (session, message string) {
+	key := normalizerstest.Member[string](v, "row", "key")
+	if session, ok := strings.CutPrefix(key, "composerData:"); ok {
+		return session, ""
+	}
+	if rest, ok := strings.CutPrefix(key, "bubbleId:"); ok {
+		parts := strings.Split(rest, ":")
+		return strings.Join(parts[:len(parts)-1], ":"), parts[len(parts)-1]
+	}
+	return "", ""
+}
+
+// sessionOf returns the session that a record states.
+func sessionOf(v any) string {
+	if normalizerstest.Member[string](v, "table") == "cursorDiskKV" {
+		session, _ := keyOf(v)
+		return session
+	}
+	if id := normalizerstest.Member[string](v, "sessionId"); id != "" {
+		return id
+	}
+	return normalizerstest.Member[string](v, "session_id")
+}
+
+// isKnownRow reports whether a record is a row of a session or of a message of a known type.
+func isKnownRow(v any) bool {
+	if normalizerstest.Member[string](v, "table") != "cursorDiskKV" {
+		return false
+	}
+	_, message := keyOf(v)
+	value := normalizerstest.Member[any](v, "row", "value")
+	content, isObject := value.(map[string]any)
+	switch {
+	case value != nil && !isObject:
+		return false
+	case message == "":
+		return strings.HasPrefix(normalizerstest.Member[string](v, "row", "key"), "composerData:")
+	case value == nil:
+		return true
+	default:
+		kind := fmt.Sprint(content["type"])
+		return kind == "1" || kind == "2"
+	}
+}
+
+// bubbles returns the messages of a row with their ids.
+func bubbles(v any) (ids []string, list []any) {
+	value := normalizerstest.Member[any](v, "row", "value")
+	if _, message := keyOf(v); message != "" {
+		return []string{message}, []any{value}
+	}
+	list = normalizerstest.Member[[]any](value, "conversation")
+	for i, b := range list {
+		id := normalizerstest.Member[string](b, "bubbleId")
+		if id == "" {
+			id = fmt.Sprint("number ", i)
+		}
+		ids = append(ids, id)
+	}
+	return ids, list
+}
+
+// rowFigures returns the figures of the messages of a row by their ids.
+func rowFigures(v any) map[string]normalizerstest.Figures {
+	all := make(map[string]normalizerstest.Figures)
+	ids, list := bubbles(v)
+	for i, b := range list {
+		in, _ := normalizerstest.Member[json.Number](b, "tokenCount", "inputTokens").Int64()
+		out, _ := normalizerstest.Member[json.Number](b, "tokenCount", "outputTokens").Int64()
+		all[ids[i]] = normalizerstest.Figures{Input: in, Output: out, UsageInput: in, UsageOutput: out, Total: in + out}
+	}
+	return all
+}
+
+// row reads a row.
+func (r *cursorReader) row(v any) {
+	if normalizerstest.Member[map[string]any](v, "row", "value", "subagentInfo") != nil {
+		r.child = true
+	}
+	sum := r.out.Naive[r.session]
+	for _, f := range rowFigures(v) {
+		sum.Add(f)
+	}
+	r.out.Naive[r.session] = sum
+	ids, list := bubbles(v)
+	for i, b := range list {
+		r.bubble(ids[i], b)
+	}
+}
+
+// bubble reads a message. Its texts have numbers, of which a thought takes one, too.
+func (r *cursorReader) bubble(id string, b any) {
+	n := 0
+	say := func(who, text string) {
+		key := fmt.Sprint(id, "#", n, " ", who, " ", text)
+		n++
+		if !r.said[key] && who != "" {
+			r.out.Talk = append(r.out.Talk, normalizerstest.Utterance{Session: r.session, Who: who, Text: strings.TrimSpace(text), Line: r.line})
+		}
+		r.said[key] = true
+	}
+	text := normalizerstest.Member[string](b, "text")
+	isBlank := strings.TrimSpace(text) == ""
+	switch {
+	case fmt.Sprint(normalizerstest.Member[any](b, "type")) == "1":
+		switch images := normalizerstest.Member[[]any](b, "images"); {
+		case isBlank && len(images) == 0:
+		case !isBlank && r.child:
+			say("agent", text)
+		default:
+			say("human", text)
+		}
+		return
+	case fmt.Sprint(normalizerstest.Member[any](b, "capabilityType")) == "22":
+		return // a summary
+	}
+	thought, _ := normalizerstest.Member[any](b, "thinking").(string)
+	if strings.TrimSpace(thought+normalizerstest.Member[string](b, "thinking", "text")) != "" {
+		n++
+	}
+	if !isBlank && text != "<|eos|>" {
+		say("assistant", text)
+	}
+	if tool := normalizerstest.Member[map[string]any](b, "toolFormerData"); tool != nil {
+		r.tool(id, tool)
+	}
+}
+
+// tool reads a call with its result.
+func (r *cursorReader) tool(message string, tool map[string]any) {
+	id, name := normalizerstest.Member[string](tool, "toolCallId"), normalizerstest.Member[string](tool, "name")
+	if id == "" {
+		id = message
+	}
+	r.call(id, name)
+	if r.tools[id] == "" {
+		r.tools[id] = name
+	}
+	status, result := normalizerstest.Member[string](tool, "status"), normalizerstest.Member[string](tool, "result")
+	isOver := status == "completed" || status == "error" || status == "cancelled" || tool["userDecision"] == "rejected"
+	if !isOver && result == "" && normalizerstest.Member[string](tool, "error") == "" {
+		return
+	}
+	var code *int64
+	if strings.HasPrefix(r.tools[id], "run_terminal_c") {
+		v := normalizerstest.Parse([]byte(result))
+		for _, member := range []string{"exitCodeV2", "exitCode"} {
+			if stated, ok := normalizerstest.Member[any](v, member).(json.Number); ok {
+				if n, err := stated.Int64(); err == nil {
+					code = &n
+				}
+			}
+		}
+	}
+	r.result(id, code)
+}
+
+// vcs returns the branch that a session states.
+func vcs() func(session string, l normalizerstest.Line) envelopes.VCS {
+	known, forms := make(map[string]envelopes.VCS), make(map[string]*form)
+	return func(session string, l normalizerstest.Line) envelopes.VCS {
+		v := normalizerstest.Parse(l.Data)
+		if forms[session] == nil {
+			forms[session] = new(form)
+		}
+		branch := normalizerstest.Member[string](v, "row", "value", "createdOnBranch")
+		if _, message := keyOf(v); forms[session].accepts(v, l.Data) && isKnownRow(v) && message == "" && branch != "" {
+			known[session] = envelopes.VCS{Branch: normalizerstest.StatedBranch(branch)}
+		}
+		return known[session]
+	}
+}

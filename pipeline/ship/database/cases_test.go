@@ -1,0 +1,218 @@
+package database_test
+
+import (
+	"bytes"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+	_ "modernc.org/sqlite"
+
+	"tributary/normalizers"
+	"tributary/normalizers/core"
+	"tributary/normalizers/cursor/cursortest"
+	"tributary/normalizers/goose/goosetest"
+	"tributary/normalizers/normalizerstest"
+	"tributary/normalizers/opencode/opencodetest"
+	"tributary/pipeline/ship/database"
+)
+
+// secret is in each column, row and member that may not be read.
+const secret = "token-of-ada"
+
+// The rows in the cases of a vendor, in a database as its agent writes it, have the events that an independent reader
+// expects. Each is read once, in its last version, and nothing else is.
+func TestDatabasesMatchTheirCases(t *testing.T) {
+	t.Parallel()
+	for _, s := range []normalizerstest.Suite{opencodetest.Suite, goosetest.Suite, cursortest.Suite} {
+		paths, err := filepath.Glob(filepath.Join("../../../normalizers", s.Room, "testdata", "*.txtar"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := 0
+		for _, path := range paths {
+			name := string(s.Source) + "/" + strings.TrimSuffix(filepath.Base(path), ".txtar")
+			rows := slices.DeleteFunc(rowsOf(t, path), func(r tableRow) bool { return !isRead(t, normalizers.VendorOf(s.Source), r) })
+			if len(rows) == 0 {
+				continue
+			}
+			read++
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				file := filepath.Join(t.TempDir(), "sessions.db")
+				writeDatabase(t, file, normalizers.VendorOf(s.Source), rows)
+				var lines [][]byte
+				for r, err := range database.Records(t.Context(), file, "") {
+					if err != nil {
+						t.Fatal(err)
+					}
+					if r.Source != s.Source || bytes.Contains(r.Data, []byte(secret)) {
+						t.Errorf("record of %s: %s", r.Source, r.Data)
+					}
+					if !r.Origin.End {
+						lines = append(lines, r.Data)
+					}
+				}
+				if len(lines) != len(rows) {
+					t.Errorf("%d records of %d rows", len(lines), len(rows))
+				}
+				report := normalizerstest.NewReport()
+				for _, p := range normalizerstest.CheckTruth(s, normalizers.Normalize, normalizerstest.FileNamed(s.Source, "sessions.jsonl"), bytes.Join(lines, []byte("\n")), report) {
+					t.Error(p)
+				}
+				t.Log("\n" + report.String())
+			})
+		}
+		if read == 0 {
+			t.Errorf("no case of %s has rows", s.Source)
+		}
+	}
+}
+
+// tableRow is a row of a table.
+type tableRow struct {
+	Table string                     `json:"table"`
+	Row   map[string]json.RawMessage `json:"row"`
+}
+
+// rowsOf returns the rows in a case, each in its last version.
+func rowsOf(t *testing.T, path string) (rows []tableRow) {
+	t.Helper()
+	archive, err := txtar.ParseFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	places := map[string]int{}
+	for _, f := range archive.Files {
+		if f.Name != "raw.jsonl" {
+			continue
+		}
+		for line := range bytes.Lines(f.Data) {
+			var r tableRow
+			if json.Unmarshal(line, &r) != nil || r.Row == nil {
+				continue
+			}
+			key := fmt.Sprintf("%s %s%s", r.Table, r.Row["id"], r.Row["key"])
+			if at, ok := places[key]; ok {
+				rows[at] = r
+				continue
+			}
+			places[key] = len(rows)
+			rows = append(rows, r)
+		}
+	}
+	return rows
+}
+
+// isRead reports whether a vendor lists the table of a row, and its key.
+func isRead(t *testing.T, v *core.Vendor, r tableRow) bool {
+	t.Helper()
+	return slices.ContainsFunc(v.Database.Tables, func(table core.Table) bool {
+		key, _ := valueOf(t, r.Row[table.Key]).(string)
+		return table.Name == r.Table && (table.Prefixes == nil || slices.ContainsFunc(table.Prefixes, func(p string) bool { return strings.HasPrefix(key, p) }))
+	})
+}
+
+// writeDatabase writes the tables of a vendor with rows, and with secrets.
+func writeDatabase(t *testing.T, path string, v *core.Vendor, rows []tableRow) {
+	t.Helper()
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exec := func(query string, args ...any) {
+		if _, err := db.ExecContext(t.Context(), query, args...); err != nil {
+			t.Fatalf("%s: %v", query, err)
+		}
+	}
+	made := map[string][]string{}
+	for _, table := range v.Database.Tables {
+		columns := slices.Concat([]string{table.Key}, table.Columns, table.Optional, []string{"secret"})
+		if table.Version != "" && !slices.Contains(columns, table.Version) {
+			columns = append(columns, table.Version)
+		}
+		if made[table.Name] == nil {
+			kind := "TEXT"
+			if slices.ContainsFunc(rows, func(r tableRow) bool {
+				_, isNumber := valueOf(t, r.Row[table.Key]).(int64)
+				return r.Table == table.Name && isNumber
+			}) {
+				kind = "INTEGER"
+			}
+			exec(fmt.Sprintf("CREATE TABLE %s (%s %s UNIQUE ON CONFLICT REPLACE, %s)", table.Name, table.Key, kind, strings.Join(columns[1:], ", ")))
+		}
+		made[table.Name] = columns
+	}
+	exec("CREATE TABLE account (id, token)")
+	exec("INSERT INTO account VALUES (1, ?)", secret)
+	for _, r := range rows {
+		columns := made[r.Table]
+		values := make([]any, len(columns))
+		for i, c := range columns {
+			values[i] = valueOf(t, r.Row[c])
+			if c == "secret" {
+				values[i] = secret
+			}
+		}
+		exec(fmt.Sprintf("INSERT INTO %s (%s) VALUES (?%s)", r.Table, strings.Join(columns, ", "), strings.Repeat(", ?", len(columns)-1)), values...)
+	}
+	if made["cursorDiskKV"] != nil {
+		addLists(exec, rows)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// valueOf returns the value of a column: JSON as the agents write it, in a text.
+func valueOf(t *testing.T, raw json.RawMessage) any {
+	t.Helper()
+	var v any
+	if raw == nil {
+		return nil
+	}
+	if err := json.Unmarshal(raw, &v); err != nil {
+		t.Fatal(err)
+	}
+	switch v := v.(type) {
+	case nil, string:
+		return v
+	case float64:
+		if v == float64(int64(v)) {
+			return int64(v)
+		}
+		return v
+	default:
+		return string(raw)
+	}
+}
+
+// addLists adds to each session of Cursor the list of its messages, its secrets and the draft of a prompt; and messages
+// that are in no list, other keys and a table that may not be read.
+func addLists(exec func(string, ...any), rows []tableRow) {
+	lists := map[string][]map[string]any{}
+	for _, r := range rows {
+		var key string
+		if err := json.Unmarshal(r.Row["key"], &key); err != nil {
+			continue
+		}
+		if rest, ok := strings.CutPrefix(key, "bubbleId:"); ok {
+			at := strings.LastIndex(rest, ":")
+			lists[rest[:at]] = append(lists[rest[:at]], map[string]any{"bubbleId": rest[at+1:]})
+		}
+	}
+	for session, list := range lists {
+		headers, _ := json.Marshal(list) // never fails
+		exec(`UPDATE cursorDiskKV SET value = CAST(json_set(value, '$.fullConversationHeadersOnly', json(?), '$.text', ?, '$.blobEncryptionKey', ?, '$.modelConfig.xEncryptionKey', ?) AS BLOB) WHERE key = ?`,
+			string(headers), secret, secret, secret, "composerData:"+session)
+		exec(`INSERT INTO cursorDiskKV (key, value) VALUES (?, ?)`, "bubbleId:"+session+":left", `{"type":2,"text":"`+secret+`"}`)
+	}
+	exec(`INSERT INTO cursorDiskKV (key, value) VALUES ('bubbleId:orphan:1', ?), ('agentKv:blob:1', ?), ('bubbleIe', ?)`, secret, secret, secret)
+	exec(`CREATE TABLE ItemTable (key TEXT UNIQUE ON CONFLICT REPLACE, value BLOB)`)
+	exec(`INSERT INTO ItemTable VALUES ('cursorAuth/accessToken', ?)`, secret)
+}
