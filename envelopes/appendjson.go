@@ -229,6 +229,9 @@ func (w *plainWriter) edge(e *Edge) {
 		}
 		w.add("}")
 	}
+	if e.Verified {
+		w.add(`,"verified":true`) // behind the user
+	}
 	w.add("}")
 }
 

@@ -235,6 +235,7 @@ func anyEvent() *rapid.Generator[AgentEventV1] {
 		if labels := rapid.MapOfN(text, text, 0, 3).Draw(t, "labels"); len(labels) > 0 {
 			edge.Labels = labels
 		}
+		edge.Verified = edge.User != "" && rapid.Bool().Draw(t, "verified")
 		if !edge.IsZero() {
 			e.Edge = &edge
 		}

@@ -29,6 +29,8 @@ const (
 	// HeaderLabels are labels of the sender, such as team=payments,env=ci, by
 	// [EncodeHeaderValue].
 	HeaderLabels = "Tributary-Labels"
+	// HeaderVerified with the value 1 states that the receiver of the record has verified HeaderUser.
+	HeaderVerified = "Tributary-Verified"
 	// HeaderEnd with the value 1 and an empty body marks the end of the input.
 	HeaderEnd = "Tributary-End"
 	// HeaderRequeued marks a requeued dead letter: it is the raw sequence of the record that this one repeats.

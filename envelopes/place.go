@@ -6,6 +6,10 @@ type Edge struct {
 	Host   string            `json:"host,omitzero"` // name of the machine, or its pseudonym
 	User   string            `json:"user,omitzero"` // sending account, or its pseudonym
 	Labels map[string]string `json:"labels,omitempty"`
+
+	// Verified states that the receiver of the record has verified the user. Without a user it means nothing, and is
+	// false.
+	Verified bool `json:"verified,omitzero"`
 }
 
 // IsZero reports whether nothing is known.

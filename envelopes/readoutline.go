@@ -241,6 +241,9 @@ func readEdge(v jsontext.Value, to **Edge) bool {
 				edge.Labels[string(name)] = label
 				return ok
 			})
+		case "verified":
+			edge.Verified = v.Kind() == 't'
+			return v.Kind() == 't' || v.Kind() == 'f'
 		}
 		return true
 	})

@@ -185,6 +185,9 @@ func (e *AgentEventV1) validateStrings() error {
 	if d := e.Edge; d != nil && !(utf8.ValidString(d.Host) && utf8.ValidString(d.User) && validLabels(d.Labels)) {
 		return invalid("edge", "is not UTF-8")
 	}
+	if d := e.Edge; d != nil && d.Verified && d.User == "" {
+		return invalid("edge", "has a verified user without a name")
+	}
 	if v := e.VCS; v != nil && !(utf8.ValidString(v.Repository) && utf8.ValidString(v.Branch) && utf8.ValidString(v.Commit) && utf8.ValidString(v.PullRequest)) {
 		return invalid("vcs", "is not UTF-8")
 	}

@@ -87,6 +87,7 @@ func TestValidateNamesTheInvalidField(t *testing.T) {
 		"tool metadata is array": {"tool_metadata", func(e *AgentEventV1) { e.ToolMetadata = jsontext.Value(`["s3cr3t"]`) }},
 		"tool input is no JSON":  {"tool_input", func(e *AgentEventV1) { e.ToolInput = jsontext.Value(secret) }},
 		"tool output not UTF-8":  {"tool_output", func(e *AgentEventV1) { e.ToolOutput.Stderr = new(secret + "\xff") }},
+		"verified nobody":        {"edge", func(e *AgentEventV1) { e.Edge.User, e.Edge.Verified = "", true }},
 		"user not UTF-8":         {"edge", func(e *AgentEventV1) { e.Edge.User = secret + "\xff" }},
 		"label not UTF-8":        {"edge", func(e *AgentEventV1) { e.Edge.Labels["team"] = secret + "\xff" }},
 		"branch not UTF-8":       {"vcs", func(e *AgentEventV1) { e.VCS.Branch = secret + "\xff" }},

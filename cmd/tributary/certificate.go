@@ -2,7 +2,6 @@ package main
 
 import (
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -10,10 +9,11 @@ import (
 	"time"
 )
 
-// certificate is the TLS certificate of the console. It is read again when its files have changed, so that a renewal needs
+// certificate is a TLS certificate of this program. It is read again when its files have changed, so that a renewal needs
 // no restart.
 type certificate struct {
 	cert, key string // files
+	settings  string // that name them
 	log       *slog.Logger
 
 	mu      sync.Mutex
@@ -28,15 +28,15 @@ type fileState struct {
 	size     int64
 }
 
-// consoleCertificate reads the certificate of the console, nil if the settings name none.
-func (c *config) consoleCertificate(log *slog.Logger) (*certificate, error) {
-	if c.ConsoleCert == "" && c.ConsoleKey == "" {
+// newCertificate reads the certificate that the settings of a prefix name, nil if they name none.
+func newCertificate(prefix, cert, key string, log *slog.Logger) (*certificate, error) {
+	if cert == "" && key == "" {
 		return nil, nil //nolint:nilnil // there is none
 	}
-	if c.ConsoleCert == "" || c.ConsoleKey == "" {
-		return nil, usageError{errors.New("TRIBUTARY_CONSOLE_CERT: set it and TRIBUTARY_CONSOLE_KEY both, or none")}
+	if cert == "" || key == "" {
+		return nil, usageError{fmt.Errorf("%s_CERT: set it and %s_KEY both, or none", prefix, prefix)}
 	}
-	is := &certificate{cert: c.ConsoleCert, key: c.ConsoleKey, log: log}
+	is := &certificate{cert: cert, key: key, settings: prefix + "_CERT and " + prefix + "_KEY", log: log}
 	return is, is.load()
 }
 
@@ -46,7 +46,7 @@ func (c *certificate) load() error {
 	for i, name := range []string{c.cert, c.key} {
 		file, err := os.Stat(name)
 		if err != nil {
-			return fmt.Errorf("TRIBUTARY_CONSOLE_CERT and TRIBUTARY_CONSOLE_KEY: %w", err)
+			return fmt.Errorf("%s: %w", c.settings, err)
 		}
 		now[i] = fileState{file.ModTime(), file.Size()}
 	}
@@ -55,7 +55,7 @@ func (c *certificate) load() error {
 	}
 	loaded, err := tls.LoadX509KeyPair(c.cert, c.key)
 	if err != nil {
-		return fmt.Errorf("TRIBUTARY_CONSOLE_CERT and TRIBUTARY_CONSOLE_KEY: %w", err)
+		return fmt.Errorf("%s: %w", c.settings, err)
 	}
 	c.current, c.read = &loaded, now
 	return nil
@@ -68,7 +68,7 @@ func (c *certificate) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) 
 	defer c.mu.Unlock()
 	err := c.load()
 	if err != nil && !c.failed { // the first of consecutive failures
-		c.log.WarnContext(hello.Context(), "the certificate of the console has changed and cannot be read: the one before is served", "error", err)
+		c.log.WarnContext(hello.Context(), "the TLS certificate has changed and cannot be read: the one before is served", "error", err)
 	}
 	c.failed = err != nil
 	return c.current, nil

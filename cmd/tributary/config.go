@@ -62,15 +62,15 @@ type config struct {
 	RedactKeyFile string      `envconfig:"TRIBUTARY_REDACT_KEY_FILE" desc:"file with the key of the placeholders of redaction"`
 	RedactRules   string      `envconfig:"TRIBUTARY_REDACT_RULES" desc:"file of rules of redaction in the format of gitleaks, which add to the built-in ones"`
 
-	Identity string `envconfig:"TRIBUTARY_IDENTITY" default:"plain" oneof:"plain pseudonym off" desc:"how the records of ship and up name the host and the user that send them: plain as they are, pseudonym by digests under the key of redaction, off not at all"`
-	Labels   string `envconfig:"TRIBUTARY_LABELS" desc:"labels of the records of ship and up, such as team=payments,env=ci: at most 16, of 512 bytes together"`
+	Identity string `envconfig:"TRIBUTARY_IDENTITY" default:"plain" oneof:"plain pseudonym off" desc:"how the records of ship, receive and up name the host and the user that send them: plain as they are, pseudonym by digests under the key of redaction, off not at all"`
+	Labels   string `envconfig:"TRIBUTARY_LABELS" desc:"labels of the records of ship, receive and up, such as team=payments,env=ci: at most 16, of 512 bytes together"`
 
 	Data         string        `envconfig:"TRIBUTARY_DATA" desc:"folder of the embedded server and of the progress of ship; default $XDG_STATE_HOME/tributary"`
 	Listen       string        `envconfig:"TRIBUTARY_LISTEN" default:"127.0.0.1:4222" desc:"address of the embedded server, which asks for no password; --listen \"\" for none"`
 	Idle         time.Duration `envconfig:"TRIBUTARY_IDLE" default:"5m0s" desc:"time without a write after which ship ends the sessions of a log, and sends a complete last line without a line end"`
 	StartTimeout time.Duration `envconfig:"TRIBUTARY_START_TIMEOUT" default:"5m0s" desc:"how long a worker that starts waits for a broker that is away or elects a leader; 0 waits for ever"`
 	DrainTimeout time.Duration `envconfig:"TRIBUTARY_DRAIN_TIMEOUT" default:"20s" desc:"how long work in progress may take after the first signal"`
-	HTTP         string        `envconfig:"TRIBUTARY_HTTP" desc:"address at which run, ship and up serve /livez, /readyz, /metrics and /version, such as 127.0.0.1:9464, or :9464 for other hosts; default none"`
+	HTTP         string        `envconfig:"TRIBUTARY_HTTP" desc:"address at which run, ship, receive and up serve /livez, /readyz, /metrics and /version, such as 127.0.0.1:9464, or :9464 for other hosts; default none"`
 	LogLevel     slog.Level    `envconfig:"TRIBUTARY_LOG_LEVEL" default:"info" desc:"debug, info, warn or error"`
 	LogFormat    string        `envconfig:"TRIBUTARY_LOG_FORMAT" default:"text" oneof:"text json" desc:"format of the log on standard error"`
 
@@ -83,6 +83,20 @@ type config struct {
 	ConsoleHosts      string `envconfig:"TRIBUTARY_CONSOLE_HOSTS" desc:"names of hosts at which browsers ask for the console, separated by commas, beside localhost and those of the certificate; requests with others are refused"`
 	ConsoleUserHeader string `envconfig:"TRIBUTARY_CONSOLE_USER_HEADER" desc:"header in which a proxy names the user that it has let in, such as X-Forwarded-User; the console then asks for no token"`
 	ConsoleProxies    string `envconfig:"TRIBUTARY_CONSOLE_PROXIES" desc:"addresses of the proxies whose header counts, such as 10.0.0.0/8, separated by commas; default those of this machine"`
+
+	ReceiveListen      string        `envconfig:"TRIBUTARY_RECEIVE_LISTEN" default:"127.0.0.1:4318" desc:"address at which receive and up take OTLP over HTTP, hooks and records; another one than that of this machine needs senders that prove who they are, and a certificate or --insecure-listen; receive --listen \"\" for none"`
+	ReceiveGRPC        string        `envconfig:"TRIBUTARY_RECEIVE_GRPC" default:"127.0.0.1:4317" desc:"address at which they take OTLP over gRPC; receive --grpc \"\" for none"`
+	ReceiveTokens      string        `envconfig:"TRIBUTARY_RECEIVE_TOKENS" desc:"file of the tokens of senders, with lines such as SHA256 user=ada team=payments; it is read again when it has changed"`
+	ReceiveCert        string        `envconfig:"TRIBUTARY_RECEIVE_CERT" desc:"file with the TLS certificate of the receiver"`
+	ReceiveKey         string        `envconfig:"TRIBUTARY_RECEIVE_KEY" desc:"file with the key of that certificate"`
+	ReceiveClientCA    string        `envconfig:"TRIBUTARY_RECEIVE_CLIENT_CA" desc:"file with the authorities of the certificates of senders, whose names are the users"`
+	ReceiveUserHeader  string        `envconfig:"TRIBUTARY_RECEIVE_USER_HEADER" desc:"header in which a proxy names the user that it has let in, such as X-Forwarded-User"`
+	ReceiveProxies     string        `envconfig:"TRIBUTARY_RECEIVE_PROXIES" desc:"addresses of the proxies whose header counts, such as 10.0.0.0/8, separated by commas; default those of this machine"`
+	ReceiveMaxBody     int           `envconfig:"TRIBUTARY_RECEIVE_MAX_BODY" default:"16" desc:"MiB of one request, inflated, 1 to 64"`
+	ReceiveMaxInFlight int           `envconfig:"TRIBUTARY_RECEIVE_MAX_IN_FLIGHT" default:"64" desc:"MiB of all requests in progress, inflated; the process takes up to ten times as much memory"`
+	ReceiveMaxRecords  int           `envconfig:"TRIBUTARY_RECEIVE_MAX_RECORDS" default:"20000" desc:"records of one request"`
+	ReceiveMaxRequests int           `envconfig:"TRIBUTARY_RECEIVE_MAX_REQUESTS" default:"64" desc:"requests in progress of one sender"`
+	ReceiveBodyTimeout time.Duration `envconfig:"TRIBUTARY_RECEIVE_BODY_TIMEOUT" default:"30s" desc:"how long a request may take to arrive"`
 
 	TracesExporter      string `envconfig:"OTEL_TRACES_EXPORTER" default:"none" oneof:"none otlp console" desc:"exporter of traces; the other OTEL_ variables of the OpenTelemetry SDK apply too"`
 	OTLPEndpoint        string `envconfig:"OTEL_EXPORTER_OTLP_ENDPOINT" desc:"receiver of OTLP; default http://localhost:4318, with the protocol grpc http://localhost:4317"`

@@ -104,7 +104,7 @@ type consolePage struct {
 func (p *consolePage) listen(ctx context.Context) (serve func(context.Context) error, err error) {
 	address := p.config.ConsoleListen
 	here := local(address)
-	certificate, err := p.config.consoleCertificate(p.log)
+	certificate, err := newCertificate("TRIBUTARY_CONSOLE", p.config.ConsoleCert, p.config.ConsoleKey, p.log)
 	if err != nil {
 		return nil, err
 	}
@@ -147,15 +147,8 @@ func (p *consolePage) guard(here bool, certificate *certificate) (g console.Guar
 	if certificate != nil {
 		g.Hosts = append(g.Hosts, certificate.current.Leaf.DNSNames...)
 	}
-	for _, text := range list(c.ConsoleProxies) {
-		prefix, err := netip.ParsePrefix(text)
-		if address, single := netip.ParseAddr(text); single == nil {
-			prefix, err = address.Prefix(address.BitLen())
-		}
-		if err != nil {
-			return g, "", usageError{fmt.Errorf("TRIBUTARY_CONSOLE_PROXIES=%q: write addresses such as 10.0.0.7 or 10.0.0.0/8, separated by commas", text)}
-		}
-		g.Proxies = append(g.Proxies, prefix)
+	if g.Proxies, err = proxies("TRIBUTARY_CONSOLE_PROXIES", c.ConsoleProxies); err != nil {
+		return g, "", err
 	}
 	switch {
 	case c.ConsoleToken != "" && c.ConsoleTokenFile != "":
@@ -175,6 +168,21 @@ func (p *consolePage) guard(here bool, certificate *certificate) (g console.Guar
 		query = "?token=" + g.Token
 	}
 	return g, query, nil
+}
+
+// proxies returns the addresses of proxies that a setting names.
+func proxies(name, setting string) (prefixes []netip.Prefix, err error) {
+	for _, text := range list(setting) {
+		prefix, err := netip.ParsePrefix(text)
+		if address, single := netip.ParseAddr(text); single == nil {
+			prefix, err = address.Prefix(address.BitLen())
+		}
+		if err != nil {
+			return nil, usageError{fmt.Errorf("%s=%q: write addresses such as 10.0.0.7 or 10.0.0.0/8, separated by commas", name, text)}
+		}
+		prefixes = append(prefixes, prefix)
+	}
+	return prefixes, nil
 }
 
 // list splits a setting that has several values.

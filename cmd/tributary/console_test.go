@@ -215,7 +215,7 @@ func TestConsoleServesARenewedCertificate(t *testing.T) {
 	if !served(before) || served(renewed) {
 		t.Error("a certificate without its key is served")
 	}
-	p.awaitLogged("the certificate of the console has changed and cannot be read")
+	p.awaitLogged("the TLS certificate has changed and cannot be read")
 	replace("tls.key")
 	if served(before) || !served(renewed) {
 		t.Error("the renewed certificate is not served")

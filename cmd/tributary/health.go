@@ -23,7 +23,7 @@ func healthCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "health [flags]",
 		Short: "Ask a process on this host whether it is ready",
-		Long: `Ask the run, ship or up that serves TRIBUTARY_HTTP on this host whether it is ready, and
+		Long: `Ask the run, ship, receive or up that serves TRIBUTARY_HTTP on this host whether it is ready, and
 print its answer. The exit code is 0 if it is, 1 if it is not or does not answer: it is
 the check of an image that has no other program. The broker is not asked.`,
 		Example: `  tributary health                          ready: it does its work

@@ -113,6 +113,7 @@ in order per session.`,
   tributary normalize session.jsonl        one log to events, without a broker
   tributary run                            a worker at the broker of NATS_URL
   tributary ship                           send the logs of this machine to the broker
+  tributary receive                        take what agents export by OpenTelemetry, and their hooks
   tributary tail                           print the events as they are stored
   tributary sessions ls                    list the sessions with what they did
   tributary stats                          sum up tokens, cost, tools and time
@@ -149,6 +150,7 @@ in order per session.`,
 		upCommand(a),
 		runCommand(a),
 		shipCommand(a),
+		receiveCommand(a),
 		tailCommand(a),
 		normalizeCommand(a),
 		doctorCommand(a),

@@ -14,6 +14,7 @@ import (
 
 	"tributary/envelopes/pagetest"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/receive"
 	"tributary/pipeline/sessions/summaries"
 	"tributary/pipeline/sessions/titles"
 	"tributary/pipeline/ship"
@@ -49,7 +50,7 @@ type instrument struct {
 	labels              []string
 }
 
-// instrumentsOf returns the metrics of run and ship; up has both.
+// instrumentsOf returns the metrics of run, ship and receive; up has all.
 func instrumentsOf(t *testing.T) []instrument {
 	t.Helper()
 	server := pipelinetest.NewServer(t)
@@ -80,7 +81,11 @@ func instrumentsOf(t *testing.T) []instrument {
 	if err := s.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	m.process = "run ship"
+	m.process = "receive"
+	if _, err := receive.New(js, receive.Config{Meter: m}); err != nil {
+		t.Fatal(err)
+	}
+	m.process = "run ship receive"
 	if err := observeConnection(m, nc.IsConnected); err != nil {
 		t.Fatal(err)
 	}

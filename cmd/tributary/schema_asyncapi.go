@@ -259,6 +259,7 @@ func recordHeaders() object {
 		envelopes.HeaderHost:     header("Machine that sent the record."),
 		envelopes.HeaderUser:     header("User that sent the record."),
 		envelopes.HeaderLabels:   header("Labels of the sender: NAME=VALUE, separated by commas."),
+		envelopes.HeaderVerified: header("1 if the receiver of the record has verified the user."),
 		envelopes.HeaderEnd:      header("1 on the end of the input."),
 		envelopes.HeaderRequeued: header("Sequence of the record that this one repeats."),
 		envelopes.HeaderClaim:    header("Object that holds the bytes of a large record: <bucket>/<sha256>;<size>."),

@@ -25,6 +25,10 @@ func sender(ctx context.Context, a *app) (*envelopes.Edge, error) {
 		return nil, usageError{fmt.Errorf("TRIBUTARY_LABELS: %w", err)}
 	}
 	e := &envelopes.Edge{Labels: labels}
+	rename, err := a.config.renaming()
+	if err != nil {
+		return nil, err
+	}
 	if a.config.Identity != identityOff {
 		e.Host = hostname()
 		if u, err := user.Current(); err == nil {
@@ -33,8 +37,23 @@ func sender(ctx context.Context, a *app) (*envelopes.Edge, error) {
 			a.log.WarnContext(ctx, "user name is unknown, and records do not state it: set USER, or TRIBUTARY_IDENTITY=off", "error", err)
 		}
 	}
-	if a.config.Identity == identityPseudonym {
-		key, err := a.config.redactKey(true)
+	e.Host, e.User = rename(e.Host, e.User)
+	if err := records.CheckEdge(e); err != nil {
+		return nil, fmt.Errorf("records cannot state who sends them: %w: set TRIBUTARY_IDENTITY to pseudonym or off", err)
+	}
+	if e.IsZero() {
+		return nil, nil //nolint:nilnil // states nothing
+	}
+	return e, nil
+}
+
+// renaming returns what records state instead of a host and a user, by TRIBUTARY_IDENTITY.
+func (c *config) renaming() (func(host, user string) (string, string), error) {
+	switch c.Identity {
+	case identityOff:
+		return func(string, string) (string, string) { return "", "" }, nil
+	case identityPseudonym:
+		key, err := c.redactKey(true)
 		if err != nil {
 			return nil, fmt.Errorf("TRIBUTARY_IDENTITY=%s: %w", identityPseudonym, err)
 		}
@@ -44,15 +63,10 @@ func sender(ctx context.Context, a *app) (*envelopes.Edge, error) {
 			}
 			return key.Pseudonym(kind, name)
 		}
-		e.Host, e.User = pseudonym("host", e.Host), pseudonym("user", e.User)
+		return func(host, user string) (string, string) { return pseudonym("host", host), pseudonym("user", user) }, nil
+	default:
+		return func(host, user string) (string, string) { return host, user }, nil
 	}
-	if err := records.CheckEdge(e); err != nil {
-		return nil, fmt.Errorf("records cannot state who sends them: %w: set TRIBUTARY_IDENTITY to pseudonym or off", err)
-	}
-	if e.IsZero() {
-		return nil, nil //nolint:nilnil // states nothing
-	}
-	return e, nil
 }
 
 // logSender logs what the records state about their sender.

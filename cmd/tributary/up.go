@@ -38,7 +38,8 @@ and folders, the logs of the agents on this machine, or the built-in samples. Ev
 dead letters are printed as they are stored, of logs that exist already the first 500,
 and at the end a table of the sessions, like that of tributary sessions ls. On a terminal
 the last line shows the progress. The address of a page that shows the same in a browser
-is printed, too. It follows the live generation through tributary replay promote, rollback
+is printed, too. What agents of this machine export by OpenTelemetry or post to hooks is
+taken at 127.0.0.1:4318 and :4317. It follows the live generation through tributary replay promote, rollback
 and drop.
 
 The data folder keeps everything for the next run. With --replay a new version of the
@@ -195,6 +196,7 @@ func (u *up) run(ctx context.Context) error {
 		return err
 	}
 	defer stopConsole()
+	defer u.serveReceiver(ctx, telemetry)()
 	return u.process(ctx, nc, telemetry)
 }
 

@@ -41,6 +41,11 @@ func (c *config) validate() settingsError {
 	if _, err := records.ParseLabels(c.Labels); err != nil {
 		wrong.check(false, "TRIBUTARY_LABELS", c.Labels, err.Error()+": write labels such as team=payments,env=ci")
 	}
+	wrong.check(c.ReceiveMaxBody >= 1 && c.ReceiveMaxBody <= 64, "TRIBUTARY_RECEIVE_MAX_BODY", strconv.Itoa(c.ReceiveMaxBody), "write 1 to 64, the longest record")
+	wrong.check(c.ReceiveMaxInFlight >= c.ReceiveMaxBody, "TRIBUTARY_RECEIVE_MAX_IN_FLIGHT", strconv.Itoa(c.ReceiveMaxInFlight), "write at least TRIBUTARY_RECEIVE_MAX_BODY")
+	wrong.check(c.ReceiveMaxRecords >= 1, "TRIBUTARY_RECEIVE_MAX_RECORDS", strconv.Itoa(c.ReceiveMaxRecords), "write 1 or more")
+	wrong.check(c.ReceiveMaxRequests >= 1, "TRIBUTARY_RECEIVE_MAX_REQUESTS", strconv.Itoa(c.ReceiveMaxRequests), "write 1 or more")
+	wrong.check(c.ReceiveBodyTimeout > 0, "TRIBUTARY_RECEIVE_BODY_TIMEOUT", c.ReceiveBodyTimeout.String(), "write more than 0s")
 	wrong.check(c.DrainTimeout > 0, "TRIBUTARY_DRAIN_TIMEOUT", c.DrainTimeout.String(), "write more than 0s")
 	return wrong
 }

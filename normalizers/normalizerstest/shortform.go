@@ -181,6 +181,9 @@ func standingFields(e envelopes.AgentEventV1) map[string]string {
 	places := make(map[string]string)
 	if d := e.Edge; d != nil {
 		places["edge.host"], places["edge.user"] = d.Host, d.User
+		if d.Verified {
+			places["edge.verified"] = "true"
+		}
 		for name, v := range d.Labels {
 			places["edge.labels."+name] = v
 		}

@@ -38,6 +38,7 @@ var requeuedHeaders = []string{
 	envelopes.HeaderHost,
 	envelopes.HeaderUser,
 	envelopes.HeaderLabels,
+	envelopes.HeaderVerified,
 	envelopes.HeaderTraceparent,
 	envelopes.HeaderTracestate,
 }

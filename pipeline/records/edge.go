@@ -29,6 +29,7 @@ var labelName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,62}$`)
 // Errors in what a record states about its sender. Their texts repeat nothing of it.
 var (
 	errSender     = fmt.Errorf("is not 1 to %d bytes of UTF-8 without control characters", maxSender)
+	errVerified   = errors.New("a verified user has no name")
 	errLabel      = errors.New("is not NAME=VALUE")
 	errLabelName  = errors.New("has a name that is not a letter, followed by at most 62 letters, digits, '_', '.' and '-'")
 	errLabelValue = errors.New("has a value that is empty, is not UTF-8, ends in a space, or has a comma or a control character")
@@ -88,6 +89,9 @@ func CheckEdge(e *envelopes.Edge) error {
 			return fmt.Errorf("a label %w", err)
 		}
 	}
+	if e.Verified && e.User == "" {
+		return errVerified
+	}
 	if len(e.Labels) > maxLabels || len(FormatLabels(e.Labels)) > maxLabel {
 		return errLabels
 	}
@@ -118,6 +122,9 @@ func setEdge(e *envelopes.Edge, set func(name, value string)) {
 	set(envelopes.HeaderHost, envelopes.EncodeHeaderValue(e.Host))
 	set(envelopes.HeaderUser, envelopes.EncodeHeaderValue(e.User))
 	set(envelopes.HeaderLabels, envelopes.EncodeHeaderValue(FormatLabels(e.Labels)))
+	if e.Verified {
+		set(envelopes.HeaderVerified, "1")
+	}
 }
 
 // ReadEdge returns the sender stated in the headers of a record; nil for none. Its error is permanent, see [Reason],
@@ -138,8 +145,12 @@ func ReadEdge(header nats.Header) (*envelopes.Edge, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", errHeader, envelopes.HeaderLabels, err)
 	}
+	verified := header.Get(envelopes.HeaderVerified)
+	if verified != "" && (verified != "1" || texts[1] == "") {
+		return nil, fmt.Errorf("%w: %s is not 1 beside %s", errHeader, envelopes.HeaderVerified, envelopes.HeaderUser)
+	}
 	if texts[0] == "" && texts[1] == "" && labels == nil {
 		return nil, nil //nolint:nilnil // no sender
 	}
-	return &envelopes.Edge{Host: texts[0], User: texts[1], Labels: labels}, nil
+	return &envelopes.Edge{Host: texts[0], User: texts[1], Labels: labels, Verified: verified != ""}, nil
 }

@@ -93,6 +93,7 @@ func TestSenderThatCannotBeStatedIsRefused(t *testing.T) {
 		"label name":  {Labels: map[string]string{"a b": "c"}},
 		"label value": {Labels: map[string]string{"a": "b,c"}},
 		"labels":      {Labels: map[string]string{"a": strings.Repeat("b", 511)}},
+		"no user":     {Host: "a", Verified: true},
 	} {
 		if records.CheckEdge(e) == nil {
 			t.Errorf("%s is not refused", name)
@@ -102,7 +103,7 @@ func TestSenderThatCannotBeStatedIsRefused(t *testing.T) {
 			t.Errorf("%s is read as %+v", name, got)
 		}
 	}
-	for _, e := range []*envelopes.Edge{nil, {Host: "build 7", User: "Zoë", Labels: map[string]string{"b": "=", "a": "x y"}}} {
+	for _, e := range []*envelopes.Edge{nil, {Host: "build 7", User: "Zoë", Labels: map[string]string{"b": "=", "a": "x y"}}, {User: "Zoë", Verified: true}} {
 		m := records.Message(core.Record{Source: envelopes.Codex, Session: "s", Origin: core.Origin{Edge: e}})
 		got, err := records.ReadEdge(m.Header)
 		if diff := cmp.Diff(e, got); diff != "" || err != nil || records.CheckEdge(e) != nil {

@@ -13,7 +13,7 @@ import (
 var plainHeaders = []string{
 	envelopes.HeaderSession, envelopes.HeaderTime, envelopes.HeaderEnd, envelopes.HeaderClaim, envelopes.HeaderPosition,
 	envelopes.HeaderRequeued, envelopes.HeaderTraceparent, envelopes.HeaderTracestate,
-	envelopes.HeaderHost, envelopes.HeaderUser, envelopes.HeaderLabels,
+	envelopes.HeaderHost, envelopes.HeaderUser, envelopes.HeaderLabels, envelopes.HeaderVerified,
 }
 
 // RedactHeader returns the headers of a raw record with placeholders for all values but those of plainHeaders: a
