@@ -99,8 +99,9 @@ func encode(h *EventHeader, attributes []attribute, data []byte, asJSON bool, mo
 func (h *EventHeader) binary(attributes []attribute) map[string][]string {
 	if h.lines == nil {
 		h.lines = make(map[string][]string, headerLines)
+	} else {
+		clear(h.lines)
 	}
-	clear(h.lines)
 	values := h.values[:]
 	if len(attributes) > len(values) {
 		values = make([]string, len(attributes))

@@ -44,10 +44,10 @@ func (e *FullError) Error() string {
 // Take returns a [FullError] if the messages of a batch do not fit in the account. If the limit is unknown,
 // everything fits.
 func (r *Room) Take(ctx context.Context, messages []*nats.Msg) error {
-	const overhead = 160 // per message: headers of the batch, and what the server adds
+	const overhead = 1 << 10 // per message: subject and headers, whose sizes take long to add up, and what the server adds
 	need := int64(0)
 	for _, m := range messages {
-		need += int64(m.Size() + overhead)
+		need += int64(len(m.Data) + overhead)
 	}
 	need *= int64(max(r.Replicas, 1))
 	r.mu.Lock()
