@@ -3,6 +3,8 @@ module tributary/deploy/checks
 go 1.26.8
 
 require (
+	github.com/blakesmith/ar v0.0.0-20190502131153-809d4375e1fb
+	github.com/cavaliergopher/cpio v1.0.1
 	github.com/compose-spec/compose-go/v2 v2.16.2
 	github.com/coreos/go-systemd/v22 v22.7.0
 	github.com/goreleaser/goreleaser/v2 v2.15.0
