@@ -171,7 +171,7 @@ func settings() []setting {
 		if v.Logs.Env != "" {
 			list = append(list, setting{name: v.Logs.Env, desc: v.Logs.About})
 		}
-		if v.Database != nil && v.Database.Env != "" {
+		if v.Database != nil && v.Database.Env != "" && v.Database.Env != v.Logs.Env {
 			list = append(list, setting{name: v.Database.Env, desc: v.Database.About})
 		}
 	}

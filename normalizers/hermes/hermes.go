@@ -1,9 +1,9 @@
-// Package hermes normalizes the messages of Hermes, as JSON lines and in saved sessions.
+// Package hermes normalizes the messages of Hermes: rows of its database, JSON lines, and saved sessions.
 //
-// Start with [Vendor]. A record is read by read, a message by readMessage, which has one case per role. README.md has
-// the rules.
+// Start with [Vendor]. A record is read by read, a row by readRow, a message by readMessage, which has one case per
+// role. README.md has the rules.
 //
-// The invariant: a message is final, and no message has an id.
+// The invariant: a message is final, and no message has an id that lasts.
 package hermes
 
 import (
@@ -20,8 +20,16 @@ import (
 
 // read writes what a record states.
 func read(w *chat.Writer, r *record) {
-	if r.SessionStart == "" || r.Messages.Kind() != '[' {
-		readMessage(w, &r.message)
+	switch {
+	case r.Row.OK:
+		readRow(w, r.Table, &r.Row.Value)
+		return
+	case r.SessionStart == "" || r.Messages.Kind() != '[':
+		if !roles[r.Role] || isOf(w, formLog) {
+			readMessage(w, &r.message)
+		}
+		return
+	case !isOf(w, formLog):
 		return
 	}
 	w.Session.SetResumeID(string(r.SessionID))
@@ -41,6 +49,9 @@ func read(w *chat.Writer, r *record) {
 	}
 }
 
+// roles are those of readMessage.
+var roles = map[lenient.Text]bool{"user": true, "assistant": true, "tool": true, "system": true, "session_meta": true}
+
 // readMessage writes a message by its role.
 func readMessage(w *chat.Writer, m *message) {
 	if m.Timestamp.Kind() == '0' {
@@ -58,6 +69,10 @@ func readMessage(w *chat.Writer, m *message) {
 			return
 		}
 		kind, content := speechOf(m, text)
+		if kind == core.SpeechHuman && w.Agent != "" {
+			w.Prompt(lenient.Text(content))
+			return
+		}
 		w.Say(kind, lenient.Text(content))
 	case "assistant":
 		w.Think(m.thought())

@@ -9,8 +9,11 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// record is a line with a message, or a saved session.
+// record is a row of the database, a line with a message, or a saved session.
 type record struct {
+	Table lenient.Text        `json:"table"`
+	Row   lenient.Object[row] `json:"row"`
+
 	message `json:",embed"`
 
 	// Of a saved session.

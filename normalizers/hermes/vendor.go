@@ -35,8 +35,7 @@ var Vendor = core.Vendor{
 	Ignored: ignored,
 	Evidence: core.Evidence{
 		Read:   []core.Basis{core.RealLogs, core.Fixtures, core.Code},
-		Lacks:  []core.Fact{core.TokenSums, core.Subagents},
-		Limits: "the database `state.db`, which alone has tokens",
+		Limits: "no `state.db` of a user was seen, and those of profiles are read where they are named",
 	},
 
 	Logs: core.Logs{
@@ -48,12 +47,17 @@ var Vendor = core.Vendor{
 			{Dir: "profiles", Prefix: "session_", Suffixes: []string{".json"}, Within: "sessions"},
 		},
 	},
-	Samples: samples,
+	Database: &database,
+	Samples:  samples,
 }
 
-// marker recognizes a message, the first line of the gateway, and a saved session.
+// marker recognizes a row, a message, the first line of the gateway, and a saved session.
 func marker(s *core.Shape) string {
 	switch {
+	case isRow(s, "sessions"):
+		return "table sessions, source, started_at"
+	case isRow(s, "messages"):
+		return "table messages, finish_reason, timestamp"
 	case isDocument(s):
 		return "session_start, messages"
 	case s.Text("role") == "session_meta":
@@ -76,8 +80,14 @@ func isDocument(s *core.Shape) bool {
 	return s.Text("session_start") != "" && s.Kind("messages") == '['
 }
 
-// sessionOf returns the session, which a saved session alone states.
+// sessionOf returns the session, which no line states.
 func sessionOf(s *core.Shape) string {
+	switch {
+	case isRow(s, "sessions"):
+		return s.Text("row", "id")
+	case isRow(s, "messages"):
+		return s.Text("row", "session_id")
+	}
 	if isDocument(s) {
 		return s.Text("session_id")
 	}
@@ -86,6 +96,12 @@ func sessionOf(s *core.Shape) string {
 
 // timeOf returns the time stated in a record: of a message also in seconds.
 func timeOf(s *core.Shape) time.Time {
+	for _, column := range []string{"timestamp", "started_at"} {
+		if v := s.Value("row", column); len(v) > 0 && v.Kind() == '0' {
+			t, _ := core.MomentOfMillis(millis(lenient.NumberOf(v)))
+			return t
+		}
+	}
 	if v := s.Value("timestamp"); len(v) > 0 && v.Kind() == '0' {
 		t, _ := core.MomentOfMillis(millis(lenient.NumberOf(v)))
 		return t

@@ -3,6 +3,7 @@ package hermestest
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 
 	"pgregory.net/rapid"
 
@@ -19,6 +20,10 @@ type script struct {
 // lines generates the lines of one session, or a saved session.
 func lines(t *rapid.T, session string) [][]byte {
 	s := &script{Script: normalizerstest.NewScript(t, session)}
+	if s.Chance(40) {
+		s.rows()
+		return s.Lines
+	}
 	var messages []any
 	saved := s.Chance(30)
 	for range rapid.IntRange(1, 20).Draw(t, "messages") {
@@ -98,3 +103,50 @@ func (s *script) result(m map[string]any) {
 	m["content"] = s.OneOf(`{"output":"a","exit_code":0,"error":null}`, `{"output":"","exit_code":2,"error":null}`, `{"output":"","exit_code":-1,"error":"no","status":"blocked"}`,
 		`{"output":"Background process started","exit_code":0,"session_id":"p1"}`, `{"success":false,"error":"none"}`, `{"status":"dispatched","delegation_id":"d1"}`, "plain", "")
 }
+
+// rows writes the rows of a session.
+func (s *script) rows() {
+	input, output := 0, 0
+	child, parent := s.Chance(20), s.Chance(30)
+	session := func() {
+		input, output = input+s.some(), output+s.some()
+		row := map[string]any{
+			"id": s.Session, "source": "cli", "started_at": 1772355600.5, "model": "gpt-5.6", "model_config": map[string]any{"cwd": "/w"}, "title": s.OneOf("The total of May", ""),
+			"input_tokens": input, "output_tokens": output, "cache_read_tokens": input / 2, "cache_write_tokens": 0, "reasoning_tokens": output / 3,
+			"estimated_cost_usd": float64(input) / 1e6, "actual_cost_usd": nil, "cost_status": s.OneOf("estimated", "estimated", "included"),
+		}
+		if child {
+			row["source"] = "subagent"
+		}
+		if parent {
+			row["parent_session_id"] = "20260301_080000_aa"
+		}
+		s.Emit(map[string]any{"table": "sessions", "row": row})
+	}
+	session()
+	for n := range rapid.IntRange(1, 20).Draw(s.T, "messages") {
+		m := s.message()
+		for _, name := range []string{"_model", "_cwd"} {
+			delete(m, name)
+		}
+		m["id"], m["session_id"], m["timestamp"] = n+1, s.Session, 1772355590.25+float64(n)
+		m["active"], m["compacted"] = 1, 0
+		if s.Chance(15) {
+			m["active"], m["compacted"] = 0, rapid.IntRange(0, 1).Draw(s.T, "compacted")
+		}
+		s.Emit(map[string]any{"table": "messages", "row": m})
+		switch s.OneOf("", "", "", "session", "clone", "line") {
+		case "session":
+			session()
+		case "clone":
+			clone := maps.Clone(m)
+			clone["id"] = n + 1000
+			s.Emit(map[string]any{"table": "messages", "row": clone})
+		case "line":
+			s.Emit(s.message())
+		}
+	}
+}
+
+// some draws a number of tokens.
+func (s *script) some() int { return rapid.SampledFrom([]int{0, 57, 11_480}).Draw(s.T, "tokens") }

@@ -24,6 +24,7 @@ import (
 var Suite = normalizerstest.Suite{
 	Unknown: []string{
 		`{"role":"of_tomorrow","content":"x","tool_calls":"","tool_call_id":"","tool_name":"","finish_reason":"","timestamp":"$TIME"}`,
+		`{"table":"messages","row":{"id":900,"session_id":"$SESSION","role":"of_tomorrow","content":"x","timestamp":1772355600.5,"finish_reason":null}}`,
 		`42`,
 	},
 	Source:    envelopes.Hermes,
@@ -31,7 +32,6 @@ var Suite = normalizerstest.Suite{
 	Folders:   []string{"hermes"},
 	Others:    []string{".db"}, // databases
 	Apart:     true,
-	Tokenless: true,
 	Lines:     lines,
 	Read:      readFile,
 	Bad:       normalizerstest.Malformed,
@@ -42,14 +42,30 @@ var Suite = normalizerstest.Suite{
 
 var reading = normalizerstest.Reading{
 	Session: func(record any) string {
-		if !isSaved(record) {
-			return ""
+		switch {
+		case isSaved(record):
+			return text(record, "session_id")
+		case text(record, "table") == "sessions":
+			return text(record, "row", "id")
+		default:
+			return text(record, "row", "session_id")
 		}
-		return text(record, "session_id")
 	},
 	Read: func(r *normalizerstest.Reader, v any) {
 		n, _ := strconv.Atoi(r.Noted("records"))
 		r.Note("records", strconv.Itoa(n+1))
+		if form := formOf(v); form != "" {
+			if r.Noted("form") == "" {
+				r.Note("form", form)
+			}
+			if r.Noted("form") != form {
+				return
+			}
+		}
+		if row := normalizerstest.Member[map[string]any](v, "row"); row != nil {
+			readRow(r, text(v, "table"), row, fmt.Sprint("@", n+1))
+			return
+		}
 		if !isSaved(v) {
 			readMessage(r, v, "", fmt.Sprint("@", n+1))
 			return
@@ -101,15 +117,17 @@ func readMessage(r *normalizerstest.Reader, m any, key, base string) {
 			r.Attach(key)
 		case compressed == "1" || compressed == "true" || slices.Contains(machineKinds, text(m, "display_kind")):
 		case slices.ContainsFunc(machineTexts, func(s string) bool { return strings.HasPrefix(body, s) }):
+		case r.Agent != "" && (typed(body) == body || !strings.HasPrefix(typed(body), "/")):
+			r.Say("agent", key, typed(body))
 		default:
 			r.Say("human", key, typed(body))
 		}
 	case "assistant":
 		events := 0
-		if thinks(m) {
+		if isRow := strings.HasPrefix(key, "row "); !isRow && thinks(m) {
 			events++
 		}
-		if strings.TrimSpace(body) != "" {
+		if isRow := strings.HasPrefix(key, "row "); !isRow && strings.TrimSpace(body) != "" {
 			events++
 		}
 		r.Say("assistant", key, body)

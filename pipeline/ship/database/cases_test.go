@@ -17,6 +17,7 @@ import (
 	"tributary/normalizers/core"
 	"tributary/normalizers/cursor/cursortest"
 	"tributary/normalizers/goose/goosetest"
+	"tributary/normalizers/hermes/hermestest"
 	"tributary/normalizers/normalizerstest"
 	"tributary/normalizers/opencode/opencodetest"
 	"tributary/pipeline/ship/database"
@@ -29,7 +30,7 @@ const secret = "token-of-ada"
 // expects. Each is read once, in its last version, and nothing else is.
 func TestDatabasesMatchTheirCases(t *testing.T) {
 	t.Parallel()
-	for _, s := range []normalizerstest.Suite{opencodetest.Suite, goosetest.Suite, cursortest.Suite} {
+	for _, s := range []normalizerstest.Suite{opencodetest.Suite, goosetest.Suite, cursortest.Suite, hermestest.Suite} {
 		paths, err := filepath.Glob(filepath.Join("../../../normalizers", s.Room, "testdata", "*.txtar"))
 		if err != nil {
 			t.Fatal(err)
