@@ -353,8 +353,9 @@ func (r *faultRun) fillAccount() {
 			}
 		}
 		r.awaitLog("an account that is full", func(w *workerProcess) bool {
-			text := w.Output()[before[w]:]
-			return strings.Contains(text, "the storage of the account is full") || strings.Contains(text, "partitions lost")
+			text := w.Output()[before[w]:] // a heartbeat is refused even if there is nothing more to commit
+			return strings.Contains(text, "the storage of the account is full") || strings.Contains(text, "partitions lost") ||
+				strings.Contains(text, "resource limits exceeded for account")
 		})
 		limits, err := streams.ReadLimits(r.t.Context(), r.js, r.plan.nodes, nil)
 		if err != nil || !slices.ContainsFunc(limits, func(l streams.Limit) bool { return l.Name == "storage of the account" && l.Used > l.Max/2 }) {
