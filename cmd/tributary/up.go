@@ -8,6 +8,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -20,6 +22,7 @@ import (
 	"tributary/cmd/internal/figures"
 	"tributary/cmd/internal/progress"
 	"tributary/cmd/internal/terminal"
+	"tributary/envelopes"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/replay"
 	"tributary/pipeline/ship"
@@ -425,17 +428,26 @@ func (u *up) announce(ctx context.Context, s *ship.Ship) (stop func()) {
 	}
 }
 
-// printRoots prints the folders that are searched for logs.
+// printRoots prints the folders that are searched for logs, and the agents that have none so far.
 func (u *up) printRoots() {
 	if len(u.ship.Paths) > 0 || u.samples {
 		return
 	}
+	found := map[envelopes.Source]bool{}
 	for _, r := range u.ship.Roots {
-		note := ""
-		if _, err := os.Stat(r.Dir); err != nil {
-			note = " (does not exist yet)"
+		if _, err := os.Stat(r.Dir); err == nil {
+			found[r.Source] = true
+			fmt.Fprintf(u.stderr, "shipping the logs of %s in %s\n", r.Source, r.Dir)
 		}
-		fmt.Fprintf(u.stderr, "shipping the logs of %s in %s%s\n", r.Source, r.Dir, note)
+	}
+	var missing []string
+	for _, r := range u.ship.Roots {
+		if !found[r.Source] && !slices.Contains(missing, string(r.Source)) {
+			missing = append(missing, string(r.Source))
+		}
+	}
+	if len(missing) > 0 {
+		fmt.Fprintf(u.stderr, "no folder yet, shipped as soon as there is one: %s\n", strings.Join(missing, ", "))
 	}
 }
 
