@@ -1,6 +1,6 @@
-// Package antigravity normalizes the transcripts of Antigravity, Google's agent.
+// Package antigravity normalizes the transcripts of Antigravity, Google's agent, and the tokens in its databases.
 //
-// Start with [Vendor]. A record is read by read, which has one case per type. README.md has the rules.
+// Start with [Vendor]. A line is read by read, which has one case per type, a row by readRow. README.md has the rules.
 //
 // The invariant: a line is a finished step, in the order of completion, and no line states its session or its call.
 package antigravity
@@ -16,8 +16,12 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// read writes what a step states.
+// read writes what a step or a row states.
 func read(w *chat.Writer, r *record) {
+	if r.Row.OK {
+		readRow(w, r.Table, &r.Row.Value)
+		return
+	}
 	w.At(core.ParseTime(string(r.CreatedAt)))
 	switch r.Type {
 	case "USER_INPUT":

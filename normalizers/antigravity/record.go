@@ -7,8 +7,11 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// record is a step of a conversation.
+// record is a step of a conversation, or a row of its database.
 type record struct {
+	Table lenient.Text              `json:"table"`
+	Row   lenient.Object[rowRecord] `json:"row"`
+
 	Source    lenient.Text       `json:"source"` // MODEL, SYSTEM or USER_EXPLICIT
 	Type      lenient.Text       `json:"type"`
 	Status    lenient.Text       `json:"status"`

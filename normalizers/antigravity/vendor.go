@@ -24,7 +24,9 @@ var Vendor = core.Vendor{
 
 	Recognize: marker,
 	Session:   func(*core.Shape) string { return "" },
-	Time:      func(s *core.Shape) time.Time { return s.Time([]string{"created_at"}) },
+	Time: func(s *core.Shape) time.Time {
+		return s.Time([]string{"created_at"}, []string{"row", "data", "started_at"})
+	},
 
 	Framing: core.Framing{SessionOfPath: sessionOfPath},
 
@@ -35,8 +37,8 @@ var Vendor = core.Vendor{
 	Ignored: ignored,
 	Evidence: core.Evidence{
 		Read:   []core.Basis{core.RealLogs, core.Fixtures},
-		Lacks:  []core.Fact{core.TokenSums, core.Subagents},
-		Limits: "the databases of conversations, which alone have tokens; the copy `transcript_full.jsonl`",
+		Lacks:  []core.Fact{core.Subagents},
+		Limits: "of the databases of conversations all but tokens; tokens of titles; the copy `transcript_full.jsonl`",
 	},
 
 	Logs: core.Logs{
@@ -47,7 +49,8 @@ var Vendor = core.Vendor{
 			{Dir: "antigravity-ide/brain", Suffixes: []string{"transcript.jsonl"}, Within: ".system_generated"},
 		},
 	},
-	Samples: samples,
+	Database: &database,
+	Samples:  samples,
 }
 
 // sessionOfPath returns the conversation in whose folder a transcript lies.
@@ -58,8 +61,11 @@ func sessionOfPath(file string) string {
 	return ""
 }
 
-// marker recognizes a step of a conversation.
+// marker recognizes a step of a conversation, and a row of its database.
 func marker(s *core.Shape) string {
+	if isRow(s) {
+		return "table gen_metadata, data"
+	}
 	if s.Kind("step_index") == '0' && s.Text("source") != "" && s.Text("type") != "" {
 		return "step_index, source, type"
 	}

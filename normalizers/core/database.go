@@ -27,6 +27,9 @@ type Table struct {
 	JSON     []string // columns with JSON in text or a blob, which the record embeds
 	Version  string   // column that is likely to change with every change of a row; empty for none
 
+	// Decode returns the JSON of what is read of a blob, by its column; nil for a blob that it cannot read.
+	Decode map[string]func(blob []byte) []byte
+
 	// Prefixes are those of the keys that are read; empty for all.
 	Prefixes []string
 	// Members are the members of the objects in JSON columns that are read; nil for all.

@@ -2,6 +2,7 @@ package antigravitytest
 
 import (
 	"encoding/json"
+	"fmt"
 
 	"pgregory.net/rapid"
 
@@ -19,7 +20,7 @@ type script struct {
 func lines(t *rapid.T, session string) [][]byte {
 	s := &script{Script: normalizerstest.NewScript(t, session)}
 	s.prompt()
-	moves := []func(){s.prompt, s.planner, s.planner, s.planner, s.result, s.result, s.result, s.other, s.Repeat}
+	moves := []func(){s.prompt, s.planner, s.planner, s.planner, s.result, s.result, s.result, s.other, s.Repeat, s.row}
 	for range rapid.IntRange(1, 25).Draw(t, "records") {
 		rapid.SampledFrom(moves).Draw(t, "move")()
 	}
@@ -92,4 +93,22 @@ func (s *script) other() {
 		m = map[string]any{}
 	}
 	s.step("SYSTEM", kind, m)
+}
+
+// row writes a row of the database.
+func (s *script) row() {
+	s.n++
+	figure := func() int { return rapid.SampledFrom([]int{0, 1, 57, 11_480}).Draw(s.T, "tokens") }
+	thinking := figure()
+	usage := map[string]any{
+		"response_id": fmt.Sprint(s.Session, "-", s.n), "input": figure(), "cache_read": figure(), "cache_write": figure(), "output": thinking + figure(), "thinking": thinking,
+	}
+	if s.Chance(10) {
+		usage["response_id"] = ""
+	}
+	data := map[string]any{"model": "gemini-pro-default", "model_name": s.OneOf("Gemini 3.1 Pro (High)", ""), "started_at": s.Stamp(), "usage": usage}
+	if s.Chance(5) {
+		delete(data, "usage")
+	}
+	s.Emit(map[string]any{"table": "gen_metadata", "row": map[string]any{"idx": s.n, "data": data}})
 }

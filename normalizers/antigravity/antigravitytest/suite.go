@@ -7,6 +7,7 @@
 package antigravitytest
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"regexp"
@@ -22,19 +23,20 @@ import (
 var Suite = normalizerstest.Suite{
 	Unknown: []string{
 		`{"step_index":9,"source":"SYSTEM","type":"of_tomorrow","status":"DONE","created_at":"$TIME","content":"x"}`,
+		`{"table":"of_tomorrow","row":{"idx":1,"data":{"usage":{"input":5}}}}`,
 		`42`,
 	},
-	Source:    envelopes.Antigravity,
-	Room:      "antigravity",
-	Folders:   []string{"antigravity"},
-	Others:    []string{".db"}, // databases
-	Apart:     true,
-	Tokenless: true,
-	Lines:     lines,
-	Read:      normalizerstest.ReadLines,
-	Bad:       normalizerstest.Malformed,
-	Ledger:    reading.Ledger,
-	Interpret: reading.Interpret,
+	Source:     envelopes.Antigravity,
+	Room:       "antigravity",
+	Folders:    []string{"antigravity"},
+	Others:     []string{".db"}, // databases
+	Apart:      true,
+	StatedOnce: true, // a row that is written again has the same tokens
+	Lines:      lines,
+	Read:       normalizerstest.ReadLines,
+	Bad:        normalizerstest.Malformed,
+	Ledger:     reading.Ledger,
+	Interpret:  reading.Interpret,
 }
 
 var reading = normalizerstest.Reading{
@@ -56,6 +58,21 @@ var toolOf = map[string]string{
 func read(r *normalizerstest.Reader, v any) {
 	n, _ := strconv.Atoi(r.Noted("records"))
 	r.Note("records", strconv.Itoa(n+1))
+	if call := normalizerstest.Member[any](v, "row", "data"); normalizerstest.Member[string](v, "table") == "gen_metadata" {
+		id := normalizerstest.Member[string](call, "usage", "response_id")
+		if id == "" {
+			id = "call of row " + normalizerstest.Member[json.Number](v, "row", "idx").String()
+		}
+		figure := func(name string) int64 {
+			n, _ := normalizerstest.Member[json.Number](call, "usage", name).Int64()
+			return n
+		}
+		r.Use(id, normalizerstest.Tokens{
+			Input: figure("input"), CacheRead: figure("cache_read"), CacheWrite: figure("cache_write"),
+			Output: figure("output"), Reasoning: figure("thinking"), ReasoningInOutput: true,
+		})
+		return
+	}
 	content := normalizerstest.Member[string](v, "content")
 	hasContent := normalizerstest.Member[any](v, "content") != nil
 	switch kind := normalizerstest.Member[string](v, "type"); kind {

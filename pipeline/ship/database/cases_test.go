@@ -3,17 +3,21 @@ package database_test
 import (
 	"bytes"
 	"database/sql"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/txtar"
 	_ "modernc.org/sqlite"
 
 	"tributary/normalizers"
+	"tributary/normalizers/antigravity/antigravitytest"
 	"tributary/normalizers/core"
 	"tributary/normalizers/cursor/cursortest"
 	"tributary/normalizers/goose/goosetest"
@@ -23,6 +27,9 @@ import (
 	"tributary/pipeline/ship/database"
 )
 
+// suites are those of the vendors with a database.
+var suites = []normalizerstest.Suite{opencodetest.Suite, goosetest.Suite, cursortest.Suite, hermestest.Suite, antigravitytest.Suite}
+
 // secret is in each column, row and member that may not be read.
 const secret = "token-of-ada"
 
@@ -30,7 +37,7 @@ const secret = "token-of-ada"
 // expects. Each is read once, in its last version, and nothing else is.
 func TestDatabasesMatchTheirCases(t *testing.T) {
 	t.Parallel()
-	for _, s := range []normalizerstest.Suite{opencodetest.Suite, goosetest.Suite, cursortest.Suite, hermestest.Suite} {
+	for _, s := range suites {
 		paths, err := filepath.Glob(filepath.Join("../../../normalizers", s.Room, "testdata", "*.txtar"))
 		if err != nil {
 			t.Fatal(err)
@@ -47,32 +54,60 @@ func TestDatabasesMatchTheirCases(t *testing.T) {
 				t.Parallel()
 				file := filepath.Join(t.TempDir(), "sessions.db")
 				writeDatabase(t, file, normalizers.VendorOf(s.Source), rows)
-				var lines [][]byte
-				for r, err := range database.Records(t.Context(), file, "") {
-					if err != nil {
-						t.Fatal(err)
-					}
-					if r.Source != s.Source || bytes.Contains(r.Data, []byte(secret)) {
-						t.Errorf("record of %s: %s", r.Source, r.Data)
-					}
-					if !r.Origin.End {
-						lines = append(lines, r.Data)
-					}
-				}
-				if len(lines) != len(rows) {
+				if lines := checkDatabase(t, s, file); len(lines) != len(rows) {
 					t.Errorf("%d records of %d rows", len(lines), len(rows))
 				}
-				report := normalizerstest.NewReport()
-				for _, p := range normalizerstest.CheckTruth(s, normalizers.Normalize, normalizerstest.FileNamed(s.Source, "sessions.jsonl"), bytes.Join(lines, []byte("\n")), report) {
-					t.Error(p)
-				}
-				t.Log("\n" + report.String())
 			})
 		}
 		if read == 0 {
 			t.Errorf("no case of %s has rows", s.Source)
 		}
 	}
+}
+
+// The real databases beside TRIBUTARY_CORPUS have the events that the independent readers expect.
+func TestCorpusMatchesItsRows(t *testing.T) {
+	t.Parallel()
+	root := os.Getenv("TRIBUTARY_CORPUS")
+	if root == "" {
+		t.Skip("TRIBUTARY_CORPUS is not set")
+	}
+	for _, s := range suites {
+		for _, beside := range []string{"", "-agents"} {
+			paths, err := filepath.Glob(filepath.Join(root+beside, string(s.Source), "*", "*.db"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, path := range paths {
+				t.Run(string(s.Source)+"/"+filepath.Base(path), func(t *testing.T) {
+					t.Parallel()
+					checkDatabase(t, s, path)
+				})
+			}
+		}
+	}
+}
+
+// checkDatabase compares the events of a database with what its rows state, and returns the records of the rows.
+func checkDatabase(t *testing.T, s normalizerstest.Suite, path string) (lines [][]byte) {
+	t.Helper()
+	for r, err := range database.Records(t.Context(), path, "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Source != s.Source || bytes.Contains(r.Data, []byte(secret)) {
+			t.Errorf("record of %s: %s", r.Source, r.Data)
+		}
+		if !r.Origin.End {
+			lines = append(lines, r.Data)
+		}
+	}
+	report := normalizerstest.NewReport()
+	for _, p := range normalizerstest.CheckTruth(s, normalizers.Normalize, normalizerstest.FileNamed(s.Source, "sessions.jsonl"), bytes.Join(lines, []byte("\n")), report) {
+		t.Error(p)
+	}
+	t.Log("\n" + report.String())
+	return lines
 }
 
 // tableRow is a row of a table.
@@ -98,7 +133,7 @@ func rowsOf(t *testing.T, path string) (rows []tableRow) {
 			if json.Unmarshal(line, &r) != nil || r.Row == nil {
 				continue
 			}
-			key := fmt.Sprintf("%s %s%s", r.Table, r.Row["id"], r.Row["key"])
+			key := fmt.Sprintf("%s %s%s%s", r.Table, r.Row["id"], r.Row["key"], r.Row["idx"])
 			if at, ok := places[key]; ok {
 				rows[at] = r
 				continue
@@ -155,7 +190,9 @@ func writeDatabase(t *testing.T, path string, v *core.Vendor, rows []tableRow) {
 		columns := made[r.Table]
 		values := make([]any, len(columns))
 		for i, c := range columns {
-			values[i] = valueOf(t, r.Row[c])
+			if values[i] = valueOf(t, r.Row[c]); r.Table == "gen_metadata" && c == "data" {
+				values[i] = callBlob(r.Row[c])
+			}
 			if c == "secret" {
 				values[i] = secret
 			}
@@ -191,6 +228,41 @@ func valueOf(t *testing.T, raw json.RawMessage) any {
 	default:
 		return string(raw)
 	}
+}
+
+// callBlob returns the protocol buffers of Antigravity's API call, among them a prompt that may not be read; other bytes
+// for a call of null.
+func callBlob(raw json.RawMessage) []byte {
+	var call struct {
+		Model   string     `json:"model"`
+		Shown   string     `json:"model_name"`
+		Started *time.Time `json:"started_at"`
+		Usage   *struct {
+			ID     string `json:"response_id"`
+			Input  uint64 `json:"input"`
+			Read   uint64 `json:"cache_read"`
+			Write  uint64 `json:"cache_write"`
+			Output uint64 `json:"output"`
+			Think  uint64 `json:"thinking"`
+		} `json:"usage"`
+	}
+	if json.Unmarshal(raw, &call) != nil || call.Started == nil {
+		return []byte(secret)
+	}
+	number := func(b []byte, n int, v uint64) []byte {
+		return binary.AppendUvarint(binary.AppendUvarint(b, uint64(n)<<3), v)
+	}
+	bytes := func(b []byte, n int, v []byte) []byte {
+		return append(binary.AppendUvarint(binary.AppendUvarint(b, uint64(n)<<3|2), uint64(len(v))), v...)
+	}
+	start := number(number(nil, 1, uint64(call.Started.Unix())), 2, uint64(call.Started.Nanosecond()))
+	in := bytes(nil, 2, []byte(secret)) // the prompt
+	if u := call.Usage; u != nil {
+		usage := number(number(number(number(number(nil, 2, u.Input), 3, u.Output), 4, u.Write), 5, u.Read), 9, u.Think)
+		in = bytes(in, 4, bytes(append(usage, 6<<3|5, 1, 2, 3, 4), 11, []byte(u.ID)))
+	}
+	in = bytes(bytes(bytes(in, 9, bytes(number(nil, 2, 1<<63), 4, start)), 19, []byte(call.Model)), 21, []byte(call.Shown))
+	return bytes(bytes(nil, 2, []byte{1, 2}), 1, in)
 }
 
 // addLists adds to each session of Cursor the list of its messages, its secrets and the draft of a prompt; and messages

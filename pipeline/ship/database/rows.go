@@ -331,6 +331,12 @@ func appendValue(b []byte, t *core.Table, column string, value any) ([]byte, err
 	case []byte:
 		content = v
 	}
+	if decode := t.Decode[column]; decode != nil {
+		if decoded := decode(content); decoded != nil {
+			return append(b, decoded...), nil
+		}
+		return append(b, "null"...), nil
+	}
 	hasJSON := slices.Contains(t.JSON, column)
 	isJSON := hasJSON && jsontext.Value(content).IsValid(lenient.Options)
 	_, isText := value.(string)
