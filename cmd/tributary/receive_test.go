@@ -26,9 +26,14 @@ func receiverAt(p *process) string {
 	return address
 }
 
-// postHook posts a hook that needs no answer but its status.
+// postHook posts a hook.
 func postHook(ctx context.Context, client *http.Client, url string) (status int, text string, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/hooks/claude", strings.NewReader(`{"session_id":"one","hook_event_name":"Stop"}`))
+	return post(ctx, client, url+"/v1/hooks/claude", `{"session_id":"one","hook_event_name":"Stop"}`)
+}
+
+// post posts JSON.
+func post(ctx context.Context, client *http.Client, url, body string) (status int, text string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
 		return 0, "", err
 	}
@@ -38,8 +43,8 @@ func postHook(ctx context.Context, client *http.Client, url string) (status int,
 		return 0, "", err
 	}
 	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	return answer.StatusCode, string(body), err
+	data, err := io.ReadAll(answer.Body)
+	return answer.StatusCode, string(data), err
 }
 
 // What a receiver stores becomes events of the session, with the user that was verified. Its readiness is that of the

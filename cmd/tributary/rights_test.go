@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -56,12 +57,40 @@ func TestRightsOfEachRoleSuffice(t *testing.T) {
 	operator("dlq purge --all --yes", "claims gc --older-than 0s", "replay start b", "replay status b --wait", "replay diff v1 b")
 	contains(t, b.done(t, "ACME_OPERATOR", "replay", "promote", "b"), "consumers follow to b with rights for EVENTS_b and SUMMARIES_b", "b is live")
 	operator("replay rollback", "replay ls", "replay drop b --yes")
+	b.receive(t, js)
 	b.titleAndWatch(t)
 	b.acknowledge(t)
 	b.backUp(t)
 	b.erase(t)
 	if code := worker.signal(syscall.SIGTERM); code != 0 || strings.Contains(worker.stderr.String(), "denies") {
 		t.Errorf("run: exit code %d\n%s", code, worker.stderr.String())
+	}
+}
+
+// receive stores a hook and a large record by a receiver, which has the rights of a producer.
+func (b *tenants) receive(t *testing.T, js jetstream.JetStream) {
+	t.Helper()
+	p := b.as(t, "ACME_PRODUCER", "receive", "--listen", "127.0.0.1:0", "--grpc", "")
+	url := "http://" + receiverAt(p)
+	before, err := streams.ReadRawState(t.Context(), js, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, body := range map[string]string{
+		"/v1/hooks/claude":         `{"session_id":"hooked","hook_event_name":"Stop"}`,
+		"/v1/records/codex/hooked": `{"type":"` + strings.Repeat("large ", 200_000) + `"}`,
+	} {
+		if status, text, err := post(t.Context(), http.DefaultClient, url+path, body); status != http.StatusOK {
+			t.Errorf("%s: %d %s, %v", path, status, text, err)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+	after, err := streams.ReadRawState(t.Context(), js, 0)
+	if err != nil || after.Last != before.Last+2 {
+		t.Errorf("%v: the raw stream ends at %d, before at %d", err, after.Last, before.Last)
+	}
+	if code := p.signal(syscall.SIGTERM); code != 0 || strings.Contains(p.stderr.String(), "denies") {
+		t.Errorf("receive: exit code %d\n%s", code, &p.stderr)
 	}
 }
 

@@ -12,11 +12,11 @@ import (
 // the specification, with and without its profiles.
 func TestComposeFile(t *testing.T) {
 	t.Parallel()
-	options, err := cli.NewProjectOptions([]string{root + "/compose.yaml"}, cli.WithProfiles([]string{"samples", "console"}), cli.WithoutEnvironmentResolution)
+	options, err := cli.NewProjectOptions([]string{root + "/compose.yaml"}, cli.WithProfiles([]string{"samples", "console", "receive"}), cli.WithoutEnvironmentResolution)
 	require.NoError(t, err)
 	project, err := options.LoadProject(t.Context())
 	require.NoError(t, err)
-	require.Len(t, project.Services, 9)
+	require.Len(t, project.Services, 10)
 	for name, s := range project.Services {
 		if s.Build == nil {
 			require.Regexp(t, pinned, s.Image, name)
@@ -35,13 +35,13 @@ func TestComposeFile(t *testing.T) {
 		require.True(t, s.ReadOnly, name)
 		require.Equal(t, []string{"ALL"}, s.CapDrop, name)
 		for variable := range s.Environment {
-			if name == "worker" || name == "samples" || name == "console" {
+			if name == "worker" || name == "samples" || name == "console" || name == "receiver" {
 				requireSettings(t, variable)
 			}
 		}
 	}
 	require.Greater(t, project.Services["worker"].StopGracePeriod.String(), "20s")        // the default of TRIBUTARY_DRAIN_TIMEOUT
-	for _, name := range []string{"nats", "worker", "console", "prometheus", "grafana"} { // the images of the others have no client for a check
+	for _, name := range []string{"nats", "worker", "console", "receiver", "prometheus", "grafana"} { // the images of the others have no client for a check
 		require.NotNil(t, project.Services[name].HealthCheck, name)
 	}
 	for name, s := range project.Services {
@@ -62,4 +62,5 @@ func TestComposeFile(t *testing.T) {
 	require.NoError(t, err)
 	require.NotContains(t, without.Services, "samples")
 	require.NotContains(t, without.Services, "console")
+	require.NotContains(t, without.Services, "receiver")
 }

@@ -18,7 +18,7 @@ func TestUnits(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(root + "/deploy/systemd/*.service")
 	require.NoError(t, err)
-	require.Len(t, files, 4)
+	require.Len(t, files, 5)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
@@ -39,7 +39,7 @@ func TestUnits(t *testing.T) {
 		require.NotEmpty(t, has["Service.SystemCallFilter"], file)
 		require.Contains(t, string(text), "GOMEMLIMIT=", file)
 		require.NotEmpty(t, has["Install.WantedBy"], file)
-		require.Regexp(t, `^(tributary (run|ship)|nats-server -c /etc/nats/nats.conf)$`, has["Service.ExecStart"])
+		require.Regexp(t, `^(tributary (run|ship|receive)|nats-server -c /etc/nats/nats.conf)$`, has["Service.ExecStart"])
 		verify(t, file, string(text))
 	}
 }

@@ -259,7 +259,7 @@ func requireOnce(t *testing.T, js jetstream.JetStream, clients, each int) {
 		pending = meta.NumPending
 		got := bodyOf.FindSubmatch(m.Data())
 		if got == nil || string(got[1]) != strconv.Itoa(next[m.Subject()]) {
-			t.Fatalf("message %d on %s has record %s, want %d", meta.Sequence.Stream, m.Subject(), got, next[m.Subject()])
+			t.Fatalf("message %d on %s is not record %d: headers %v, data %q", meta.Sequence.Stream, m.Subject(), next[m.Subject()], m.Headers(), m.Data())
 		}
 		next[m.Subject()]++
 	}

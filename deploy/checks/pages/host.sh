@@ -29,9 +29,19 @@ eventually prints "following" doctor
 eventually prints "none: every record is done" doctor
 eventually doctor # no problems
 
-step "metrics of both"
+step "a receiver"
+run $page#receiver 1
+systemctl is-active tributary-receive
+eventually is ok curl -s http://127.0.0.1:9467/readyz
+post() { curl -sS --cacert /etc/nats/tls/ca.crt -H 'Content-Type: application/json' -d '{"session_id":"hooked","hook_event_name":"Stop"}' "$@" https://localhost:4318/v1/hooks/claude; }
+post -f -H "Authorization: Bearer $token"
+is 401 post -o /dev/null -w '%{http_code}'
+eventually prints "none: every record is done" doctor
+
+step "metrics of all"
 eventually eval 'curl -fsS http://127.0.0.1:9464/metrics | grep -q "^tributary_records_total"'
 eventually eval 'curl -fsS http://127.0.0.1:9465/metrics | grep -q "^tributary_ship_records_total"'
+eventually eval 'curl -fsS http://127.0.0.1:9467/metrics | grep -q "^tributary_receive_records_total"'
 leave $page#metrics 1 "Prometheus is not started"
 
 step "only their owners read secrets"
@@ -40,7 +50,7 @@ for file in $(find /etc/tributary -type f) /etc/nats/tls/tls.key /var/lib/nats /
 	if setpriv --reuid nobody --regid nogroup --clear-groups cat "$file" >/dev/null 2>&1; then fail "all users read $file"; fi
 done
 if setpriv --reuid ada --regid ada --clear-groups cat /etc/tributary/producer.seed 2>/dev/null; then fail "the user reads the seed"; fi
-for unit in nats-server tributary-run tributary-ship@ada; do
+for unit in nats-server tributary-run tributary-ship@ada tributary-receive; do
 	pid=$(systemctl show -p MainPID --value $unit)
 	[ "$(stat -c %U /proc/$pid)" != root ] || fail "$unit runs as root"
 	grep -q 'Seccomp:.*2' /proc/$pid/status || fail "$unit has no filter of system calls"
@@ -53,10 +63,11 @@ eventually logged nats-server "Reloaded server configuration"
 systemctl restart nats-server
 eventually is ok curl -s http://127.0.0.1:9464/readyz
 eventually is ok curl -s http://127.0.0.1:9465/readyz
+eventually is ok curl -s http://127.0.0.1:9467/readyz
 systemctl kill -s KILL tributary-run
 eventually is ok curl -s http://127.0.0.1:9464/readyz
 
 step "stop"
-systemctl stop tributary-ship@ada tributary-run nats-server
+systemctl stop tributary-receive tributary-ship@ada tributary-run nats-server
 logged tributary-run drained
 leave $page#other-credentials 1 "the broker of this page has seeds"
