@@ -65,6 +65,20 @@ console:
   extraVolumeMounts: [{name: prices, mountPath: /etc/prices}]
   resources: {requests: {cpu: 1, memory: 1Gi}, limits: {memory: 2Gi}}
   from: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ingress}}}]
+receive:
+  enabled: true
+  replicas: 3
+  tokensSecret: tokens
+  userHeader: X-Forwarded-User
+  proxies: [10.1.0.0/16]
+  tlsSecret: receive-tls
+  nats: {inboxPrefix: _INBOX_producer, secret: {name: producer, creds: true, nkey: true, ca: true, certificate: true}}
+  settings: {TRIBUTARY_RECEIVE_MAX_BODY: "32"}
+  extraEnv: [{name: TRIBUTARY_REDACT, value: redacted}]
+  extraVolumes: [{name: rules, configMap: {name: rules}}]
+  extraVolumeMounts: [{name: rules, mountPath: /etc/rules}]
+  resources: {requests: {cpu: 1, memory: 1Gi}, limits: {memory: 2Gi}}
+  from: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: agents}}}]
 `
 
 // TestChart renders the chart with several values. Every object is decoded into its type of
@@ -77,7 +91,7 @@ func TestChart(t *testing.T) {
 		kinds  []string
 	}{
 		"defaults": {"", kinds},
-		"all":      {allValues, append([]string{"HorizontalPodAutoscaler", "ServiceMonitor", "PrometheusRule", "ConfigMap", "console-Deployment", "console-Service", "console-NetworkPolicy"}, kinds...)},
+		"all":      {allValues, append([]string{"HorizontalPodAutoscaler", "ServiceMonitor", "PrometheusRule", "ConfigMap", "console-Deployment", "console-Service", "console-NetworkPolicy", "receive-Deployment", "receive-Service", "receive-NetworkPolicy"}, kinds...)},
 		"pods":     {"autoscaling: {enabled: true}", append([]string{"HorizontalPodAutoscaler"}, kinds...)},
 		"least":    {"podDisruptionBudget: {enabled: false}\nnetworkPolicy: {enabled: false}\npreStopSeconds: 0", kinds[:3]},
 	} {
@@ -99,6 +113,7 @@ func TestChart(t *testing.T) {
 	require.Regexp(t, `@sha256:`, pod.Containers[0].Image)
 	require.Equal(t, "prometheus", all["ServiceMonitor"].(*monitoring.ServiceMonitor).Labels["release"])
 	requireConsole(t, all)
+	requireReceiver(t, all)
 	requireMonitoring(t, all)
 	require.EqualValues(t, "External", all["HorizontalPodAutoscaler"].(*autoscaling.HorizontalPodAutoscaler).Spec.Metrics[0].Type)
 }
@@ -169,6 +184,7 @@ func TestEachValueHasAnEffect(t *testing.T) {
 	variants := []string{
 		allValues, "replicas: 5", "image: {tag: v9}", "podDisruptionBudget: {enabled: false}", "networkPolicy: {enabled: false}",
 		"console: {enabled: true, hosts: [a], tokenSecret: console, from: [{podSelector: {}}]}\nserviceMonitor: {enabled: true}",
+		"receive: {enabled: true, tokensSecret: tokens}",
 	}
 	paths := leaves(nil, documented)
 	require.Greater(t, len(paths), 50)
@@ -220,6 +236,26 @@ func requireConsole(t *testing.T, all map[string]any) {
 	}})
 }
 
+// requireReceiver checks that the Service of the receiver leads to its pods alone, and what lets senders in.
+func requireReceiver(t *testing.T, all map[string]any) {
+	t.Helper()
+	d, worker := all["receive-Deployment"].(*apps.Deployment), all["Deployment"].(*apps.Deployment)
+	require.Equal(t, all["receive-Service"].(*core.Service).Spec.Selector, d.Spec.Template.Labels)
+	require.NotEqual(t, d.Spec.Template.Labels, worker.Spec.Template.Labels)
+	require.Equal(t, d.Spec.Template.Labels, all["receive-NetworkPolicy"].(*networking.NetworkPolicy).Spec.PodSelector.MatchLabels)
+	c := d.Spec.Template.Spec.Containers[0]
+	require.Equal(t, []string{"receive"}, c.Args)
+	for _, e := range c.Env {
+		for _, m := range c.VolumeMounts {
+			if name, ok := strings.CutPrefix(e.Value, m.MountPath+"/"); ok {
+				require.Contains(t, []string{"tokens", "tls.crt", "tls.key", "nats.creds", "nkey.seed", "ca.crt"}, name)
+			}
+		}
+	}
+	behind := render(t, "receive: {enabled: true, tokensSecret: tokens}")["receive-Deployment"].(*apps.Deployment)
+	require.Equal(t, []string{"receive", "--insecure-listen"}, behind.Spec.Template.Spec.Containers[0].Args)
+}
+
 // requireRestricted checks what the restricted pod security standard asks for, and the settings.
 func requireRestricted(t *testing.T, name string, d *apps.Deployment) {
 	t.Helper()
@@ -244,7 +280,7 @@ func requireRestricted(t *testing.T, name string, d *apps.Deployment) {
 	}
 }
 
-// render returns the objects of the chart by their kinds, those of the console with the prefix "console-".
+// render returns the objects of the chart by their kinds, those of the console and the receiver with a prefix.
 func render(t *testing.T, values string) map[string]any {
 	t.Helper()
 	rendered, err := renderText(t, values)
@@ -270,8 +306,10 @@ func render(t *testing.T, values string) map[string]any {
 		require.NotNil(t, object, kind.Kind)
 		require.NoError(t, yaml.UnmarshalStrict([]byte(text), object), "%s\n%s", file, text)
 		name := kind.Kind
-		if strings.HasPrefix(filepath.Base(file), "console-") {
-			name = "console-" + name
+		for _, part := range []string{"console-", "receive-"} {
+			if strings.HasPrefix(filepath.Base(file), part) {
+				name = part + name
+			}
 		}
 		require.NotContains(t, objects, name)
 		objects[name] = object
@@ -312,6 +350,8 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"console: {hosts: ['http://a']}":                                 "hosts",
 		"console: {enabled: true, hosts: [a], tokenSecret: a, from: []}": "from",
 		"console: {settings: {PATH: x}}":                                 "PATH",
+		"receive: {enabled: true}":                                       "receive", // everybody could send
+		"receive: {enabled: true, userHeader: X-User}":                   "receive", // from anywhere
 	} {
 		_, err := renderText(t, values)
 		require.ErrorContains(t, err, wrong, values)

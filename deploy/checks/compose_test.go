@@ -40,7 +40,7 @@ func TestComposeFile(t *testing.T) {
 			}
 		}
 	}
-	require.Greater(t, project.Services["worker"].StopGracePeriod.String(), "20s")        // the default of TRIBUTARY_DRAIN_TIMEOUT
+	require.Greater(t, project.Services["worker"].StopGracePeriod.String(), "20s")                    // the default of TRIBUTARY_DRAIN_TIMEOUT
 	for _, name := range []string{"nats", "worker", "console", "receiver", "prometheus", "grafana"} { // the images of the others have no client for a check
 		require.NotNil(t, project.Services[name].HealthCheck, name)
 	}

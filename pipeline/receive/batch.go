@@ -34,8 +34,12 @@ type parcel struct {
 	hits    []redact.Hit
 }
 
-func (r *Receiver) newBatch(c *call) *batch {
-	return &batch{Receiver: r, call: c, seen: make(map[string]int)}
+// newBatch returns an empty batch. Without a connection the limit of a message is not known.
+func (r *Receiver) newBatch(c *call) (*batch, error) {
+	if !r.publish.nc.IsConnected() {
+		return nil, errAway
+	}
+	return &batch{Receiver: r, call: c, seen: make(map[string]int)}, nil
 }
 
 // validSession reports whether a record may have a session id.

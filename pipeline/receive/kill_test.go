@@ -24,6 +24,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/collector/pdata/plog/plogotlp"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"tributary/pipeline/pipelinetest"
@@ -164,7 +165,9 @@ func newKilledClient(t *testing.T, address, session string, overGRPC bool, rando
 	c.http = &http.Client{Transport: &http.Transport{}, Timeout: patience / 2}
 	if overGRPC {
 		var err error
-		if c.conn, err = grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+		soon := backoff.Config{BaseDelay: 5 * time.Millisecond, Multiplier: 1.5, MaxDelay: 100 * time.Millisecond}
+		c.conn, err = grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithConnectParams(grpc.ConnectParams{Backoff: soon, MinConnectTimeout: time.Second}))
+		if err != nil {
 			t.Error(err)
 		}
 	}

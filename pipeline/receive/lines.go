@@ -53,7 +53,10 @@ func (r *Receiver) hook(w http.ResponseWriter, c *call) error {
 	case !validSession(of.Session):
 		return errSession
 	}
-	b := r.newBatch(c)
+	b, err := r.newBatch(c)
+	if err != nil {
+		return err
+	}
 	id := unidentified
 	if key := c.Header.Get(idempotencyKey); key != "" {
 		id = digest("key", key)
@@ -95,7 +98,10 @@ func (r *Receiver) records(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
-	b := r.newBatch(c)
+	b, err := r.newBatch(c)
+	if err != nil {
+		return err
+	}
 	key := c.Header.Get(idempotencyKey)
 	var refused []refusedLine
 	var numbers []int // of the records of b

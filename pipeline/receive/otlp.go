@@ -97,9 +97,12 @@ func (r *Receiver) storeExport(w http.ResponseWriter, c *call, s signal, data []
 	} else if err := survey(data, s.shape, r.limits.Records); err != nil {
 		return err
 	}
-	b := r.newBatch(c)
+	b, err := r.newBatch(c)
+	if err != nil {
+		return err
+	}
 	refused, seen := new(partlyRefused), 0
-	err := s.split(data, json, func(e exported) error {
+	err = s.split(data, json, func(e exported) error {
 		if seen++; seen > r.limits.Records {
 			return errMany
 		}

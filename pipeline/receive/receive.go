@@ -119,8 +119,8 @@ func (r *Receiver) route(name string, handle func(http.ResponseWriter, *call) er
 		if err != nil && !errors.As(err, new(*partlyRefused)) {
 			c.answer.refuse(w, refusalOf(err))
 		}
-		r.metrics.answered(req.Context(), name, outcomeOf(err), time.Since(began))
-		r.log(req.Context(), name, err)
+		r.metrics.answered(c.Context(), name, outcomeOf(err), time.Since(began)) //nolint:contextcheck // with the span of the request
+		r.log(c.Context(), name, err)                                            //nolint:contextcheck // as above
 		endSpan(span, err)
 	})
 }

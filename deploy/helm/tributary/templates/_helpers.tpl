@@ -46,6 +46,21 @@ labels:
   helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
+{{- define "tributary.receiveSelector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}-receive
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "tributary.receiveMetadata" -}}
+name: {{ include "tributary.name" . }}-receive
+namespace: {{ .Release.Namespace }}
+labels:
+  {{- include "tributary.receiveSelector" . | nindent 2 }}
+  app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+  app.kubernetes.io/managed-by: {{ .Release.Service }}
+  helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
 {{- /* The variables of a user of the broker: inboxPrefix and secret. */ -}}
 {{- define "tributary.user" -}}
 {{- with .inboxPrefix }}
