@@ -33,6 +33,9 @@ func assignmentTo(v *core.Vendor, attribute func(name string) string) Assignment
 			break
 		}
 	}
+	if of := v.Telemetry.SessionOf; of != nil {
+		is.Session = of(is.Session, attribute)
+	}
 	if v.Telemetry.Sequence != "" {
 		is.Sequence = attribute(v.Telemetry.Sequence)
 	}

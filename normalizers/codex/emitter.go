@@ -43,28 +43,10 @@ func (e *emitter) put(id lenient.Text, d core.Draft) bool {
 	if e.copied && d.From == nil {
 		d.Origin = envelopes.OriginCopied
 	}
-	if e.exported || d.EventType != envelopes.UserMessage || d.Origin == envelopes.OriginCopied || e.Session.HasEvent(string(id)) {
+	if e.exported || d.EventType != envelopes.UserMessage || d.Origin == envelopes.OriginCopied {
 		return e.Emit(d)
 	}
-	return e.putPrompt(d)
-}
-
-// putPrompt emits a prompt of the rollout. It replaces the event of the telemetry for the same prompt.
-func (e *emitter) putPrompt(d core.Draft) bool {
-	said := []core.Said{e.Session.SaidOf(d.EventType, "")}
-	if d.Text != nil && *d.Text != "" {
-		said = append(said, e.Session.SaidOf(d.EventType, *d.Text))
-	}
-	for _, s := range said {
-		d.Supersedes = cmp.Or(s.Replaced(), d.Supersedes)
-	}
-	if !e.Emit(d) {
-		return false
-	}
-	for _, s := range said {
-		s.InLog()
-	}
-	return true
+	return e.EmitLogged(d)
 }
 
 // putSystem emits an event by the runtime.

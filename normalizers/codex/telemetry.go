@@ -86,16 +86,16 @@ const redacted = "[REDACTED]"
 // telemetryPrompt emits a prompt, unless the rollout has stated it. A prompt without its text is the next one that the
 // rollout has.
 func telemetryPrompt(m *mapper, a otlp.Attributes) {
-	text := a.Text("prompt")
-	if text == redacted {
-		text = ""
-	}
-	text, speech := typedText([]string{text}, unjoined)
+	text, speech := typedText([]string{a.Text("prompt")}, unjoined)
 	if speech == core.SpeechInjected {
 		m.put("", core.DraftOf(speech, text))
 		return
 	}
-	id := m.Session.SaidOf(envelopes.UserMessage, text).InTelemetry()
+	said := m.Session.SaidOf(envelopes.UserMessage, text)
+	if text == redacted {
+		text, said = "", m.Session.RedactedPrompts()
+	}
+	id := said.InTelemetry()
 	if id == "" {
 		m.skip = core.SkipMirror
 		return

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"encoding/binary"
 	"math"
 	"strconv"
@@ -18,10 +19,16 @@ type Said struct {
 	log, telemetry uint16
 }
 
-// SaidOf returns the counts of a text; white space does not distinguish texts. The empty text stands for those that
-// the telemetry leaves out.
+// SaidOf returns the counts of a text; white space does not distinguish texts.
 func (s *Session) SaidOf(of envelopes.EventType, text string) Said {
-	key := FingerprintOf("said in both", string(of), strings.Join(strings.Fields(text), ""))
+	return s.saidOf(of, cmp.Or(strings.Join(strings.Fields(text), ""), " "))
+}
+
+// RedactedPrompts returns the counts of all prompts, for telemetry that leaves out their texts.
+func (s *Session) RedactedPrompts() Said { return s.saidOf(envelopes.UserMessage, "") }
+
+func (s *Session) saidOf(of envelopes.EventType, name string) Said {
+	key := FingerprintOf("said in both", string(of), name)
 	counts, _ := s.IDs.Get(key)
 	return Said{&s.IDs, key, binary.BigEndian.Uint16(counts[:]), binary.BigEndian.Uint16(counts[2:])}
 }
@@ -48,6 +55,32 @@ func (t Said) InTelemetry() (id string) {
 	t.telemetry = min(t.telemetry, math.MaxUint16-1) + 1
 	t.put()
 	return id
+}
+
+// EmitLogged emits a message of the log. It replaces the event of the telemetry for the same text, unless it revises an
+// event of the log: then that event of the telemetry waits for another message.
+func (b *Builder) EmitLogged(d Draft) bool {
+	text := ""
+	if d.Text != nil {
+		text = *d.Text
+	}
+	said := []Said{b.Session.SaidOf(d.EventType, text)}
+	switch revises := b.Session.HasEvent(d.EventID); {
+	case revises && said[0].Replaced() != "":
+		return b.Emit(d)
+	case !revises && d.EventType == envelopes.UserMessage:
+		said = append(said, b.Session.RedactedPrompts())
+	}
+	for _, s := range said {
+		d.Supersedes = cmp.Or(d.Supersedes, s.Replaced())
+	}
+	if !b.Emit(d) {
+		return false
+	}
+	for _, s := range said {
+		s.InLog()
+	}
+	return true
 }
 
 func (t Said) id(n uint16) string { return "otlp:" + t.key.String() + "." + strconv.Itoa(int(n)+1) }

@@ -22,6 +22,7 @@ type emitter struct {
 	history bool // it belongs to a rewritten history
 	copied  bool // and the session has never seen it
 
+	exported       bool            // the record was exported by OpenTelemetry
 	elementEmitted bool            // a finished element has an event
 	repeated       bool            // another record has stated some of it before
 	skip           core.SkipReason // overrides [emitter.skipReason]
@@ -60,7 +61,11 @@ func (e *emitter) put(id lenient.Text, d core.Draft) bool {
 	if e.copied && d.Origin == "" && d.EventType != envelopes.SessionSummary {
 		d.Origin = envelopes.OriginCopied
 	}
-	return e.Emit(d)
+	isMessage := d.EventType == envelopes.UserMessage || d.EventType == envelopes.AssistantMessage
+	if e.exported || !isMessage || d.Origin != "" {
+		return e.Emit(d)
+	}
+	return e.EmitLogged(d)
 }
 
 // putSystem emits an event by the program, not by the conversation.

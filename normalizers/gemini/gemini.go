@@ -19,6 +19,7 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers/core"
 	"tributary/normalizers/lenient"
+	"tributary/normalizers/otlp"
 )
 
 // mapper is the work on one record.
@@ -45,6 +46,13 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 	}
 	if err := r.Read(&m.wireRecord); err != nil {
 		return core.Result{}, err
+	}
+	if m.IsExport() {
+		if is, ok := otlp.Read(r.Data); ok {
+			m.Builder = s.Begin(r, telemetryTime(&is))
+			telemetry(m, &is)
+			return m.Finish(m.skipReason())
+		}
 	}
 	lenient.ReadObject(m.Set, &m.set)
 	m.Builder = s.Begin(r, m.time())

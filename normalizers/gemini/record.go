@@ -5,12 +5,14 @@ import (
 
 	"tributary/normalizers/core"
 	"tributary/normalizers/lenient"
+	"tributary/normalizers/otlp"
 )
 
 // wireRecord has the members of a line of a session's file, of a whole document, and of a line of the stream.
 type wireRecord struct {
 	wireMessage `json:",embed"`
 	wireStream  `json:",embed"`
+	otlp.Export `json:",embed"`
 
 	SessionID      lenient.Text               `json:"sessionId"`
 	SessionIDSnake lenient.Text               `json:"session_id"`

@@ -32,14 +32,16 @@ type result struct {
 	created    bool           // the file at path was created
 	listed     jsontext.Value // the lists in the display
 	timestamp  lenient.Text
+	latency    *int64 // milliseconds
 }
 
 // resultID returns the id of the event of a result.
 func resultID(call lenient.Text) lenient.Text { return call + "#result" }
 
-// hasResult reports whether the session has emitted the result of a call.
+// hasResult reports whether the session has emitted the result of a call, and not only that of the telemetry.
 func (e *emitter) hasResult(call lenient.Text) bool {
-	return e.Session.HasEvent(string(resultID(call)))
+	_, only := e.sentResult(call)
+	return e.Session.HasEvent(string(resultID(call))) && !only
 }
 
 // answeredKey returns the key of a call whose result was emitted from a response.
@@ -247,7 +249,11 @@ func (e *emitter) emitResult(id, callID lenient.Text, r result) {
 	tool := core.ToolOf(name)
 	exit := r.exitCode(tool.Channel)
 	d := core.ResultDraft(callID, core.Call{Tool: name, Channel: tool.Channel, Op: tool.Op, Path: path}, r.text(), r.toolStatus(exit))
-	d.ToolExitCode, d.ToolMetadata = exit, r.listed
+	d.ToolExitCode, d.ToolMetadata, d.ToolLatencyMS = exit, r.listed, r.latency
+	if sent, only := e.sentResult(callID); !e.exported && only {
+		d.ToolLatencyMS = sent
+		e.noteResult(callID, inBoth, sent)
+	}
 	d.TS, _ = core.ParseTime(string(r.timestamp))
 	if r.created && path != "" && len(path) <= core.MaxPath {
 		d.Files = []envelopes.File{{Path: path, Op: envelopes.OpCreate}}

@@ -120,7 +120,24 @@ func (e *emitter) increment(apiCall core.Fingerprint, key string, t *tokens) *in
 		i.usage.Prompt = now.Input + now.Tool
 	}
 	e.Session.APICalls.Put(apiCall, now)
+	if !e.copied && !i.leave(e.st.Balance.Logged) {
+		e.repeated = true
+		return nil
+	}
 	return i
+}
+
+// leave reduces the increment to what a balance leaves of it; false for nothing.
+func (i *increment) leave(balance func([5]int64) [5]int64) bool {
+	u := i.usage
+	all := [5]int64{i.input - u.CacheRead, u.CacheRead, u.Output, u.Reasoning, i.tool}
+	left := balance(all)
+	if left == all {
+		return true
+	}
+	i.input, i.cached, i.tool = left[0]+left[1], left[1], left[4]
+	u.Input, u.CacheRead, u.Output, u.Reasoning = left[0]+left[4], left[1], left[2], left[3]
+	return u.Total() > 0
 }
 
 // emitMessageUsage adds the tokens stated in a message to its first event, or emits an event for them if the message

@@ -49,6 +49,12 @@ var Vendor = core.Vendor{
 		About:   "folder that holds the .gemini of Gemini CLI; default ~",
 		Folders: []core.LogFolder{{Dir: ".gemini/tmp", Suffixes: []string{".json", ".jsonl"}}},
 	},
+	Telemetry: &core.Telemetry{
+		Services:  []string{"gemini-cli"},
+		Scopes:    []string{"gemini-cli"},
+		Sessions:  []string{"session.id", "gen_ai.conversation.id"},
+		SessionOf: sessionOfExport,
+	},
 	Samples: samples,
 }
 
@@ -58,6 +64,9 @@ type state struct {
 	Stated   core.Stated       `json:"stated,omitzero"`
 	Document core.DocumentHead `json:"doc,omitzero"`
 	Deltas   deltas            `json:"delta,omitzero"`
+
+	Balance core.Balance           `json:"sent,omitzero"`  // of the telemetry
+	Asked   core.Window[askedCall] `json:"asked,omitzero"` // calls in exported answers, whose results have no id
 }
 
 // stateOf returns the state of Gemini CLI in a session.
@@ -68,15 +77,19 @@ func (s *state) Clone() core.State { c := *s; return &c }
 
 // Size implements [core.State].
 func (s *state) Size() int {
-	return len(s.Agent) + 48*len(s.Stated) + len(s.Deltas.Text) + s.Deltas.From.Size()
+	n := len(s.Agent) + 48*len(s.Stated) + len(s.Deltas.Text) + s.Deltas.From.Size()
+	for _, c := range s.Asked {
+		n += 32 + len(c.ID)
+	}
+	return n
 }
 
-// Shrink implements [core.State]. It drops stated values and pending deltas at once.
+// Shrink implements [core.State]. It drops stated values, pending deltas and asked calls at once.
 func (s *state) Shrink() bool {
-	if len(s.Stated) == 0 && s.Deltas.Text == "" {
+	if len(s.Stated)+len(s.Asked) == 0 && s.Deltas.Text == "" {
 		return false
 	}
-	s.Stated, s.Deltas = nil, deltas{}
+	s.Stated, s.Deltas, s.Asked = nil, deltas{}, nil
 	return true
 }
 

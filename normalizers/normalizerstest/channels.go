@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -107,7 +108,7 @@ func (a Attributes) list() []any {
 		case bool:
 			value = map[string]any{"boolValue": v}
 		case int64:
-			value = map[string]any{"intValue": fmt.Sprint(v)}
+			value = map[string]any{"intValue": strconv.FormatInt(v, 10)}
 		case float64:
 			value = map[string]any{"doubleValue": v}
 		default:
@@ -121,7 +122,7 @@ func (a Attributes) list() []any {
 // ExportedLog returns a log record as an export request.
 func ExportedLog(service, scope string, at time.Time, attributes Attributes) []byte {
 	return exportRequest("Logs", service, scope, "logRecords", map[string]any{
-		"timeUnixNano": fmt.Sprint(at.UnixNano()), "attributes": attributes.list(),
+		"timeUnixNano": strconv.FormatInt(at.UnixNano(), 10), "attributes": attributes.list(),
 	})
 }
 
@@ -129,7 +130,7 @@ func ExportedLog(service, scope string, at time.Time, attributes Attributes) []b
 func ExportedSpan(service, scope, name, trace, span, parent string, start, end time.Time, attributes Attributes) []byte {
 	return exportRequest("Spans", service, scope, "spans", map[string]any{
 		"traceId": trace, "spanId": span, "parentSpanId": parent, "name": name, "kind": 1,
-		"startTimeUnixNano": fmt.Sprint(start.UnixNano()), "endTimeUnixNano": fmt.Sprint(end.UnixNano()),
+		"startTimeUnixNano": strconv.FormatInt(start.UnixNano(), 10), "endTimeUnixNano": strconv.FormatInt(end.UnixNano(), 10),
 		"attributes": attributes.list(), "status": map[string]any{},
 	})
 }
@@ -142,4 +143,75 @@ func exportRequest(kind, service, scope, list string, record map[string]any) []b
 		}},
 	}}}) // never fails
 	return data
+}
+
+// ExportedAttributes returns the attributes of a record that is an export request, numbers as [json.Number]; nil for
+// any other record.
+func ExportedAttributes(record any) map[string]any {
+	for _, path := range [][]string{{"resourceLogs", "scopeLogs", "logRecords"}, {"resourceSpans", "scopeSpans", "spans"}} {
+		in := []any{record}
+		for _, name := range path {
+			var next []any
+			for _, v := range in {
+				next = append(next, Member[[]any](v, name)...)
+			}
+			in = next
+		}
+		if len(in) == 1 {
+			return plainAttributes(Member[[]any](in[0], "attributes"))
+		}
+	}
+	return nil
+}
+
+func plainAttributes(list []any) map[string]any {
+	out := make(map[string]any)
+	for _, a := range list {
+		for of, value := range Member[map[string]any](a, "value") {
+			if text, ok := value.(string); ok && of == "intValue" {
+				value = json.Number(text)
+			}
+			out[Member[string](a, "key")] = value
+		}
+	}
+	return out
+}
+
+// ExportedNumber returns an attribute that is a number, or the text of one; 0 for none.
+func ExportedNumber(attributes map[string]any, name string) int64 {
+	n, ok := attributes[name].(json.Number)
+	if text, isText := attributes[name].(string); !ok && isText {
+		n = json.Number(text)
+	}
+	v, _ := n.Int64()
+	return v
+}
+
+const redactedText = "[REDACTED]"
+
+// AddExported adds what the telemetry of a session says more often than the log. said are its texts, each with its
+// line; a prompt with the text [REDACTED] is the next one of the log.
+func AddExported(talk []Utterance, session string, said []Utterance) []Utterance {
+	left := make(map[[2]string]int) // statements of the log, by speaker and text
+	bare := func(text string) string { return strings.Join(strings.Fields(text), "") }
+	for _, u := range talk {
+		if u.Session != session {
+			continue
+		}
+		left[[2]string{u.Who, bare(u.Text)}]++
+		left[[2]string{u.Who, redactedText}]++
+	}
+	for _, u := range said {
+		key := [2]string{u.Who, bare(u.Text)}
+		if left[key]--; left[key] >= 0 {
+			continue
+		}
+		at := slices.IndexFunc(talk, func(o Utterance) bool { return o.Line > u.Line })
+		if at < 0 {
+			at = len(talk)
+		}
+		u.Session, u.Text = session, strings.TrimSpace(strings.Replace(u.Text, redactedText, "", 1))
+		talk = slices.Insert(talk, at, u)
+	}
+	return talk
 }

@@ -65,9 +65,7 @@ func addExported(talk []normalizerstest.Utterance, session string, records []Raw
 	for _, u := range talk {
 		if u.Who == "human" || u.Who == "agent" {
 			left[bare(u.Text)]++
-			if bare(u.Text) != "" {
-				left[""]++
-			}
+			left["[REDACTED]"]++
 		}
 	}
 	add := func(r Raw, who, text string) {
@@ -81,9 +79,9 @@ func addExported(talk []normalizerstest.Utterance, session string, records []Raw
 		switch str := func(name string) string { return normalizerstest.Member[string](r.item, name) }; {
 		case r.Kind != exported:
 		case r.of == "codex.user_prompt":
-			text, human := codexTyped([]string{strings.Replace(str("prompt"), "[REDACTED]", "", 1)}, true, "")
+			text, human := codexTyped([]string{str("prompt")}, true, "")
 			if left[bare(text)]--; left[bare(text)] < 0 && human {
-				add(r, "human", text)
+				add(r, "human", strings.Replace(text, "[REDACTED]", "", 1))
 			}
 		case r.of == "codex.agent_response" && !normalizerstest.Member[bool](r.item, "response_truncated"):
 			if !slices.ContainsFunc(records, func(o Raw) bool {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -27,7 +28,7 @@ func lines(t *rapid.T, session string) [][]byte {
 	moves := []func(){
 		s.user, s.user, s.user, s.answer, s.answer, s.answer, s.grow, s.grow, s.grow, s.responses, s.responses,
 		s.heartbeat, s.history, s.patch, s.rewind, s.notice, s.prompt, s.prompt, s.document, s.checkpoint,
-		s.stream, s.stream, s.stream, s.output, s.other, s.header,
+		s.stream, s.stream, s.stream, s.output, s.other, s.header, s.export,
 	}
 	for range rapid.IntRange(1, 30).Draw(t, "records") {
 		rapid.SampledFrom(moves).Draw(t, "move")()
@@ -54,6 +55,32 @@ func (s *geminiScript) word() string {
 func (s *geminiScript) id(prefix string) string {
 	s.n++
 	return fmt.Sprintf("%s-%s%d", s.Session, prefix, s.n)
+}
+
+// export writes what Gemini CLI exports by OpenTelemetry.
+func (s *geminiScript) export() {
+	a := normalizerstest.Attributes{"session.id": s.Session, "event.timestamp": s.Stamp(), "model": "gemini-2.5-flash", "prompt_id": s.Session + "########1"}
+	name := s.OneOf("user_prompt", "api_response", "api_response", "tool_call", "api_error", "of_tomorrow")
+	a["event.name"] = "gemini_cli." + name
+	switch name {
+	case "user_prompt":
+		if s.Chance(80) {
+			a["prompt"] = s.word()
+		}
+	case "api_response":
+		a["role"] = s.OneOf("main", "main", "utility_router")
+		part := s.OneOf(`{"text":"ok"}`, fmt.Sprintf(`{"functionCall":{"id":%q,"name":"glob","args":{"pattern":"*"}}}`, s.id("oc")))
+		a["response_text"] = `[{"candidates":[{"content":{"parts":[` + part + `]}}]}]`
+		for _, of := range []string{"input", "output", "cached_content", "thoughts", "tool"} {
+			a[of+"_token_count"] = int64(rapid.SampledFrom([]int{0, 3, 57, 11_480}).Draw(s.T, of))
+		}
+	case "tool_call":
+		a["function_name"], a["function_args"], a["decision"] = "glob", `{"pattern": "*"}`, s.OneOf("accept", "reject")
+		a["success"], a["duration_ms"] = s.Chance(50), int64(12)
+	case "api_error":
+		a["error.message"], a["status_code"] = "quota", int64(429)
+	}
+	s.Lines = append(s.Lines, normalizerstest.ExportedLog("gemini-cli", "gemini-cli", time.Time{}, a))
 }
 
 func (s *geminiScript) header() {

@@ -106,6 +106,9 @@ func geminiText(parts []any) string {
 // interpret reads a file by the rules of the vendor, without code of the normalizer.
 func interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
 	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures), Sessions: normalizerstest.SessionsOf(name, lines, func(v any) string {
+		if a := normalizerstest.ExportedAttributes(v); a != nil {
+			return exportedSession(a)
+		}
 		return cmp.Or(normalizerstest.Member[string](v, "sessionId"), normalizerstest.Member[string](v, "$set", "sessionId"), normalizerstest.Member[string](v, "session_id"))
 	})}
 	readers := make(map[string]*geminiReader)
@@ -129,7 +132,67 @@ func interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 	for _, r := range order {
 		r.flush()
 	}
+	for _, r := range order {
+		a.Talk = normalizerstest.AddExported(a.Talk, r.session, r.said)
+	}
 	return a
+}
+
+// exportedSession returns the session of an exported record: of the subagent that its prompt names, or the stated one.
+func exportedSession(a map[string]any) string {
+	if m := regexp.MustCompile(`^([0-9a-f]+(?:-[0-9a-f]+){4})#[0-9]+$`).FindStringSubmatch(normalizerstest.Member[string](a, "prompt_id")); m != nil {
+		return m[1]
+	}
+	return normalizerstest.Member[string](a, "session.id")
+}
+
+// export reads what Gemini CLI exports by OpenTelemetry.
+func (r *geminiReader) export(a map[string]any) {
+	str := func(name string) string { return normalizerstest.Member[string](a, name) }
+	if str("session.id") != r.session && r.agent == "" {
+		r.agent = r.session
+	}
+	switch strings.TrimPrefix(str("event.name"), "gemini_cli.") {
+	case "user_prompt":
+		if !slices.ContainsFunc(machineSpeech, func(p string) bool { return strings.HasPrefix(str("prompt"), p) }) {
+			text := str("prompt")
+			if a["prompt"] == nil {
+				text = "[REDACTED]"
+			}
+			r.said = append(r.said, normalizerstest.Utterance{Who: "human", Text: text, Line: r.number})
+		}
+	case "api_response":
+		if role := str("role"); role != "" && role != "main" && (role != "subagent" || r.agent == "") {
+			return
+		}
+		var said strings.Builder
+		for _, chunk := range normalizerstest.Member[[]any](map[string]any{"": normalizerstest.Parse([]byte(str("response_text")))}, "") {
+			candidates := normalizerstest.Member[[]any](chunk, "candidates")
+			if len(candidates) == 0 {
+				continue
+			}
+			body := geminiContent(normalizerstest.Member[any](candidates[0], "content", "parts"))
+			said.WriteString(geminiText(body))
+			for _, p := range body {
+				if fc := normalizerstest.Member[any](p, "functionCall"); normalizerstest.Member[string](fc, "id") != "" {
+					r.call(normalizerstest.Member[string](fc, "id"), normalizerstest.Member[string](fc, "name"))
+					r.asked = append(r.asked, fc)
+				}
+			}
+		}
+		if text := said.String(); strings.TrimSpace(text) != "" {
+			r.said = append(r.said, normalizerstest.Utterance{Who: "assistant", Text: text, Line: r.number})
+		}
+	case "tool_call":
+		args := normalizerstest.Parse([]byte(str("function_args")))
+		at := slices.IndexFunc(r.asked, func(fc any) bool {
+			return normalizerstest.Member[string](fc, "name") == str("function_name") && reflect.DeepEqual(normalizerstest.Member[any](fc, "args"), args)
+		})
+		if at >= 0 {
+			r.result("", normalizerstest.Member[string](r.asked[at], "id"), "", nil)
+			r.asked = slices.Delete(slices.Clone(r.asked), at, at+1)
+		}
+	}
 }
 
 // geminiReader follows one session of a file.
@@ -145,6 +208,8 @@ type geminiReader struct {
 	alone   map[string][2]int // prompts that only one of the two files has
 	delta   string
 	copied  bool
+	said    []normalizerstest.Utterance // by the telemetry
+	asked   []any                       // calls in exported answers
 }
 
 func (r *geminiReader) utter(who, text string) {
@@ -156,6 +221,10 @@ func (r *geminiReader) utter(who, text string) {
 
 func (r *geminiReader) read(number int, v any) {
 	r.number = number
+	if a := normalizerstest.ExportedAttributes(v); a != nil {
+		r.export(a)
+		return
+	}
 	if hash, kind := normalizerstest.Member[string](v, "projectHash"), normalizerstest.Member[string](v, "kind"); hash != "" && kind != "" {
 		r.agent = ""
 		if kind == "subagent" {

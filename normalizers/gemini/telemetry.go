@@ -1,0 +1,279 @@
+package gemini
+
+import (
+	"encoding/binary"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+	"tributary/normalizers/otlp"
+)
+
+// What Gemini CLI exports by OpenTelemetry states prompts, answers, calls, results and tokens of the session's file a
+// second time, before it or after it (README.md, Telemetry). Both are one session, and each counts once.
+
+// sessionOfExport returns the session of an exported record. The prompts of a subagent are numbered below its own
+// session, <session>#<n>, and those of a human below the one that is stated.
+func sessionOfExport(stated string, attribute func(name string) string) string {
+	of, number, ok := strings.Cut(attribute("prompt_id"), "#")
+	if _, err := strconv.Atoi(number); ok && err == nil && strings.Count(of, "-") == 4 {
+		return of
+	}
+	return stated
+}
+
+// telemetryTime returns the time of an exported record in the form of an event; empty for none.
+func telemetryTime(r *otlp.Record) string {
+	ts, ok := core.ParseTime(r.Attributes.Text("event.timestamp"))
+	if !ok && !r.Time.IsZero() {
+		ts, _ = core.ParseTime(r.Time.Format("2006-01-02T15:04:05.000Z"))
+	}
+	return ts
+}
+
+// telemetry maps a log record by its event. Spans and data points repeat log records.
+func telemetry(m *mapper, r *otlp.Record) {
+	m.exported = true
+	if r.Kind != otlp.Log {
+		m.skip = core.SkipMirror
+		return
+	}
+	a := r.Attributes
+	m.Session.SetResumeID(m.Session.ID())
+	if stated := r.Attribute("session.id"); stated != "" && stated != m.Session.ID() && m.st.Agent == "" {
+		m.st.Agent = core.Cut(m.Session.ID(), core.MaxName)
+	}
+	name := strings.TrimPrefix(a.Text("event.name"), "gemini_cli.")
+	switch name {
+	case "user_prompt":
+		telemetryPrompt(m, a)
+	case "api_request":
+		m.skip = core.SkipProgress
+	case "gen_ai.client.inference.operation.details":
+		m.skip = core.SkipMirror
+	case "api_response":
+		telemetryResponse(m, a)
+	case "api_error":
+		code := lenient.Text(a.Text("error.type"))
+		if code == "" {
+			code = lenient.Text(a.Text("status_code"))
+		}
+		m.put("", m.Session.ErrorDraft(string(code), a.Text("error.message")))
+	case "tool_call":
+		telemetryCall(m, a)
+	default:
+		if !knownEvents[name] {
+			m.Unknown(core.UnknownRecord, "telemetry", lenient.Text(name))
+			m.put("", core.UnknownDraft())
+			return
+		}
+		m.putSystem("", envelopes.Meta, "")
+	}
+}
+
+// telemetryPrompt emits a prompt, unless the log has stated it. A prompt without its text is the next one of the log.
+func telemetryPrompt(m *mapper, a otlp.Attributes) {
+	kind, text := speechOf(a.Text("prompt"))
+	if kind != core.SpeechHuman && kind != core.SpeechCommand {
+		m.put("", core.DraftOf(kind, text))
+		return
+	}
+	d := core.DraftOf(kind, text)
+	d.Text = lenient.Text(text).Ptr()
+	said := m.Session.SaidOf(d.EventType, text)
+	if a.Value("prompt") == nil {
+		said = m.Session.RedactedPrompts()
+	}
+	m.putSaid(said, d)
+}
+
+// putSaid emits a message under an id of its own, unless the log has stated it.
+func (e *emitter) putSaid(said core.Said, d core.Draft) {
+	id := said.InTelemetry()
+	if id == "" {
+		e.repeated = true
+		return
+	}
+	e.put(lenient.Text(id), d)
+}
+
+// exportedChunk is a chunk of an answer, in the form of the API.
+type exportedChunk struct {
+	Candidates lenient.List[struct {
+		Content struct {
+			Parts parts `json:"parts"`
+		} `json:"content"`
+	}] `json:"candidates"`
+}
+
+// telemetryResponse emits the text and the calls of an answer, as far as the log has not stated them, and the tokens.
+// Answers of helpers are none of the conversation.
+func telemetryResponse(m *mapper, a otlp.Attributes) {
+	model := lenient.Text(a.Text("model"))
+	role := a.Text("role")
+	inLog := role == "" || role == "main" || role == "subagent" && m.st.Agent != ""
+	if inLog {
+		telemetryAnswer(m, a, model)
+	}
+	if m.First < 0 {
+		d := core.SystemDraft(envelopes.Meta, "")
+		d.Model = model.Ptr()
+		m.put("", d)
+	}
+	t := &tokens{
+		Input: a.Number("input_token_count"), Output: a.Number("output_token_count"), Cached: a.Number("cached_content_token_count"),
+		Thoughts: a.Number("thoughts_token_count"), Tool: a.Number("tool_token_count"),
+	}
+	cached := min(t.Cached.Count(), t.Input.Count())
+	i := &increment{
+		input: t.Input.Count(), cached: cached, tool: t.Tool.Count(), stated: t,
+		usage: &envelopes.Usage{
+			Input: t.Input.Count() - cached + t.Tool.Count(), CacheRead: cached, Output: t.Output.Count(), Reasoning: t.Thoughts.Count(),
+			Key: "@" + strconv.FormatUint(m.Session.Records, 10), Prompt: t.Input.Count() + t.Tool.Count(),
+		},
+	}
+	switch {
+	case i.usage.Total() == 0, role == "subagent" && !inLog: // the session of the subagent bills them
+		return
+	case inLog && !i.leave(m.st.Balance.Exported):
+		return
+	}
+	m.AddUsage(i.usage, i.set)
+}
+
+// telemetryAnswer emits the text and the calls of an answer.
+func telemetryAnswer(m *mapper, a otlp.Attributes, model lenient.Text) {
+	var said strings.Builder
+	var calls []*functionCall
+	for _, c := range lenient.ReadElements[exportedChunk](jsontext.Value(a.Text("response_text"))) {
+		if len(c.Candidates) == 0 {
+			continue
+		}
+		content := &c.Candidates[0].Content.Parts
+		said.WriteString(content.text())
+		for i := range content.parts {
+			if f := &content.parts[i].FunctionCall; f.OK && f.Value.ID != "" {
+				calls = append(calls, &f.Value)
+			}
+		}
+	}
+	if text := said.String(); strings.TrimSpace(text) != "" {
+		m.putSaid(m.Session.SaidOf(envelopes.AssistantMessage, text), core.ChatDraft(envelopes.AssistantMessage, &text, model.Ptr()))
+	}
+	for _, f := range calls {
+		if len(f.ID) <= core.MaxIdentity {
+			m.st.Asked = m.st.Asked.Push(askedCall{askedKey(f.Name, f.Args), string(f.ID)}, maxAsked, nil)
+		}
+		if !m.Session.HasEvent(string(f.ID)) {
+			m.emitCall(f.ID, f.Name, f.Args, "", model)
+		}
+	}
+}
+
+// maxAsked is how many calls of exported answers are remembered for their results.
+const maxAsked = 32
+
+// askedCall is a call in an exported answer.
+type askedCall struct {
+	Key core.Fingerprint `json:"k"`
+	ID  string           `json:"i"`
+}
+
+func askedKey(name lenient.Text, args jsontext.Value) core.Fingerprint {
+	if lenient.IsValue(args) {
+		return core.FingerprintOf(string(name), lenient.CompactText(args))
+	}
+	return core.FingerprintOf(string(name))
+}
+
+// permissionFact is the decision about the permission of a call.
+type permissionFact struct {
+	ToolCallID *string `json:"toolCallId,omitzero"`
+	Kind       *string `json:"kind,omitzero"`
+	Decision   *string `json:"decision,omitzero"`
+}
+
+// telemetryCall emits the end of a call: the decision, which the log does not state, and a result without its text,
+// unless the log has one. The record has no id, so it belongs to the oldest call of an exported answer with its name
+// and arguments.
+func telemetryCall(m *mapper, a otlp.Attributes) {
+	name := lenient.Text(a.Text("function_name"))
+	args := jsontext.Value(a.Text("function_args"))
+	if lenient.ReadValue(args) != nil {
+		args = nil
+	}
+	var id lenient.Text
+	key, found := askedKey(name, args), false
+	m.st.Asked = m.st.Asked.Without(func(c askedCall) bool {
+		if found || c.Key != key {
+			return false
+		}
+		id, found = lenient.Text(c.ID), true
+		return true
+	})
+	decision := lenient.Text(a.Text("decision"))
+	d := core.SystemDraft(envelopes.Log, decision)
+	d.Metadata = m.Session.MetadataWithFacts(map[string]any{
+		"permission": permissionFact{core.NameOf(id), core.NameOf(name), core.NameOf(decision)},
+	})
+	m.put(core.PartID(id, "decision"), d)
+	if id == "" || m.Session.HasEvent(string(resultID(id))) {
+		return
+	}
+	r := result{name: name, status: "error", display: a.Text("error.message")}
+	if a.Text("success") == "true" {
+		r.status = "success"
+	}
+	if n := a.Number("duration_ms"); n.OK && n.Value >= 0 {
+		r.latency = new(n.Count())
+	}
+	m.emitResult(resultID(id), id, r)
+	m.noteResult(id, inTelemetry, r.latency)
+}
+
+// Where the result of a call was stated.
+const (
+	inTelemetry = 1
+	inBoth      = 2
+)
+
+func sentKey(call lenient.Text) core.Fingerprint {
+	return core.FingerprintOf("sent result", string(call))
+}
+
+// noteResult notes where the result of a call was stated, and the latency that the telemetry has stated.
+func (e *emitter) noteResult(call lenient.Text, where byte, latency *int64) {
+	v := core.Fingerprint{where}
+	if latency != nil {
+		binary.BigEndian.PutUint32(v[1:], uint32(min(*latency, 1<<31))+1)
+	}
+	e.Session.IDs.Put(sentKey(call), v)
+}
+
+// sentResult returns the latency of a call that the telemetry has stated, and whether it alone has stated a result.
+func (e *emitter) sentResult(call lenient.Text) (latency *int64, only bool) {
+	v, _ := e.Session.IDs.Get(sentKey(call))
+	if n := binary.BigEndian.Uint32(v[1:]); n > 0 {
+		latency = new(int64(n - 1))
+	}
+	return latency, v[0] == inTelemetry
+}
+
+// knownEvents are only meta.
+var knownEvents = map[string]bool{
+	"config": true, "startup_stats": true, "model_routing": true, "ripgrep_fallback": true, "flash_fallback": true,
+	"next_speaker_check": true, "conseca.verdict": true, "slash_command": true, "slash_command.model": true, "rewind": true,
+	"chat_compression": true, "ide_connection": true, "conversation_finished": true, "file_operation": true,
+	"chat.invalid_chunk": true, "chat.content_retry": true, "chat.content_retry_failure": true, "network_retry_attempt": true,
+	"extension_install": true, "extension_uninstall": true, "extension_update": true, "extension_enable": true, "extension_disable": true,
+	"tool_output_truncated": true, "tool_output_masking": true, "llm_loop_check": true, "loop_detected": true,
+	"loop_detection_disabled": true, "edit_strategy": true, "edit_correction": true, "agent.start": true, "agent.finish": true,
+	"agent.recovery_attempt": true, "hook_call": true, "plan.execution": true, "plan.approval_mode_switch": true,
+	"plan.approval_mode_duration": true, "approval_mode_switch": true, "approval_mode_duration": true, "plan_execution": true,
+	"keychain.availability": true, "token_storage.initialization": true, "onboarding.start": true, "onboarding.success": true,
+	"malformed_json_response": true, "web_fetch_fallback_attempt": true, "end_session": true,
+}
