@@ -19,6 +19,7 @@ func assistant(c *mapper) {
 	if hasText && !c.internal {
 		c.st.Runs.LastText = core.PromptKey(text)
 	}
+	c.st.Logged = true
 	before := len(c.Events)
 	if bool(c.IsAPIErrorMessage) || c.streamed && lenient.IsValue(c.Error) {
 		vendorError(c, text)
@@ -32,6 +33,9 @@ func assistant(c *mapper) {
 	if hasText {
 		m.text = &text
 	}
+	if hasText && !c.copied && len(c.st.Answers) > 0 && !c.Session.HasEvent(string(c.UUID)) {
+		m.supersedes = c.st.logAnswer(cmp.Or(c.RequestID, c.RequestIDSnake), c.thread, text)
+	}
 	c.emitMessage(m)
 
 	usage := usageIncrement(c)
@@ -40,7 +44,7 @@ func assistant(c *mapper) {
 		case !c.Duplicate:
 			c.emptyMessage(c.UUID)
 		case usage != nil: // already emitted; its token counts have grown
-			c.emptyMessage(withSuffix(c.UUID, "#usage"))
+			c.emptyMessage(c.usageID(c.UUID))
 		}
 	}
 	if usage != nil {
@@ -51,10 +55,12 @@ func assistant(c *mapper) {
 // assistantMessage is a message of the assistant: from a record, or joined from deltas.
 type assistantMessage struct {
 	blocks    []block
-	text      *string                          // text of all text blocks; nil to emit none
-	truncated bool                             // the text is truncated
-	id        func(suffix string) lenient.Text // returns the id of an event whose block has none
-	result    func(*block)                     // emits a tool result; nil for a message joined from deltas, which has none
+	text      *string // text of all text blocks; nil to emit none
+	truncated bool    // the text is truncated
+	// supersedes is the event that the text replaces; empty for none.
+	supersedes string
+	id         func(suffix string) lenient.Text // returns the id of an event whose block has none
+	result     func(*block)                     // emits a tool result; nil for a message joined from deltas, which has none
 }
 
 // emitMessage emits the blocks of a message in order. All text blocks are one event, at the place of the first.
@@ -68,10 +74,10 @@ func (e *emitter) emitMessage(m assistantMessage) {
 		switch {
 		case b.emitted:
 		case b.Type == "text" && m.text != nil:
-			e.utter(m.id(""), envelopes.AssistantMessage, m.text, m.truncated)
+			e.utter(m.id(""), envelopes.AssistantMessage, m.text, m.truncated, m.supersedes)
 			m.text = nil
 		case b.isThinking():
-			e.utter(m.id("#thinking"+strconv.Itoa(thoughts-1)), envelopes.Reasoning, b.Thinking.Ptr(), b.truncated)
+			e.utter(m.id("#thinking"+strconv.Itoa(thoughts-1)), envelopes.Reasoning, b.Thinking.Ptr(), b.truncated, "")
 		case b.isCall():
 			e.toolCall(b)
 		case b.isResult() && m.result != nil:
@@ -80,11 +86,21 @@ func (e *emitter) emitMessage(m assistantMessage) {
 	}
 }
 
-// utter emits what the assistant said or thought.
-func (e *emitter) utter(id lenient.Text, t envelopes.EventType, text *string, truncated bool) {
+// utter emits what the assistant said or thought, in place of an earlier event unless supersedes is empty.
+func (e *emitter) utter(id lenient.Text, t envelopes.EventType, text *string, truncated bool, supersedes string) {
 	d := core.ChatDraft(t, text, e.model.Ptr())
-	d.TextTruncated = truncated
+	d.TextTruncated, d.Supersedes = truncated, supersedes
 	e.put(id, d)
+}
+
+// usageID returns the id of an event that has only the tokens of a record whose other events were emitted before. The
+// tokens may grow several times.
+func (e *emitter) usageID(of lenient.Text) lenient.Text {
+	id := withSuffix(of, "#usage")
+	for n := 2; e.Session.HasEvent(string(id)); n++ {
+		id = withSuffix(of, "#usage"+strconv.Itoa(n))
+	}
+	return id
 }
 
 // emptyMessage emits the meta event of a message without events.

@@ -22,6 +22,7 @@ func (e *emitter) toolCall(b *block) {
 	if !e.put(b.ID, d) || b.ID == "" {
 		return
 	}
+	e.st.setThin(string(b.ID), false)
 	call := core.Call{Tool: string(b.Name), Channel: t.Channel, Op: t.Op, Path: input.File()}
 	if isShell(call.Tool) {
 		call.About = string(cmp.Or(lenient.Text(input.Description.Value), input.Command))

@@ -2,6 +2,8 @@
 // subagents, and the messages that its SDK prints. README.md describes both, with
 // their traps.
 //
+// Telemetry and hooks are records of their own; telemetry.go and hook.go map them.
+//
 // Start with [Vendor], the row of the table of vendors. The path of a record: normalize reads
 // it into a wireRecord, mapper.begin sets its thread and updates the session, mapper.record
 // calls the function of its type, and that function emits events with emitter.put.
@@ -21,6 +23,7 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers/core"
 	"tributary/normalizers/lenient"
+	"tributary/normalizers/otlp"
 )
 
 // mapper maps one record to events.
@@ -50,6 +53,14 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 	}
 	if elements := objectsOf(r.Data); elements != nil {
 		return normalizeArray(s, r, elements)
+	}
+	if c.Type == "" {
+		if c.HookEvent != "" {
+			return normalizeHook(s, r)
+		}
+		if exported, ok := otlp.Read(r.Data); ok {
+			return normalizeExported(s, r, exported)
+		}
 	}
 	c.begin(s.Begin(r, c.time()))
 	c.record()
@@ -167,7 +178,7 @@ func (c *mapper) record() {
 		stated(c, envelopes.Meta, c.PRURL, lenient.Text(c.PRNumber), c.PRRepository)
 	case "worktree-state":
 		stated(c, envelopes.Meta, "", lenient.Text(c.WorktreeSession))
-	case "last-prompt":
+	case "last-prompt", "api-request", "api-request-blob", "api-request-shape", "cost-state":
 		c.skip = core.SkipMirror
 	case "bridge-session":
 		c.skip = core.SkipHeartbeat

@@ -38,6 +38,21 @@ var (
 	knownOutputs = map[lenient.Text]bool{
 		"text": true, "image": true, "document": true, "tool_reference": true, "search_result": true,
 	}
+	// knownExports are the events of telemetry whose content only their raw record has.
+	knownExports = map[string]bool{
+		"at_mention": true, "auth": true, "compaction": true, "feedback_survey": true, "hook_execution_complete": true,
+		"hook_plugin_metrics": true, "hook_registered": true, "managed_settings_resolved": true, "mcp_server_connection": true,
+		"permission_mode_changed": true, "plugin_installed": true, "plugin_loaded": true, "retention_sweep": true,
+		"safety_event": true, "skill_activated": true, "subagent_completed": true, "system_prompt": true, "tool": true,
+	}
+	// knownHooks are the events of hooks whose content only their raw record has.
+	knownHooks = map[lenient.Text]bool{
+		"ConfigChange": true, "CwdChanged": true, "DirectoryAdded": true, "Elicitation": true, "ElicitationResult": true,
+		"FileChanged": true, "InstructionsLoaded": true, "MessageDisplay": true, "PostCompact": true, "PostModelSwitch": true,
+		"PostToolBatch": true, "PreCompact": true, "PreModelSwitch": true, "PreSkillShellCommand": true, "SessionEnd": true,
+		"SessionStart": true, "Setup": true, "SubagentStart": true, "TaskCompleted": true, "TaskCreated": true,
+		"TeammateIdle": true, "UserPromptExpansion": true, "WorktreeCreate": true, "WorktreeRemove": true,
+	}
 	// knownDeltas are the types of deltas.
 	knownDeltas = map[lenient.Text]bool{
 		"": true, "text_delta": true, "thinking_delta": true, "input_json_delta": true, "signature_delta": true, "citations_delta": true,

@@ -55,15 +55,23 @@ func queueOperation(c *mapper) {
 	switch c.Operation {
 	case "enqueue":
 		if !q.enqueue(content, &c.Session.Lost) {
-			c.speak("", core.DraftOf(speechOf(content))) // its id is the number of the record
+			c.speakQueued(content)
 		}
 	case "dequeue", "remove":
 		if text := q.dequeue(content, c.Operation == "remove", c.knownRecords()); text != "" {
-			c.speak("", core.DraftOf(speechOf(text)))
+			c.speakQueued(text)
 		}
 	case "popAll":
 		q.Queue = q.Queue.Without(func(p queuedPrompt) bool { return p.Human })
 	}
+}
+
+// speakQueued emits a prompt of the queue, unless telemetry or a hook has. Its id is the number of the record.
+func (c *mapper) speakQueued(content string) {
+	kind, text := speechOf(content)
+	d := core.DraftOf(kind, text)
+	d.Supersedes = c.st.queuePrompt(text)
+	c.speak("", d)
 }
 
 // enqueue adds a prompt. It returns false for one that is too long to keep, which is emitted at once.

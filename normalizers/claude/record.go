@@ -24,6 +24,7 @@ type wireRecord struct {
 	IsSidechain        lenient.Flag               `json:"isSidechain"`
 	AgentID            lenient.Text               `json:"agentId"`
 	RequestID          lenient.Text               `json:"requestId"`
+	PromptID           lenient.Text               `json:"promptId"`
 	CostUSD            lenient.Number             `json:"costUSD"`
 	IsMeta             lenient.Flag               `json:"isMeta"`
 	IsCompactSummary   lenient.Flag               `json:"isCompactSummary"`
@@ -61,6 +62,7 @@ type wireRecord struct {
 type wireSDK struct {
 	AuditTimestamp     lenient.Text                `json:"_audit_timestamp"` // of streams kept by the desktop application
 	ParentToolUseID    lenient.Text                `json:"parent_tool_use_id"`
+	RequestIDSnake     lenient.Text                `json:"request_id"`
 	ToolUseResultSnake jsontext.Value              `json:"tool_use_result"`
 	Model              lenient.Text                `json:"model"`
 	Data               jsontext.Value              `json:"data"`
@@ -74,6 +76,8 @@ type wireSDK struct {
 	CompactError       lenient.Text                `json:"compact_error"`
 	Stdout             lenient.Text                `json:"stdout"`
 	Stderr             lenient.Text                `json:"stderr"`
+
+	HookEvent lenient.Text `json:"hook_event_name"` // of what a hook gets
 
 	// Of a result.
 	Usage             jsontext.Value             `json:"usage"`

@@ -27,12 +27,16 @@ func emitToolResult(c *mapper, b *block) {
 	}
 	id := c.UUID
 	if r.callID != "" {
-		id = withSuffix(r.callID, "#result")
+		id = withSuffix(r.callID, resultSuffix)
 	}
 	if c.put(id, d) {
 		c.Session.ReleaseCall(string(r.callID))
 	}
+	c.st.setThin(string(id), false)
 }
+
+// resultSuffix ends the event id of a result.
+const resultSuffix = "#result"
 
 // toolResult is the result of one tool, from its block and the structured result beside it.
 type toolResult struct {

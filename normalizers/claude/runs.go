@@ -68,6 +68,11 @@ func (r *runs) addCall(u *envelopes.Usage, before, now core.Consumption, streame
 	}
 }
 
+// move attributes counts of telemetry to the current run, once a stream has shown their call.
+func (r *runs) move(more core.Consumption) {
+	r.Unattributed, r.Counted = r.Unattributed.Minus(more), r.Counted.Plus(more)
+}
+
 // addResult adds the counts of a result and returns the tokens for its event: those beyond the counts of its calls;
 // nil for none.
 func (r *runs) addResult(figures core.Consumption) *envelopes.Usage {

@@ -1,6 +1,7 @@
 package claude
 
 import (
+	"cmp"
 	"encoding/binary"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -60,7 +61,7 @@ func (u *usage) consumption() core.Consumption {
 // usageIncrement returns the tokens that the message of the record adds to the session; nil for none. Counts without
 // the id of their API call count only with the first record.
 func usageIncrement(c *mapper) *envelopes.Usage {
-	id, request := string(c.Message.Value.ID), string(c.RequestID)
+	id, request := string(c.Message.Value.ID), string(cmp.Or(c.RequestID, c.RequestIDSnake))
 	if id == "" {
 		id, request = request, ""
 	}
@@ -76,7 +77,11 @@ func usageIncrement(c *mapper) *envelopes.Usage {
 // for nothing. Counts in copied history raise the highest ones and add nothing. Calls of the main conversation also
 // count for their run, and what the result of the run already carried is deducted.
 func (e *emitter) increment(id, request string, figures core.Consumption) *envelopes.Usage {
-	call := e.findCall(id, request)
+	return e.raise(e.findCall(id, request), request, figures)
+}
+
+// raise is [emitter.increment] for a call. An empty request adds none to the call.
+func (e *emitter) raise(call apiCall, request string, figures core.Consumption) *envelopes.Usage {
 	now := call.before.Raise(figures)
 	if now.Request == 0 {
 		now.Request = requestNumber(request)
@@ -88,16 +93,19 @@ func (e *emitter) increment(id, request string, figures core.Consumption) *envel
 	if u == nil {
 		u = new(envelopes.Usage)
 	}
+	if call.before.Run == e.st.Runs.current() {
+		e.st.Runs.move(call.more)
+	}
 	if now.Run != outsideRuns && !e.copied {
 		now.Run = e.st.Runs.addCall(u, call.before, now, e.streamed && !e.internal)
 	}
-	if id != "" && (!call.known || now != call.before) {
+	if call.key != "" && (!call.stored || now != call.before) {
 		e.Session.APICalls.Put(call.slot, now)
 	}
 	if e.copied || core.IsEmpty(u) {
 		return nil
 	}
-	if id != "" {
+	if call.key != "" {
 		u.Prompt = now.Prompt()
 	}
 	return u
@@ -109,6 +117,8 @@ type apiCall struct {
 	slot   core.Fingerprint // where the session remembers it
 	before core.Consumption // highest counts so far
 	known  bool             // a record has stated it before
+	stored bool             // the slot has it
+	more   core.Consumption // what telemetry has stated above the log
 }
 
 // findCall returns the API call with an id. The same id with another request is another call. A record without a
@@ -123,7 +133,45 @@ func (e *emitter) findCall(id, request string) apiCall {
 		call.key, call.slot = id+"#"+request, core.FingerprintOf("call", id, request)
 		call.before, call.known = e.Session.APICalls.Get(call.slot)
 	}
+	call.stored = call.known
+	if exported, ok := e.Session.APICalls.Get(exportedSlot(cmp.Or(request, id))); ok {
+		if !call.known {
+			call.before, call.known = exported, true
+		} else {
+			call.more = exported.Minus(call.before)
+			call.before = call.before.Raise(exported)
+		}
+	}
 	return call
+}
+
+// exportedSlot is where a session remembers what telemetry states of a request.
+func exportedSlot(request string) core.Fingerprint { return core.FingerprintOf("exported", request) }
+
+// findRequest returns the API call of a request that telemetry states: the one that the log states for the request, if
+// it does already.
+func (e *emitter) findRequest(request string) apiCall {
+	call := apiCall{key: request, slot: exportedSlot(request)}
+	call.before, call.known = e.Session.APICalls.Get(call.slot)
+	slot, logged, ok := e.loggedCall(request)
+	switch {
+	case ok && call.known:
+		call.slot, call.before = slot, logged.Raise(call.before)
+	case ok:
+		call.slot, call.before, call.known = slot, logged, true
+	}
+	call.stored = call.known
+	return call
+}
+
+// loggedCall returns the call that the log has stated for a request.
+func (e *emitter) loggedCall(request string) (core.Fingerprint, core.Consumption, bool) {
+	slot := core.FingerprintOf("call", request) // of a message without an id
+	if logged, ok := e.Session.APICalls.Get(slot); ok {
+		return slot, logged, true
+	}
+	number := requestNumber(request)
+	return e.Session.APICalls.Find(func(c core.Consumption) bool { return c.Request == number })
 }
 
 // requestNumber returns the number by which a session remembers a request; 0 for none.

@@ -54,9 +54,15 @@ func userText(c *mapper, s string, from origin) {
 	isPrompt := kind == core.SpeechHuman || kind == core.SpeechCommand
 	if isPrompt && c.st.hasEmitted(text, c.knownRecords()) {
 		c.skip = core.SkipMirror
+		c.st.noteQueued(c.UUID)
 		return
 	}
-	if c.speak(c.UUID, core.DraftOf(kind, text)) && isPrompt {
+	d := core.DraftOf(kind, text)
+	c.st.Logged = true
+	if !c.internal && !c.copied && len(c.st.Prompts) > 0 && !c.Session.HasEvent(string(c.UUID)) {
+		d.Supersedes = c.st.logPrompt(c.PromptID, text, isPrompt)
+	}
+	if c.speak(c.UUID, d) && isPrompt {
 		c.st.mark(text)
 	}
 }

@@ -3,6 +3,7 @@ package claude
 import (
 	"cmp"
 	"embed"
+	"strings"
 	"time"
 
 	"tributary/envelopes"
@@ -19,7 +20,7 @@ var ignored string
 var Vendor = core.Vendor{
 	Source: envelopes.ClaudeCode,
 	Name:   "Claude Code",
-	Reads:  "`claude -p --output-format stream-json`, with partial messages too; `json`, one object or an array; the messages of its SDK as objects",
+	Reads:  "`claude -p --output-format stream-json`, with partial messages too; `json`, one object or an array; the messages of its SDK as objects; what it exports by OpenTelemetry, and what its hooks get",
 
 	Recognize: marker,
 	Session:   sessionOf,
@@ -63,10 +64,11 @@ var Vendor = core.Vendor{
 type state struct {
 	queue
 	Stated  core.Stated `json:"stated,omitzero"`
-	Unknown uint64      `json:"unknown,omitzero"` // records of unknown types
+	Unknown uint64      `json:"unknown,omitzero"` // records of unknown types, and of other channels than the log
 
 	Runs runs `json:"runs,omitzero"`
 	partials
+	told
 }
 
 // stateOf returns the state of a session of Claude Code.
@@ -77,7 +79,7 @@ func (s *state) Clone() core.State { c := *s; return &c }
 
 // Size implements [core.State].
 func (s *state) Size() int {
-	return s.queue.size() + s.partials.size() + 48*len(s.Stated)
+	return s.queue.size() + s.partials.size() + s.told.size() + 48*len(s.Stated)
 }
 
 // Shrink implements [core.State]. It drops everything at once.
@@ -90,7 +92,7 @@ func (s *state) Shrink() bool {
 }
 
 // marker recognizes a line of a transcript and a message of the SDK.
-func marker(s *core.Shape) string { return cmp.Or(streamMarker(s), transcriptMarker(s)) }
+func marker(s *core.Shape) string { return cmp.Or(streamMarker(s), transcriptMarker(s), hookMarker(s)) }
 
 // transcriptMarker recognizes a line of a transcript. A session alone does not suffice, because other agents state it
 // under the same name.
@@ -128,6 +130,16 @@ func transcriptMarker(s *core.Shape) string {
 		}
 	}
 	return ""
+}
+
+// hookMarker recognizes what a hook gets. Other agents call hooks in the same form, so the folder of the transcript
+// decides.
+func hookMarker(s *core.Shape) string {
+	path := strings.ReplaceAll(s.Text("transcript_path"), `\`, "/")
+	if s.Text("hook_event_name") == "" || s.Text("session_id") == "" || !strings.Contains(path, "/.claude/projects/") {
+		return ""
+	}
+	return "hook_event_name, transcript_path"
 }
 
 // statesValue are the types of records that only state a value of their session.

@@ -143,6 +143,17 @@ func (m *Memory[V]) Get(k Fingerprint) (V, bool) {
 	return m.ring[slot].value, true
 }
 
+// Find returns the oldest entry whose value matches.
+func (m *Memory[V]) Find(match func(V) bool) (Fingerprint, V, bool) {
+	for k, v := range m.all() {
+		if match(v) {
+			return k, v, true
+		}
+	}
+	var zero V
+	return Fingerprint{}, zero, false
+}
+
 // Put sets the value of k.
 func (m *Memory[V]) Put(k Fingerprint, v V) {
 	if slot, ok := m.index[k]; ok {

@@ -31,6 +31,11 @@ func lines(t *rapid.T, session string) [][]byte {
 	if s.Chance(25) {
 		return s.stream()
 	}
+	if s.Chance(25) {
+		log := Turns(t, session)
+		exports, hooks := Told(log, s.Chance(50))
+		return Interleaved(t, map[string][][]byte{"log": log, "exports": exports, "hooks": hooks})
+	}
 	moves := []func(){
 		s.user, s.user, s.assistant, s.assistant, s.assistant, s.assistant, s.result, s.result, s.result,
 		s.progress, s.attachment, s.queued, s.operation, s.operation, s.system, s.history, s.stated, s.other,

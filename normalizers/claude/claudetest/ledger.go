@@ -72,6 +72,13 @@ type claudeCall struct {
 func (b *claudeBook) call(v any, apart bool) *claudeCall {
 	request := normalizerstest.Member[string](v, "requestId")
 	id := normalizerstest.Member[string](v, "message", "id")
+	if id == "" && request != "" {
+		for known, c := range b.calls { // the log has stated the request
+			if c.request == request {
+				id = known
+			}
+		}
+	}
 	if id == "" {
 		id, request = cmp.Or(request, normalizerstest.Member[string](v, "uuid"), fmt.Sprint("@", len(b.calls))), ""
 	}
@@ -79,6 +86,11 @@ func (b *claudeBook) call(v any, apart bool) *claudeCall {
 		id += "\x00" + request
 	}
 	c := b.calls[id]
+	if exported := b.calls[request]; c == nil && exported != nil && request != "" { // telemetry has stated the request
+		c = exported
+		delete(b.calls, request)
+		b.calls[id] = c
+	}
 	if c == nil {
 		c = &claudeCall{outside: apart}
 		b.calls[id] = c
@@ -123,6 +135,9 @@ func (l ledger) Add(session string, record []byte) {
 		l[session] = b
 	}
 	v = claudeObject(v)
+	if export := billed(session, v); export != nil {
+		v = export
+	}
 	is := normalizerstest.Member[string](v, "type")
 	if (is == "system" || is == "result") && b.repeats(v, record) {
 		return

@@ -126,7 +126,7 @@ func interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 	}
 	a.Sessions = normalizerstest.SessionsOf(name, lines, func(v any) string {
 		v = claudeObject(v)
-		return cmp.Or(normalizerstest.Member[string](v, "session_id"), normalizerstest.Member[string](v, "sessionId"))
+		return cmp.Or(sessionOfChannel(v), normalizerstest.Member[string](v, "session_id"), normalizerstest.Member[string](v, "sessionId"))
 	})
 	readers := make(map[string]*claudeReader)
 	for i, l := range lines {
@@ -153,6 +153,11 @@ type claudeReader struct {
 	queue   []*queued
 	records int
 	emitted []*queued // from the queue: a later record is the duplicate
+
+	logged   bool            // the log has stated a message
+	requests map[string]bool // that the log has stated
+	told     map[string]bool // what other channels have stated
+	heard    []heardAnswer
 }
 
 type queued struct {
@@ -168,18 +173,23 @@ func (r *claudeReader) read(number int, v any) {
 	}
 	agent := normalizerstest.Member[string](v, "agentId")
 	if agent == "" {
-		agent = normalizerstest.Member[string](v, "parent_tool_use_id")
+		agent = cmp.Or(normalizerstest.Member[string](v, "parent_tool_use_id"), agentOf(v))
 	}
 	internal := normalizerstest.Member[bool](v, "isSidechain") || agent != ""
 	r.out.Threads = append(r.out.Threads, normalizerstest.RawThread{Agent: agent, Internal: internal})
+	if r.channel(number, v) {
+		return
+	}
 	kind := normalizerstest.Member[string](v, "type")
 	if kind == "message" || kind == "tool_result" { // in old test logs the role decides
 		kind = normalizerstest.Member[string](v, "message", "role")
 	}
 	switch kind {
 	case "user":
+		r.logged = true
 		r.user(number, v, internal)
 	case "assistant":
+		r.logged = true
 		r.assistant(number, v)
 	case "attachment":
 		if normalizerstest.Member[string](v, "attachment", "type") == "queued_command" && normalizerstest.Member[string](v, "attachment", "commandMode") != "task-notification" {
@@ -233,6 +243,7 @@ func (r *claudeReader) utter(number int, who, id, text string) {
 
 // human emits a prompt, unless the queue emitted it within the last 64 records.
 func (r *claudeReader) human(number int, id, text string) {
+	r.once("prompt", id)
 	r.emitted = slices.DeleteFunc(r.emitted, func(q *queued) bool { return r.records-q.at > 64 })
 	if i := slices.IndexFunc(r.emitted, func(q *queued) bool { return q.text == text }); i >= 0 {
 		r.emitted = slices.Delete(r.emitted, i, i+1)
@@ -355,6 +366,13 @@ func (r *claudeReader) result(number int, v, block any) {
 }
 
 func (r *claudeReader) assistant(number int, v any) {
+	request := cmp.Or(normalizerstest.Member[string](v, "requestId"), normalizerstest.Member[string](v, "request_id"))
+	if request != "" {
+		if r.requests == nil {
+			r.requests = make(map[string]bool)
+		}
+		r.requests[request] = true
+	}
 	sum := r.out.Naive[r.session]
 	if normalizerstest.Member[string](v, "forkedFrom", "sessionId") == "" {
 		sum.Add(claudeUsage(v))
@@ -364,6 +382,7 @@ func (r *claudeReader) assistant(number int, v any) {
 	// The SDK marks an error of the API by the error itself.
 	failed := normalizerstest.Member[bool](v, "isApiErrorMessage") || normalizerstest.Member[string](v, "sessionId") == "" && normalizerstest.Member[any](v, "error") != nil
 	if text := claudeText(content); strings.TrimSpace(text) != "" && !failed {
+		r.replace(request, text)
 		r.utter(number, "assistant", normalizerstest.Member[string](v, "uuid"), strings.TrimSpace(text))
 	}
 	blocks, _ := content.([]any)
