@@ -39,12 +39,16 @@ func (r *Redactor) content(done <-chan struct{}, data []byte, rule string) ([]by
 type contentScan struct {
 	*Redactor
 	rule string // of the placeholders
+	data []byte // what is copied
 	out  []byte
 	hits []Hit
+
+	attribute string // name of the attribute of OpenTelemetry whose value is copied; empty outside of one
 }
 
 // values copies the JSON values of data, which may belong to a tool. It reports whether data is valid.
 func (c *contentScan) values(data []byte, tool bool) bool {
+	c.data = data
 	dec := jsontext.NewDecoder(bytes.NewBuffer(data), lenient.Options)
 	end := int64(0)
 	for {
@@ -75,7 +79,7 @@ func (c *contentScan) value(dec *jsontext.Decoder, name string, tool bool) bool 
 			return false
 		}
 		s := t.String()
-		if (tool || !isMetadata(name, s)) && strings.TrimSpace(s) != "" {
+		if (tool || !c.keeps(name, s)) && strings.TrimSpace(s) != "" {
 			s = c.text(s, int(dec.InputOffset())-1-len(s))
 		}
 		c.out = lenient.AppendQuote(c.out, s)
@@ -87,7 +91,35 @@ func (c *contentScan) value(dec *jsontext.Decoder, name string, tool bool) bool 
 	}
 }
 
+// keeps reports whether the string s of a member with this name is metadata, or a number that is written as a string.
+func (c *contentScan) keeps(name, s string) bool {
+	switch {
+	case name == "stringValue" && c.attribute != "":
+		return isMetadata(c.attribute, s) || isMetadata(strings.ReplaceAll(c.attribute, ".", "_"), s)
+	case otlpNumbers[name]:
+		return numberText.MatchString(s)
+	default:
+		return isMetadata(name, s)
+	}
+}
+
+// attributeAt returns the name of the attribute of OpenTelemetry that begins at an offset; empty for any other value.
+func (c *contentScan) attributeAt(offset int64) string {
+	if m := attributeStart.FindSubmatch(c.data[offset:]); m != nil {
+		return string(m[1])
+	}
+	return ""
+}
+
 func (c *contentScan) object(dec *jsontext.Decoder, tool bool) bool {
+	attribute := ""
+	if !tool {
+		attribute = c.attributeAt(dec.InputOffset())
+	}
+	if attribute != "" {
+		defer func(around string) { c.attribute = around }(c.attribute)
+		c.attribute = attribute
+	}
 	_, _ = dec.ReadToken()
 	c.out = append(c.out, '{')
 	for first := true; dec.PeekKind() != '}'; first = false {
@@ -104,6 +136,11 @@ func (c *contentScan) object(dec *jsontext.Decoder, tool bool) bool {
 			written = c.replaced(name, int(dec.InputOffset())-1-len(name))
 		}
 		c.out = append(lenient.AppendQuote(c.out, written), ':')
+		if attribute != "" && name == "key" {
+			_, _ = dec.ReadToken() // attributeAt has seen it
+			c.out = lenient.AppendQuote(c.out, attribute)
+			continue
+		}
 		if !c.value(dec, name, tool) {
 			return false
 		}
@@ -202,6 +239,15 @@ var (
 	metadataEnd = regexp.MustCompile(`(?:^(?i:id|uuid)|[a-z]I[dD]|_id|Uuid|UUID|[a-z]At|_at|[tT]imestamp|[mM]odel|_model|model_slug|[vV]ersion)$`)
 )
 
+var (
+	// attributeStart matches the beginning of an attribute of OpenTelemetry in JSON, whose name is like that of a member.
+	attributeStart = regexp.MustCompile(`^[\s,:]*\{\s*"key"\s*:\s*"([\w$@-][\w$@.:-]{0,63})"\s*,\s*"value"\s*:\s*\{\s*"(?:string|int|double|bool|array|kvlist|bytes)Value"`)
+	numberText     = regexp.MustCompile(`^-?[0-9]{1,20}$`)
+)
+
+// otlpNumbers are members whose numbers OTLP writes as strings.
+var otlpNumbers = setOf("intValue", "asInt", "timeUnixNano", "observedTimeUnixNano", "startTimeUnixNano", "endTimeUnixNano")
+
 // maxMetadata is the maximum length of metadata strings, maxTail that of keptTail, in bytes.
 const (
 	maxMetadata = 256
@@ -213,7 +259,8 @@ var metadataNames = setOf("type", "subtype", "kind", "role", "status", "state", 
 	"time", "ts", "date", "start_time", "startTime", "end_time", "lastUpdated", "modelID", "provider", "providerID", "model_provider", "cwd", "root", "directory",
 	"projectHash", "project_root", "stop_reason", "stopReason", "finish", "finish_reason", "finishReason", "phase", "mode", "agent", "agentName", "entrypoint",
 	"userType", "content_type", "content_encoding", "content_url", "service_tier", "speed", "media_type", "mime", "mimeType", "originator", "approval_policy",
-	"effort", "reasoning_effort", "method", "jsonrpc", "sessionUpdate", "outcome", "trigger", "decision", "slug", "say", "ask", "event.name", "message_ids")
+	"effort", "reasoning_effort", "method", "jsonrpc", "sessionUpdate", "outcome", "trigger", "decision", "slug", "say", "ask", "event.name", "message_ids", "service.name",
+	"gen_ai.tool.name", "gen_ai.operation.name", "gen_ai.agent.name", "gen_ai.provider.name", "gen_ai.system")
 
 // toolNames are names of members with the input or output of a tool.
 var toolNames = setOf("input", "arguments", "args", "parameters", "toolUseResult", "tool_input", "tool_response", "tool_output", "rawInput", "rawOutput",

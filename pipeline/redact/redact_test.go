@@ -453,3 +453,41 @@ func BenchmarkRecord(b *testing.B) {
 		})
 	}
 }
+
+// Of what is exported by OpenTelemetry, metadata_only keeps the attributes that are metadata by their names, times and
+// numbers; it replaces all other texts, also those in values of values.
+func TestMetadataOnlyOfTelemetry(t *testing.T) {
+	t.Parallel()
+	r := newRedactor(t, redact.MetadataOnly)
+	const placeholder = `\[redacted:content:[0-9a-f]{12}\]`
+	const p = `"` + placeholder + `"`
+	for record, want := range map[string]string{
+		`{"timeUnixNano":"1760000000000000000","body":{"stringValue":"secret"},"traceId":"0af7651916cd43dd8448eb211c80319c"}`:                         `{"timeUnixNano":"1760000000000000000","body":{"stringValue":` + p + `},"traceId":"0af7651916cd43dd8448eb211c80319c"}`,
+		`[{"key":"session.id","value":{"stringValue":"one"}}, {"key":"prompt","value":{"stringValue":"secret"}}]`:                                     `[{"key":"session.id","value":{"stringValue":"one"}},{"key":"prompt","value":{"stringValue":` + p + `}}]`,
+		`{"key":"event.name","value":{"stringValue":"tool_result"}}`:                                                                                  `{"key":"event.name","value":{"stringValue":"tool_result"}}`,
+		`{"key":"input_tokens","value":{"intValue":"42"}}`:                                                                                            `{"key":"input_tokens","value":{"intValue":"42"}}`,
+		`{"key":"input_tokens","value":{"intValue":"secret"}}`:                                                                                        `{"key":"input_tokens","value":{"intValue":` + p + `}}`,
+		`{ "key" : "user.email" , "value" : { "stringValue" : "secret" } }`:                                                                           `{"key":"user.email","value":{"stringValue":` + p + `}}`,
+		`{"key":"tool_parameters","value":{"stringValue":"{\"command\":\"secret\"}"}}`:                                                                `{"key":"tool_parameters","value":{"stringValue":"{\"command\":\"` + placeholder + `\"}"}}`,
+		`{"key":"a","value":{"kvlistValue":{"values":[{"key":"call_id","value":{"stringValue":"c"}},{"key":"b","value":{"stringValue":"secret"}}]}}}`: `{"key":"a","value":{"kvlistValue":{"values":[{"key":"call_id","value":{"stringValue":"c"}},{"key":"b","value":{"stringValue":` + p + `}}]}}}`,
+		`{"key":"a","value":{"kvlistValue":{"values":[{"key":"call_id","value":{"stringValue":"c"}}]}},"stringValue":"secret"}`:                       `{"key":"a","value":{"kvlistValue":{"values":[{"key":"call_id","value":{"stringValue":"c"}}]}},"stringValue":` + p + `}`,
+		`{"key":"session.id","value":"secret"}`:                                                                                                       `{"key":` + p + `,"value":` + p + `}`,
+		`{"key":"/secret/id","value":{"stringValue":"secret"}}`:                                                                                       `{"key":` + p + `,"value":{"stringValue":` + p + `}}`,
+		`{"input":{"key":"session.id","value":{"stringValue":"secret"}}}`:                                                                             `{"input":{"key":` + p + `,"value":{"stringValue":` + p + `}}}`,
+	} {
+		got, _ := r.Record([]byte(record))
+		if !regexp.MustCompile(`^` + bracketed(want) + `$`).Match(got) {
+			t.Errorf("%s:\n got %s\nwant %s", record, got, want)
+		}
+	}
+}
+
+// bracketed quotes the brackets and braces of JSON in an expression, except for those of placeholders.
+func bracketed(s string) string {
+	const placeholder = `\[redacted:content:[0-9a-f]{12}\]`
+	parts := strings.Split(s, placeholder)
+	for i := range parts {
+		parts[i] = regexp.QuoteMeta(parts[i])
+	}
+	return strings.Join(parts, placeholder)
+}
