@@ -16,6 +16,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 	_ "modernc.org/sqlite"
 
+	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/normalizers/antigravity/antigravitytest"
 	"tributary/normalizers/core"
@@ -108,6 +109,26 @@ func checkDatabase(t *testing.T, s normalizerstest.Suite, path string) (lines []
 	}
 	t.Log("\n" + report.String())
 	return lines
+}
+
+// A database is found by a path below the current folder, too.
+func TestRecordsOfARelativePath(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeDatabase(t, "sessions.db", normalizers.VendorOf(envelopes.Antigravity), []tableRow{{
+		Table: "gen_metadata", Row: map[string]json.RawMessage{"idx": json.RawMessage("0"), "data": json.RawMessage("null")},
+	}})
+	n := 0
+	for r, err := range database.Records(t.Context(), "sessions.db", "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n++; r.Session != "sessions" {
+			t.Errorf("record of session %q", r.Session)
+		}
+	}
+	if n != 2 {
+		t.Errorf("%d records, want the row and the end", n)
+	}
 }
 
 // tableRow is a row of a table.

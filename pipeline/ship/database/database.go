@@ -76,6 +76,10 @@ func StampOf(path string) (s Stamp, err error) {
 // Open opens the database at a path, which the caller closes. source is the agent in whose folder it is; empty for any.
 // Its error is [ErrLocked], [ErrDamaged], [ErrUnknownSchema], [ErrNoDatabase], or one of the file system.
 func Open(ctx context.Context, path string, source envelopes.Source) (*DB, error) {
+	path, err := filepath.Abs(path) // the address of a database has no folder to start from
+	if err != nil {
+		return nil, err
+	}
 	d := &DB{path: path, limit: firstRows}
 	at, err := d.prepare()
 	if err == nil {
