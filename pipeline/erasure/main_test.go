@@ -19,6 +19,7 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers/core"
 	"tributary/pipeline/broker"
+	"tributary/pipeline/embedded"
 	"tributary/pipeline/erasure"
 	"tributary/pipeline/events"
 	"tributary/pipeline/pipelinetest"
@@ -108,11 +109,15 @@ func doomed(name string) (id events.SessionID, marker string) {
 	return events.SessionID{Source: envelopes.ClaudeCode, Session: "doomed-" + name}, "marker-" + name
 }
 
+// manyWords make a record more than half of the largest message.
+var manyWords = bytes.Repeat([]byte(" large"), embedded.MaxPayload/2/6+1)
+
 // publish publishes records of a session that is to be erased: some prompts, one that cannot be read, and a large one.
 func (d *deployment) publish(id events.SessionID, marker string) {
 	d.tb.Helper()
 	list := []core.Record{record(id.Session, marker+" a"), record(id.Session, marker+" b"), {Source: id.Source, Session: id.Session, Data: []byte("{ " + marker)}}
-	large := record(id.Session, marker+strings.Repeat(" large", 1<<20)) // more than half of a message
+	large := record(id.Session, marker+" large")
+	large.Data = bytes.Replace(large.Data, []byte(" large"), manyWords, 1)
 	pipelinetest.Publish(d.tb, d.js, append(list, large, record(id.Session, marker+" c"))...)
 }
 
