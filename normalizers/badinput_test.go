@@ -167,7 +167,7 @@ func TestLongStringFitsAnywhere(t *testing.T) {
 					continue
 				}
 				session := normalizers.NewSession(s.Source, "s")
-				r := normalizerstest.Single(s, replaced(p.data, p.path, long[i%len(long)]))[0].Record
+				r := normalizerstest.Single(s, p.in.replaced(p.path, long[i%len(long)]))[0].Record
 				result, err := normalizers.Normalize(session, r)
 				if err != nil && !s.Refuses(err) || err == nil && len(result.Events) == 0 && result.Skip == "" {
 					t.Errorf("%s: %v, %d events", p.name, err, len(result.Events))
@@ -190,7 +190,7 @@ func TestLongStringFitsAnywhere(t *testing.T) {
 // place is where a value stands in a record.
 type place struct {
 	name string
-	data []byte
+	in   document
 	path []any
 }
 
@@ -204,8 +204,9 @@ func placesOf(t *testing.T, s normalizerstest.Suite) []place {
 			if l.Bad || len(l.Data) > 8<<10 {
 				continue
 			}
-			kind := normalizerstest.Member[string](normalizerstest.Plain(l.Data), "type")
-			for _, path := range paths(l.Data) {
+			in := readDocument(l.Data)
+			kind := normalizerstest.Member[string](in.root, "type")
+			for _, path := range in.paths() {
 				name := kind
 				for _, p := range path {
 					if n, ok := p.(string); ok {
@@ -217,7 +218,7 @@ func placesOf(t *testing.T, s normalizerstest.Suite) []place {
 				}
 				if len(path) > 0 && !seen[name] {
 					seen[name] = true
-					places = append(places, place{name, l.Data, path})
+					places = append(places, place{name, in, path})
 				}
 			}
 		}
@@ -283,8 +284,9 @@ func TestValueOfEveryTypeIsRead(t *testing.T) {
 						if l.Bad || len(l.Data) > 8<<10 || testing.Short() && l.Number%5 != 0 {
 							continue
 						}
-						for place, path := range paths(l.Data) {
-							before, after := around(t, l.Data, path)
+						in := readDocument(l.Data)
+						for place, path := range in.paths() {
+							before, after := in.around(t, path)
 							for i, v := range values {
 								if !*limitsLarge && i%3 != place%3 {
 									continue // each place gets four of the twelve types
@@ -326,13 +328,18 @@ var otherTypes = []any{
 
 // retyped replaces one value of a record by one of another type.
 func retyped(t *rapid.T, data []byte) []byte {
-	all := paths(data)
-	path := rapid.SampledFrom(all).Draw(t, "path")
-	return replaced(data, path, rapid.SampledFrom(otherTypes).Draw(t, "value"))
+	in := readDocument(data)
+	path := rapid.SampledFrom(in.paths()).Draw(t, "path")
+	return in.replaced(path, rapid.SampledFrom(otherTypes).Draw(t, "value"))
 }
 
+// document is a JSON value, in which the value at a path can be replaced.
+type document struct{ root any }
+
+func readDocument(data []byte) document { return document{normalizerstest.Plain(data)} }
+
 // paths are the places of all values below a JSON value, its own first.
-func paths(data []byte) [][]any {
+func (d document) paths() [][]any {
 	out := [][]any{nil}
 	var walk func(v any, at []any)
 	walk = func(v any, at []any) {
@@ -351,42 +358,49 @@ func paths(data []byte) [][]any {
 			}
 		}
 	}
-	walk(normalizerstest.Plain(data), nil)
+	walk(d.root, nil)
 	slices.SortFunc(out, func(a, b []any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 	return out
 }
 
-// replaced is a JSON value with the value at a path replaced.
-func replaced(data []byte, path []any, by any) []byte {
-	var set func(v any, path []any) any
-	set = func(v any, path []any) any {
-		if len(path) == 0 {
-			return by
+// replaced is the JSON of the document with the value at a path replaced. The document itself does not change.
+func (d document) replaced(path []any, by any) []byte {
+	root, restore := by, func() {}
+	if n := len(path); n > 0 {
+		root = d.root
+		in := d.root
+		for _, k := range path[:n-1] {
+			switch k := k.(type) {
+			case string:
+				in = in.(map[string]any)[k]
+			case int:
+				in = in.([]any)[k]
+			}
 		}
-		switch k := path[0].(type) {
+		switch k := path[n-1].(type) {
 		case string:
-			if m, ok := v.(map[string]any); ok {
-				m[k] = set(m[k], path[1:])
-			}
+			m := in.(map[string]any)
+			was := m[k]
+			m[k], restore = by, func() { m[k] = was }
 		case int:
-			if l, ok := v.([]any); ok && k < len(l) {
-				l[k] = set(l[k], path[1:])
-			}
+			l := in.([]any)
+			was := l[k]
+			l[k], restore = by, func() { l[k] = was }
 		}
-		return v
 	}
-	b, err := json.Marshal(set(normalizerstest.Plain(data), path))
+	b, err := json.Marshal(root)
+	restore()
 	if err != nil {
 		panic(err) // it came from JSON
 	}
 	return b
 }
 
-// around returns the bytes of a JSON value before and after the value at a path.
-func around(t *testing.T, data []byte, path []any) (before, after []byte) {
+// around returns the bytes of the document before and after the value at a path.
+func (d document) around(t *testing.T, path []any) (before, after []byte) {
 	t.Helper()
 	const place = `"the value at the path"`
-	before, after, ok := bytes.Cut(replaced(data, path, json.RawMessage(place)), []byte(place))
+	before, after, ok := bytes.Cut(d.replaced(path, json.RawMessage(place)), []byte(place))
 	if !ok {
 		t.Fatalf("no value at %v", path)
 	}

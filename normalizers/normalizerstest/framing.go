@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"testing"
 
 	"tributary/normalizers"
@@ -36,6 +37,9 @@ func CheckEventPositions(t *testing.T, data []byte, records []normalizers.Framed
 // file written in several parts.
 func FramedOtherwise(whole, split []normalizers.Framed) error {
 	for i := range max(len(whole), len(split)) {
+		if i < len(whole) && i < len(split) && reflect.DeepEqual(whole[i], split[i]) {
+			continue // the same without their texts
+		}
 		var a, b string
 		if i < len(whole) {
 			a = describe(whole[i])

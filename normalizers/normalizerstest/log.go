@@ -21,6 +21,8 @@ type Log struct {
 	file   normalizers.File
 	lines  [][]byte
 	starts []int // indexes of lines before which a record begins or the file ends
+
+	garbage []string // lines that no normalizer of the vendor can read
 }
 
 // openEnded are lines that begin like a document over several lines.
@@ -35,7 +37,7 @@ var openEnded = []string{
 // rewritten in place, plain text, or a stream of server-sent events.
 func NewLog(s Suite, file normalizers.File, data []byte) (*Log, bool) {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // nothing can precede it
-	l := &Log{suite: s, file: file, lines: bytes.SplitAfter(data, []byte("\n"))}
+	l := &Log{suite: s, file: file, garbage: garbageOf(s), lines: bytes.SplitAfter(data, []byte("\n"))}
 	if last := len(l.lines) - 1; len(l.lines[last]) == 0 {
 		l.lines = l.lines[:last]
 	} else {
@@ -91,7 +93,7 @@ func (l *Log) Positions() int { return len(l.starts) }
 // the numbers of records and events are higher by one. It tries some lines of each kind, others at each position; all
 // of them if [MaxPositions] is 0.
 func (l *Log) Perturb(position int) error {
-	for _, line := range someOf(garbageOf(l.suite), position) {
+	for _, line := range someOf(l.garbage, position) {
 		if err := l.perturb(position, line, true); err != nil {
 			return err
 		}
@@ -154,14 +156,13 @@ func (l *Log) perturb(position int, line string, isGarbage bool) error {
 // letters. The lines differ from place to place.
 func (l *Log) Litter(n int) error {
 	var lines [][]byte
-	garbage := garbageOf(l.suite)
 	litter := make(map[int]bool) // lines, from 1
 	from := 0
 	for i, start := range l.starts {
 		lines = append(lines, l.lines[from:start]...)
 		from = start
 		if i%n == 0 {
-			lines = append(lines, []byte(garbage[(i/n+i)%len(garbage)]+"\n"))
+			lines = append(lines, []byte(l.garbage[(i/n+i)%len(l.garbage)]+"\n"))
 			litter[len(lines)] = true
 		}
 	}
