@@ -18,11 +18,9 @@ func TestProgramAlone(t *testing.T) {
 		t.Skip("only root can give a process another root")
 	}
 	dir := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "tributary"), "./cmd/tributary")
-	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the program: %v\n%s", err, out)
-	}
+	path, err := program()
+	require.NoError(t, err)
+	require.NoError(t, os.Link(path, filepath.Join(dir, "tributary"))) // both are in the folder for temporary files
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "data"), 0o755))
 	for name, c := range map[string]struct {
 		args    []string
