@@ -32,6 +32,11 @@ import (
 	"tributary/pipeline/worker"
 )
 
+func TestMain(m *testing.M) {
+	pipelinetest.Parallel()
+	os.Exit(m.Run())
+}
+
 func topology() streams.Topology { return streams.Topology{Generation: "v1", Partitions: 4} }
 
 // deadline returns a context for what must happen soon.

@@ -25,6 +25,7 @@ func TestMain(m *testing.M) {
 	if code, is := pipelinetest.RunProgram(map[string]pipelinetest.Program{"keeper": runKeeper, "stage and keeper": runWorker}); is {
 		os.Exit(code)
 	}
+	pipelinetest.Parallel()
 	os.Exit(m.Run())
 }
 

@@ -45,7 +45,10 @@ func sequencesByPartition(t *testing.T, js jetstream.JetStream) map[int][]uint64
 	return all
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, pipelinetest.ServerLeaks()...) }
+func TestMain(m *testing.M) {
+	pipelinetest.Parallel()
+	goleak.VerifyTestMain(m, pipelinetest.ServerLeaks()...)
+}
 
 // newFeed returns a feed that is full with a few messages, and impatient.
 func newFeed(js jetstream.JetStream, partitions, messages int, slack uint64) *feed.Feed {

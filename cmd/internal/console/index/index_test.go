@@ -31,6 +31,7 @@ func TestMain(m *testing.M) {
 	if code, is := pipelinetest.RunProgram(nil); is {
 		os.Exit(code)
 	}
+	pipelinetest.Parallel()
 	os.Exit(m.Run())
 }
 
