@@ -32,6 +32,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
 
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/streams"
@@ -183,4 +184,40 @@ func (s *Server) Provision(t streams.Topology) jetstream.JetStream {
 		s.tb.Fatalf("provision: %v", err)
 	}
 	return js
+}
+
+// ServerLeaks returns the goroutines that an embedded nats-server may leave behind, for a check of goroutines after the
+// tests: it has no way to stop them.
+func ServerLeaks() []goleak.Option {
+	const server = "github.com/nats-io/nats-server/v2/server"
+	return []goleak.Option{
+		goleak.IgnoreTopFunction(server + ".(*msgBlock).flushLoop"), // it was stopped while it stored a message
+		// It was stopped while it opened a stream.
+		goleak.IgnoreTopFunction(server + ".(*fileStore).flushStreamStateLoop"),
+		goleak.IgnoreTopFunction(server + "/ats.Register.func1"),
+	}
+}
+
+// AwaitNoConsumers waits until a stream has no consumer. It fails the test after 30 seconds, before the server removes
+// forgotten consumers of readers by itself.
+func AwaitNoConsumers(tb testing.TB, js jetstream.JetStream, stream string) {
+	tb.Helper()
+	end := time.After(30 * time.Second)
+	poll := time.NewTicker(10 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		s, err := js.Stream(tb.Context(), stream)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		n := s.CachedInfo().State.Consumers
+		if n == 0 {
+			return
+		}
+		select {
+		case <-poll.C:
+		case <-end:
+			tb.Fatalf("%d consumers of stream %s are left", n, stream)
+		}
+	}
 }
