@@ -136,7 +136,10 @@ func (d *DB) prepare() (address string, err error) {
 			}
 		}
 	}
-	if path = filepath.ToSlash(path); !strings.HasPrefix(path, "/") {
+	if path, err = filepath.Abs(path); err != nil { // an address has no relative paths
+		return "", err
+	}
+	if path = filepath.ToSlash(path); !strings.HasPrefix(path, "/") { // of Windows: C:/
 		path = "/" + path
 	}
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + query, nil
