@@ -66,16 +66,6 @@ func TestDatabasesMatchTheirCases(t *testing.T) {
 	}
 }
 
-// A database may be named by a relative path.
-func TestRelativePathIsRead(t *testing.T) { //nolint:paralleltest // changes the working directory
-	rows := rowsOf(t, "../../../normalizers/goose/testdata/turn.txtar")
-	t.Chdir(t.TempDir())
-	writeDatabase(t, "sessions.db", normalizers.VendorOf(goosetest.Suite.Source), rows)
-	if lines := checkDatabase(t, goosetest.Suite, "sessions.db"); len(lines) != len(rows) {
-		t.Errorf("%d records of %d rows", len(lines), len(rows))
-	}
-}
-
 // The real databases beside TRIBUTARY_CORPUS have the events that the independent readers expect.
 func TestCorpusMatchesItsRows(t *testing.T) {
 	t.Parallel()

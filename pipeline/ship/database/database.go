@@ -136,10 +136,7 @@ func (d *DB) prepare() (address string, err error) {
 			}
 		}
 	}
-	if path, err = filepath.Abs(path); err != nil { // an address has no relative paths
-		return "", err
-	}
-	if path = filepath.ToSlash(path); !strings.HasPrefix(path, "/") { // of Windows: C:/
+	if path = filepath.ToSlash(path); !strings.HasPrefix(path, "/") {
 		path = "/" + path
 	}
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + query, nil
