@@ -28,7 +28,7 @@ func receiverAt(p *process) string {
 
 // postHook posts a hook.
 func postHook(ctx context.Context, client *http.Client, url string) (status int, text string, err error) {
-	return post(ctx, client, url+"/v1/hooks/claude", `{"session_id":"one","hook_event_name":"Stop"}`)
+	return post(ctx, client, url+"/v1/hooks/claude", `{"session_id":"one","hook_event_name":"UserPromptSubmit","prompt":"water the garden"}`)
 }
 
 // post posts JSON.
@@ -96,6 +96,24 @@ func TestReceiveWithCertificates(t *testing.T) {
 	events := storedEvents(t, js, "v1")["one"]
 	if !bytes.Contains(events, []byte(`"edge":{"user":"stage.acme.example","labels":{"site":"x"},"verified":true}`)) {
 		t.Errorf("events: %s", events)
+	}
+}
+
+// up takes what agents of this machine post, and stops with it.
+func TestUpReceives(t *testing.T) {
+	t.Parallel()
+	p := startWith(t, func(cmd *exec.Cmd) {
+		cmd.Env = append(cmd.Env, "TRIBUTARY_RECEIVE_LISTEN=127.0.0.1:0", "TRIBUTARY_RECEIVE_GRPC=127.0.0.1:0")
+	}, t.TempDir(), "", "up", "--listen", "127.0.0.1:0", "--console", "", "--data", t.TempDir())
+	url := "http://" + receiverAt(p)
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	if status, text, err := postHook(t.Context(), client, url); status != http.StatusOK {
+		t.Fatalf("%d %s, %v", status, text, err)
+	}
+	p.expect("water the garden")
+	if code := p.signal(syscall.SIGTERM); code != 0 {
+		t.Errorf("exit code %d\n%s", code, &p.stderr)
 	}
 }
 
