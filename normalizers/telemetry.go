@@ -26,6 +26,16 @@ func AssignTelemetry(service, scope string, attribute func(name string) string) 
 	return Assignment{}, false
 }
 
+// SourceOfHooks returns the agent that posts its hooks to a path whose last part is name; false for none.
+func SourceOfHooks(name string) (envelopes.Source, bool) {
+	for _, v := range vendors {
+		if v.Telemetry != nil && v.Telemetry.Hooks == name && name != "" {
+			return v.Source, true
+		}
+	}
+	return "", false
+}
+
 func assignmentTo(v *core.Vendor, attribute func(name string) string) Assignment {
 	is := Assignment{Source: v.Source}
 	for _, name := range v.Telemetry.Sessions {

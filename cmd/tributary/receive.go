@@ -26,10 +26,10 @@ func receiveCommand(a *app) *cobra.Command {
 		Short: "Take what agents export by OpenTelemetry, and their hooks",
 		Long: `Take records over HTTP and gRPC, and store them in the raw stream, until a signal: what
 agents export by OpenTelemetry (OTLP: /v1/logs, /v1/traces, /v1/metrics, and gRPC), what
-Claude Code posts to hooks (/v1/hooks/claude), and records of other producers, one a
-line (/v1/records/SOURCE/SESSION). A request has succeeded when the broker has
-acknowledged every record of it. While the broker is away, requests are refused, and
-clients send them again.
+they post to hooks (/v1/hooks/AGENT), and records of other producers, one a line
+(/v1/records/SOURCE/SESSION). A request has succeeded when the broker has acknowledged
+every record of it. While the broker is away, requests are refused, and clients send
+them again.
 
 It listens on this machine alone, and asks nobody for a proof. Another address needs
 senders that prove who they are: TRIBUTARY_RECEIVE_TOKENS names a file of tokens,

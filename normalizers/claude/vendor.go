@@ -56,6 +56,7 @@ var Vendor = core.Vendor{
 		Scopes:   []string{"com.anthropic.claude_code"},
 		Sessions: []string{"session.id"},
 		Sequence: "event.sequence",
+		Hooks:    "claude",
 	},
 	Samples: samples,
 }

@@ -117,6 +117,9 @@ type Telemetry struct {
 	SessionOf func(stated string, attribute func(name string) string) string
 	// Sequence is the attribute that numbers the records of a process in their session; empty if no attribute does.
 	Sequence string
+	// Hooks is the last part of the path to which the agent posts its hooks, which state a session_id; empty if it
+	// posts none.
+	Hooks string
 }
 
 // Matches reports whether the agent exports under the names of a service and a scope.

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/envelopes"
+	"tributary/normalizers"
 	"tributary/normalizers/core"
 	"tributary/normalizers/lenient"
 )
@@ -23,6 +24,7 @@ const typeLines = "application/x-ndjson"
 // Errors of hooks and records.
 var (
 	errHookType  = refuse(http.StatusUnsupportedMediaType, "the content type has to be application/json")
+	errHooks     = refuse(http.StatusNotFound, "the path names no agent whose hooks are read")
 	errHook      = refuse(http.StatusBadRequest, "the body is not the JSON object of a hook")
 	errSession   = refuse(http.StatusBadRequest, "the hook has no session_id")
 	errLinesType = refuse(http.StatusUnsupportedMediaType, "the content type has to be application/x-ndjson")
@@ -31,9 +33,13 @@ var (
 	errManyLines = refuse(http.StatusRequestEntityTooLarge, "the request has more records than TRIBUTARY_RECEIVE_MAX_RECORDS allows: send fewer at once")
 )
 
-// hook stores what a hook of Claude Code posts. The answer is empty, which tells the agent to go on. Hooks have neither
+// hook stores what a hook of an agent posts. The answer is empty, which the agent takes for consent. Hooks have neither
 // a time nor an id, so two equal ones are two records unless the client names them.
 func (r *Receiver) hook(w http.ResponseWriter, c *call) error {
+	source, known := normalizers.SourceOfHooks(c.PathValue("agent"))
+	if !known {
+		return errHooks
+	}
 	if mediaType(c.Request) != typeJSON {
 		return errHookType
 	}
@@ -61,7 +67,7 @@ func (r *Receiver) hook(w http.ResponseWriter, c *call) error {
 	if key := c.Header.Get(idempotencyKey); key != "" {
 		id = digest("key", key)
 	}
-	b.add(core.Record{Source: envelopes.ClaudeCode, Session: of.Session, Data: data, Origin: core.Origin{Time: time.Now().UTC()}}, id)
+	b.add(core.Record{Source: source, Session: of.Session, Data: data, Origin: core.Origin{Time: time.Now().UTC()}}, id)
 	_, err = b.store()
 	return err
 }

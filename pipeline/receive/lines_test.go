@@ -104,6 +104,7 @@ func TestRefusedRequests(t *testing.T) {
 			"large":                    {"/v1/logs", protobuf, "", make([]byte, 1<<20+1), 413, "TRIBUTARY_RECEIVE_MAX_BODY"},
 			"large when inflated":      {"/v1/logs", protobuf, "gzip", compressed(t, "gzip", make([]byte, 1<<20+1)), 413, "TRIBUTARY_RECEIVE_MAX_BODY"},
 			"hook as a text":           {"/v1/hooks/claude", "text/plain", "", []byte(`{"session_id":"one"}`), 415, "application/json"},
+			"hook of another agent":    {"/v1/hooks/nobody", json, "", []byte(`{"session_id":"one"}`), 404, "no agent whose hooks"},
 			"hook that is a list":      {"/v1/hooks/claude", json, "", []byte(`["secret"]`), 400, "not the JSON object of a hook"},
 			"hook without a session":   {"/v1/hooks/claude", json, "", []byte(`{"hook_event_name":"secret"}`), 400, "no session_id"},
 			"lines as a form":          {"/v1/records/codex/one", "application/x-www-form-urlencoded", "", []byte(`{}`), 415, "application/x-ndjson"},

@@ -79,7 +79,7 @@ func New(js jetstream.JetStream, c Config) (*Receiver, error) {
 		r.mux.Handle("POST /v1/"+s.name, r.route(s.name, r.export(s)))
 		r.mux.Handle("POST /opentelemetry.proto.collector."+s.service+"/Export", r.route(s.name, r.exportGRPC(s)))
 	}
-	r.mux.Handle("POST /v1/hooks/claude", r.route("hooks", r.hook))
+	r.mux.Handle("POST /v1/hooks/{agent}", r.route("hooks", r.hook))
 	r.mux.Handle("POST /v1/records/{source}/{session}", r.route("records", r.records))
 	return r, nil
 }
