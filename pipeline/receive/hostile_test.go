@@ -3,6 +3,7 @@ package receive_test
 import (
 	"bufio"
 	"bytes"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -245,11 +246,13 @@ func TestRefusedCalls(t *testing.T) {
 	}
 }
 
+var idleConnections = flag.Int("idle.connections", 1000, "connections of TestIdleConnections")
+
 // Connections that do nothing, and those that send half a head, keep nobody from being served.
 func TestIdleConnections(t *testing.T) {
 	t.Parallel()
 	e := start(t, receive.Config{})
-	const idle = 1000
+	idle := *idleConnections
 	var opened sync.WaitGroup
 	for range 10 {
 		opened.Go(func() {
