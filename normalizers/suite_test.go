@@ -19,6 +19,7 @@ import (
 	"tributary/normalizers/normalizerstest"
 	"tributary/normalizers/openclaw/openclawtest"
 	"tributary/normalizers/opencode/opencodetest"
+	"tributary/normalizers/otel/oteltest"
 	"tributary/normalizers/pi/pitest"
 	"tributary/normalizers/qwen/qwentest"
 	"tributary/normalizers/roo/rootest"
@@ -48,4 +49,5 @@ var suites = []normalizerstest.Suite{
 	groktest.Suite,
 	droidtest.Suite,
 	goosetest.Suite,
+	oteltest.Suite,
 }
