@@ -46,7 +46,7 @@ var Vendor = core.Vendor{
 	},
 	// Exported records are kept, and not read yet: nothing of them is billed beside the chats.
 	Telemetry: &core.Telemetry{Services: []string{"qwen-code"}, Scopes: []string{"qwen-code"}, Sessions: []string{"session.id"}},
-	Samples: samples,
+	Samples:   samples,
 }
 
 // tools are the tools of Qwen Code that other agents lack.
