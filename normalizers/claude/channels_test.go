@@ -103,7 +103,7 @@ func TestChannelsStateEachThingOnce(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		log := claudetest.Turns(t, "s")
-		exports, hooks := claudetest.Told(log, rapid.Bool().Draw(t, "details"))
+		exports, hooks := claudetest.Exported(log, rapid.Bool().Draw(t, "details"))
 		if rapid.Bool().Draw(t, "retries") { // an exporter sends a batch again behind later ones
 			exports = rapid.Permutation(exports).Draw(t, "exports")
 		}

@@ -16,7 +16,7 @@ import (
 )
 
 // exported maps a record that Claude Code exports by OpenTelemetry. What the log states, too, is one event with that of
-// the log: told.go joins the two.
+// the log: channels.go joins the two.
 type exported struct {
 	emitter
 	r    *otlp.Record

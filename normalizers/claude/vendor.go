@@ -69,7 +69,7 @@ type state struct {
 
 	Runs runs `json:"runs,omitzero"`
 	partials
-	told
+	channels
 }
 
 // stateOf returns the state of a session of Claude Code.
@@ -80,7 +80,7 @@ func (s *state) Clone() core.State { c := *s; return &c }
 
 // Size implements [core.State].
 func (s *state) Size() int {
-	return s.queue.size() + s.partials.size() + s.told.size() + 48*len(s.Stated)
+	return s.queue.size() + s.partials.size() + s.channels.size() + 48*len(s.Stated)
 }
 
 // Shrink implements [core.State]. It drops everything at once.

@@ -80,7 +80,7 @@ func telemetryStart(m *mapper, a otlp.Attributes) {
 	m.putFact("threadSettings", settingsFact{name("model"), name("reasoning_effort"), name("approval_policy"), name("sandbox_policy")})
 }
 
-// redacted is the text of a prompt that Codex was not told to export.
+// redacted is the text of a prompt that no setting exports.
 const redacted = "[REDACTED]"
 
 // telemetryPrompt emits a prompt, unless the rollout has stated it. A prompt without its text is the next one that the
@@ -91,11 +91,11 @@ func telemetryPrompt(m *mapper, a otlp.Attributes) {
 		m.put("", core.DraftOf(speech, text))
 		return
 	}
-	said := m.Session.SaidOf(envelopes.UserMessage, text)
+	stated := m.Session.StatementsOf(envelopes.UserMessage, text)
 	if text == redacted {
-		text, said = "", m.Session.RedactedPrompts()
+		text, stated = "", m.Session.RedactedPrompts()
 	}
-	id := said.InTelemetry()
+	id := stated.InTelemetry()
 	if id == "" {
 		m.skip = core.SkipMirror
 		return

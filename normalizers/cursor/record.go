@@ -9,7 +9,7 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// wireRecord has the members of a line of the stream or of a transcript, and tells a row of the database from them.
+// wireRecord has the members of a line of the stream or of a transcript, and distinguishes a row of the database from them.
 // Older versions write some names with underscores.
 type wireRecord struct {
 	Table lenient.Text   `json:"table"` // of the database

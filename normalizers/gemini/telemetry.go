@@ -84,16 +84,16 @@ func telemetryPrompt(m *mapper, a otlp.Attributes) {
 	}
 	d := core.DraftOf(kind, text)
 	d.Text = lenient.Text(text).Ptr()
-	said := m.Session.SaidOf(d.EventType, text)
+	stated := m.Session.StatementsOf(d.EventType, text)
 	if a.Value("prompt") == nil {
-		said = m.Session.RedactedPrompts()
+		stated = m.Session.RedactedPrompts()
 	}
-	m.putSaid(said, d)
+	m.putStated(stated, d)
 }
 
-// putSaid emits a message under an id of its own, unless the log has stated it.
-func (e *emitter) putSaid(said core.Said, d core.Draft) {
-	id := said.InTelemetry()
+// putStated emits a message under an id of its own, unless the log has stated it.
+func (e *emitter) putStated(stated core.Statements, d core.Draft) {
+	id := stated.InTelemetry()
 	if id == "" {
 		e.repeated = true
 		return
@@ -147,22 +147,22 @@ func telemetryResponse(m *mapper, a otlp.Attributes) {
 
 // telemetryAnswer emits the text and the calls of an answer.
 func telemetryAnswer(m *mapper, a otlp.Attributes, model lenient.Text) {
-	var said strings.Builder
+	var stated strings.Builder
 	var calls []*functionCall
 	for _, c := range lenient.ReadElements[exportedChunk](jsontext.Value(a.Text("response_text"))) {
 		if len(c.Candidates) == 0 {
 			continue
 		}
 		content := &c.Candidates[0].Content.Parts
-		said.WriteString(content.text())
+		stated.WriteString(content.text())
 		for i := range content.parts {
 			if f := &content.parts[i].FunctionCall; f.OK && f.Value.ID != "" {
 				calls = append(calls, &f.Value)
 			}
 		}
 	}
-	if text := said.String(); strings.TrimSpace(text) != "" {
-		m.putSaid(m.Session.SaidOf(envelopes.AssistantMessage, text), core.ChatDraft(envelopes.AssistantMessage, &text, model.Ptr()))
+	if text := stated.String(); strings.TrimSpace(text) != "" {
+		m.putStated(m.Session.StatementsOf(envelopes.AssistantMessage, text), core.ChatDraft(envelopes.AssistantMessage, &text, model.Ptr()))
 	}
 	for _, f := range calls {
 		if len(f.ID) <= core.MaxIdentity {

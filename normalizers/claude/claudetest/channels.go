@@ -122,10 +122,10 @@ func (w *turns) message(agent string, calls bool) {
 	w.write("user", agent, more)
 }
 
-// Told returns what Claude Code exports and what its hooks get while it writes a transcript of [Turns]. Without details
+// Exported returns what Claude Code exports and what its hooks get while it writes a transcript of [Turns]. Without details
 // the export has neither texts nor arguments.
-func Told(lines [][]byte, details bool) (exports, hooks [][]byte) {
-	w := &teller{details: details, requests: map[string]*told{}}
+func Exported(lines [][]byte, details bool) (exports, hooks [][]byte) {
+	w := &exporter{details: details, requests: map[string]*apiRequest{}}
 	for i, line := range lines {
 		v := normalizerstest.Parse(line)
 		w.read(v)
@@ -139,28 +139,28 @@ func Told(lines [][]byte, details bool) (exports, hooks [][]byte) {
 	return w.exports, w.hooks
 }
 
-type teller struct {
+type exporter struct {
 	details        bool
 	exports, hooks [][]byte
 	n              int
 	session        string
 	prompt         string
 	last           string // answer of the main conversation
-	requests       map[string]*told
+	requests       map[string]*apiRequest
 }
 
-// told is a request whose records are being read.
-type told struct {
+// apiRequest is a request whose records are being read.
+type apiRequest struct {
 	texts []string
 	calls []any
 }
 
-func (w *teller) isPrompt(v any) bool {
+func (w *exporter) isPrompt(v any) bool {
 	_, ok := normalizerstest.Member[any](v, "message", "content").(string)
 	return ok && normalizerstest.Member[string](v, "agentId") == ""
 }
 
-func (w *teller) read(v any) {
+func (w *exporter) read(v any) {
 	w.session = normalizerstest.Member[string](v, "sessionId")
 	uuid := normalizerstest.Member[string](v, "uuid")
 	agent := normalizerstest.Member[string](v, "agentId")
@@ -187,16 +187,16 @@ func (w *teller) read(v any) {
 	}
 }
 
-func (w *teller) request(v any) *told {
+func (w *exporter) request(v any) *apiRequest {
 	id := normalizerstest.Member[string](v, "requestId")
 	if w.requests[id] == nil {
-		w.requests[id] = &told{}
+		w.requests[id] = &apiRequest{}
 	}
 	return w.requests[id]
 }
 
-// endRequest tells a request behind its last record.
-func (w *teller) endRequest(v any) {
+// endRequest exports a request behind its last record.
+func (w *exporter) endRequest(v any) {
 	request := normalizerstest.Member[string](v, "requestId")
 	if request == "" {
 		return
@@ -231,11 +231,11 @@ func (w *teller) endRequest(v any) {
 	}
 }
 
-// CostOf is the cost of a request with so many tokens of output in [Told].
+// CostOf is the cost of a request with so many tokens of output in [Exported].
 func CostOf(output int64) float64 { return float64(output) / 1e6 }
 
-// result tells a result, and before it the decision about its call.
-func (w *teller) result(v, result any) {
+// result exports a result, and before it the decision about its call.
+func (w *exporter) result(v, result any) {
 	id := normalizerstest.Member[string](result, "tool_use_id")
 	agent := normalizerstest.Member[string](v, "agentId")
 	var call any
@@ -275,8 +275,8 @@ func (w *teller) result(v, result any) {
 	w.export("tool_result", agent, with(common, outcome))
 }
 
-// stop tells the end of a turn.
-func (w *teller) stop() {
+// stop posts the end of a turn.
+func (w *exporter) stop() {
 	w.hook("Stop", "", map[string]any{"last_assistant_message": w.last, "stop_hook_active": false})
 }
 
@@ -287,7 +287,7 @@ func with(a, b map[string]any) map[string]any {
 	return out
 }
 
-func (w *teller) hidden(text string) string {
+func (w *exporter) hidden(text string) string {
 	if w.details {
 		return text
 	}
@@ -296,7 +296,7 @@ func (w *teller) hidden(text string) string {
 
 func units(text string) int64 { return int64(len(utf16.Encode([]rune(text)))) }
 
-func (w *teller) export(event, agent string, attributes map[string]any) {
+func (w *exporter) export(event, agent string, attributes map[string]any) {
 	attributes["event.name"], attributes["session.id"], attributes["prompt.id"], attributes["event.sequence"] = event, w.session, w.prompt, w.n
 	if agent != "" {
 		attributes["agent_id"] = agent
@@ -305,7 +305,7 @@ func (w *teller) export(event, agent string, attributes map[string]any) {
 	w.exports = append(w.exports, Export("claude_code."+event, fmt.Sprintf("17730480%02d%09d", w.n%60, w.n), attributes))
 }
 
-func (w *teller) hook(event, agent string, more map[string]any) {
+func (w *exporter) hook(event, agent string, more map[string]any) {
 	r := with(map[string]any{
 		"session_id": w.session, "transcript_path": "/home/ada/.claude/projects/-home-ada-src-ledger/" + w.session + ".jsonl",
 		"cwd": "/home/ada/src/ledger", "prompt_id": w.prompt, "permission_mode": "default", "hook_event_name": event,

@@ -33,7 +33,7 @@ func lines(t *rapid.T, session string) [][]byte {
 	}
 	if s.Chance(25) {
 		log := Turns(t, session)
-		exports, hooks := Told(log, s.Chance(50))
+		exports, hooks := Exported(log, s.Chance(50))
 		return Interleaved(t, map[string][][]byte{"log": log, "exports": exports, "hooks": hooks})
 	}
 	moves := []func(){

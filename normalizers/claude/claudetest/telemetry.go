@@ -109,11 +109,11 @@ func (r *claudeReader) channel(number int, v any) bool {
 // once reports whether something is stated for the first time.
 func (r *claudeReader) once(what, id string) bool {
 	key := what + "\x00" + id
-	if r.told == nil {
-		r.told = make(map[string]bool)
+	if r.stated == nil {
+		r.stated = make(map[string]bool)
 	}
-	first := !r.told[key]
-	r.told[key] = true
+	first := !r.stated[key]
+	r.stated[key] = true
 	return first
 }
 

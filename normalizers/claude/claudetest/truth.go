@@ -156,7 +156,7 @@ type claudeReader struct {
 
 	logged   bool            // the log has stated a message
 	requests map[string]bool // that the log has stated
-	told     map[string]bool // what other channels have stated
+	stated   map[string]bool // what other channels have stated
 	heard    []heardAnswer
 }
 

@@ -14,9 +14,9 @@ const (
 	maxQueuedIDs  = 16  // records of prompts that the queue of the log has stated
 )
 
-// told is what telemetry and hooks have stated of a session, so that the log's statement of the same prompt, answer,
-// call or result is no second one (README.md, Telemetry and hooks).
-type told struct {
+// channels is what telemetry and hooks have stated of a session, so that the log's statement of the same prompt,
+// answer, call or result is no second one (README.md, Telemetry and hooks).
+type channels struct {
 	Logged  bool                          `json:"logged,omitzero"`  // the log has stated a message
 	Prompts core.Window[statement]        `json:"prompts,omitzero"` // by their prompt ids
 	Answers core.Window[statement]        `json:"answers,omitzero"` // by their request ids; zero for those of hooks
@@ -24,7 +24,7 @@ type told struct {
 	Queued  core.Window[core.Fingerprint] `json:"queued,omitzero"`  // ids of records whose prompt the queue has stated
 }
 
-func (t *told) size() int {
+func (t *channels) size() int {
 	n := 12 * (len(t.Thin) + len(t.Queued))
 	for _, list := range [...]core.Window[statement]{t.Prompts, t.Answers} {
 		for i := range list {
@@ -69,7 +69,7 @@ func takeStatement(list *core.Window[statement], match func(statement) bool) (re
 
 // logPrompt returns the event that the log's statement of a prompt replaces; empty for none. An event of telemetry has
 // the id of the log's record, so that the two find each other.
-func (t *told) logPrompt(prompt lenient.Text, text string, isPrompt bool) (replaced string) {
+func (t *channels) logPrompt(prompt lenient.Text, text string, isPrompt bool) (replaced string) {
 	key, length := core.PromptKey(text), lengthOf(text)
 	return takeStatement(&t.Prompts, func(s statement) bool {
 		switch {
@@ -83,16 +83,16 @@ func (t *told) logPrompt(prompt lenient.Text, text string, isPrompt bool) (repla
 	})
 }
 
-// queuePrompt is [told.logPrompt] for a prompt that the queue of the log states, by its text or its length.
-func (t *told) queuePrompt(text string) (replaced string) {
+// queuePrompt is [channels.logPrompt] for a prompt that the queue of the log states, by its text or its length.
+func (t *channels) queuePrompt(text string) (replaced string) {
 	key, length := core.PromptKey(text), lengthOf(text)
 	return takeStatement(&t.Prompts, func(s statement) bool {
 		return s.isText(key, length)
 	})
 }
 
-// logAnswer is [told.logPrompt] for an answer of a request in a thread.
-func (t *told) logAnswer(request lenient.Text, thread core.Fingerprint, text string) (replaced string) {
+// logAnswer is [channels.logPrompt] for an answer of a request in a thread.
+func (t *channels) logAnswer(request lenient.Text, thread core.Fingerprint, text string) (replaced string) {
 	if request != "" {
 		key := keyOf(request)
 		if replaced = takeStatement(&t.Answers, func(s statement) bool { return s.Key == key }); replaced != "" {
@@ -106,7 +106,7 @@ func (t *told) logAnswer(request lenient.Text, thread core.Fingerprint, text str
 }
 
 // noteQueued notes the id of the record of a prompt that the queue of the log has stated.
-func (t *told) noteQueued(uuid lenient.Text) {
+func (t *channels) noteQueued(uuid lenient.Text) {
 	if uuid != "" {
 		t.Queued = t.Queued.Push(core.FingerprintOf(string(uuid)), maxQueuedIDs, nil)
 	}
@@ -125,12 +125,12 @@ func (s *statement) inThread(thread core.Fingerprint) bool {
 }
 
 // isThin reports whether the event of a call or a result has no content yet.
-func (t *told) isThin(id string) bool {
+func (t *channels) isThin(id string) bool {
 	return len(t.Thin) > 0 && slices.Contains(t.Thin, core.FingerprintOf(id))
 }
 
 // setThin notes whether the event of a call or a result has no content yet.
-func (t *told) setThin(id string, thin bool) {
+func (t *channels) setThin(id string, thin bool) {
 	switch is := t.isThin(id); {
 	case thin && !is:
 		t.Thin = t.Thin.Push(core.FingerprintOf(id), maxThin, nil)
@@ -141,12 +141,12 @@ func (t *told) setThin(id string, thin bool) {
 }
 
 // wasQueued reports whether the prompt of a record of the log was stated by the queue.
-func (t *told) wasQueued(uuid lenient.Text) bool {
+func (t *channels) wasQueued(uuid lenient.Text) bool {
 	return len(t.Queued) > 0 && slices.Contains(t.Queued, core.FingerprintOf(string(uuid)))
 }
 
 // promptOf returns the index of a prompt of another channel; -1 for none.
-func (t *told) promptOf(prompt lenient.Text) int {
+func (t *channels) promptOf(prompt lenient.Text) int {
 	key := keyOf(prompt)
 	return slices.IndexFunc(t.Prompts, func(s statement) bool { return s.Key == key })
 }

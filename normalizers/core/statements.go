@@ -10,31 +10,31 @@ import (
 	"tributary/envelopes"
 )
 
-// Said counts how often the log of a session and its telemetry have stated a text, for an agent that gives it no id
-// that both have. The n-th statement of one channel is the n-th of the other, in whatever order they come. It uses the
-// memory of event ids, with a key of its own.
-type Said struct {
+// Statements counts how often the log of a session and its telemetry have stated a text, for an agent that gives it no
+// id that both have. The n-th statement of one channel is the n-th of the other, in whatever order they come. It uses
+// the memory of event ids, with a key of its own.
+type Statements struct {
 	ids            *Memory[Fingerprint]
 	key            Fingerprint
 	log, telemetry uint16
 }
 
-// SaidOf returns the counts of a text; white space does not distinguish texts.
-func (s *Session) SaidOf(of envelopes.EventType, text string) Said {
-	return s.saidOf(of, cmp.Or(strings.Join(strings.Fields(text), ""), " "))
+// StatementsOf returns the counts of a text; white space does not distinguish texts.
+func (s *Session) StatementsOf(of envelopes.EventType, text string) Statements {
+	return s.statementsOf(of, cmp.Or(strings.Join(strings.Fields(text), ""), " "))
 }
 
 // RedactedPrompts returns the counts of all prompts, for telemetry that leaves out their texts.
-func (s *Session) RedactedPrompts() Said { return s.saidOf(envelopes.UserMessage, "") }
+func (s *Session) RedactedPrompts() Statements { return s.statementsOf(envelopes.UserMessage, "") }
 
-func (s *Session) saidOf(of envelopes.EventType, name string) Said {
+func (s *Session) statementsOf(of envelopes.EventType, name string) Statements {
 	key := FingerprintOf("said in both", string(of), name)
 	counts, _ := s.IDs.Get(key)
-	return Said{&s.IDs, key, binary.BigEndian.Uint16(counts[:]), binary.BigEndian.Uint16(counts[2:])}
+	return Statements{&s.IDs, key, binary.BigEndian.Uint16(counts[:]), binary.BigEndian.Uint16(counts[2:])}
 }
 
 // Replaced returns the id of the event of the telemetry that the next statement of the log replaces; empty for none.
-func (t Said) Replaced() string {
+func (t Statements) Replaced() string {
 	if t.telemetry <= t.log {
 		return ""
 	}
@@ -42,13 +42,13 @@ func (t Said) Replaced() string {
 }
 
 // InLog notes that the log states the text.
-func (t Said) InLog() {
+func (t Statements) InLog() {
 	t.log = min(t.log, math.MaxUint16-1) + 1
 	t.put()
 }
 
 // InTelemetry notes that the telemetry states the text. It returns the id of the event; empty if the log has stated it.
-func (t Said) InTelemetry() (id string) {
+func (t Statements) InTelemetry() (id string) {
 	if t.telemetry >= t.log {
 		id = t.id(t.telemetry)
 	}
@@ -64,28 +64,30 @@ func (b *Builder) EmitLogged(d Draft) bool {
 	if d.Text != nil {
 		text = *d.Text
 	}
-	said := []Said{b.Session.SaidOf(d.EventType, text)}
+	stated := []Statements{b.Session.StatementsOf(d.EventType, text)}
 	switch revises := b.Session.HasEvent(d.EventID); {
-	case revises && said[0].Replaced() != "":
+	case revises && stated[0].Replaced() != "":
 		return b.Emit(d)
 	case !revises && d.EventType == envelopes.UserMessage:
-		said = append(said, b.Session.RedactedPrompts())
+		stated = append(stated, b.Session.RedactedPrompts())
 	}
-	for _, s := range said {
+	for _, s := range stated {
 		d.Supersedes = cmp.Or(d.Supersedes, s.Replaced())
 	}
 	if !b.Emit(d) {
 		return false
 	}
-	for _, s := range said {
+	for _, s := range stated {
 		s.InLog()
 	}
 	return true
 }
 
-func (t Said) id(n uint16) string { return "otlp:" + t.key.String() + "." + strconv.Itoa(int(n)+1) }
+func (t Statements) id(n uint16) string {
+	return "otlp:" + t.key.String() + "." + strconv.Itoa(int(n)+1)
+}
 
-func (t Said) put() {
+func (t Statements) put() {
 	var counts Fingerprint
 	binary.BigEndian.PutUint16(counts[:], t.log)
 	binary.BigEndian.PutUint16(counts[2:], t.telemetry)
