@@ -299,9 +299,6 @@ func TestPagesNameTheVersionThatWasChecked(t *testing.T) {
 	line := regexp.MustCompile(`Last checked with version (\S*[0-9a-z])`)
 	for _, s := range suites {
 		v := normalizers.VendorOf(s.Source)
-		if v.Telemetry != nil && v.Telemetry.Conventions {
-			continue // of programs with versions of their own
-		}
 		page, err := os.ReadFile(filepath.Join(filepath.Dir(s.TestData()), "README.md"))
 		if err != nil {
 			t.Fatal(err)

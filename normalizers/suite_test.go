@@ -19,7 +19,6 @@ import (
 	"tributary/normalizers/normalizerstest"
 	"tributary/normalizers/openclaw/openclawtest"
 	"tributary/normalizers/opencode/opencodetest"
-	"tributary/normalizers/otel/oteltest"
 	"tributary/normalizers/pi/pitest"
 	"tributary/normalizers/qwen/qwentest"
 	"tributary/normalizers/roo/rootest"
@@ -49,5 +48,4 @@ var suites = []normalizerstest.Suite{
 	groktest.Suite,
 	droidtest.Suite,
 	goosetest.Suite,
-	oteltest.Suite,
 }

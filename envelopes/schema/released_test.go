@@ -60,7 +60,7 @@ func TestVersionMayGainFieldsAndValues(t *testing.T) {
 	changed := string(Events.Producer())
 	for _, swap := range [][2]string{
 		{`"agent_id": {`, `"future": {"type": "string"}, "agent_id": {`},
-		{`"goose", "otel"]`, `"goose", "otel", "future"]`},
+		{`"droid", "goose"]`, `"droid", "goose", "future"]`},
 		{`        "log"
       ]`, `        "log", "future"
       ]`},

@@ -91,9 +91,9 @@ func telemetryPrompt(m *mapper, a otlp.Attributes) {
 		m.put("", core.DraftOf(speech, text))
 		return
 	}
-	stated := m.Session.StatementsOf(envelopes.UserMessage, text)
+	stated := core.StatementsOf(m.Session, envelopes.UserMessage, text)
 	if text == redacted {
-		text, stated = "", m.Session.RedactedPrompts()
+		text, stated = "", core.RedactedPrompts(m.Session)
 	}
 	id := stated.InTelemetry()
 	if id == "" {

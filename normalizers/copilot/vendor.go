@@ -60,11 +60,6 @@ var Vendor = core.Vendor{
 			{Dir: "history-session-state", Suffixes: []string{".json"}}, // of old versions
 		},
 	},
-	Telemetry: &core.Telemetry{
-		Services: []string{"github-copilot"},
-		Scopes:   []string{"github.copilot"},
-		Sessions: []string{"gen_ai.conversation.id"},
-	},
 	Samples: samples,
 }
 

@@ -20,14 +20,14 @@ type Statements struct {
 }
 
 // StatementsOf returns the counts of a text; white space does not distinguish texts.
-func (s *Session) StatementsOf(of envelopes.EventType, text string) Statements {
-	return s.statementsOf(of, cmp.Or(strings.Join(strings.Fields(text), ""), " "))
+func StatementsOf(s *Session, of envelopes.EventType, text string) Statements {
+	return statementsOf(s, of, cmp.Or(strings.Join(strings.Fields(text), ""), " "))
 }
 
 // RedactedPrompts returns the counts of all prompts, for telemetry that leaves out their texts.
-func (s *Session) RedactedPrompts() Statements { return s.statementsOf(envelopes.UserMessage, "") }
+func RedactedPrompts(s *Session) Statements { return statementsOf(s, envelopes.UserMessage, "") }
 
-func (s *Session) statementsOf(of envelopes.EventType, name string) Statements {
+func statementsOf(s *Session, of envelopes.EventType, name string) Statements {
 	key := FingerprintOf("said in both", string(of), name)
 	counts, _ := s.IDs.Get(key)
 	return Statements{&s.IDs, key, binary.BigEndian.Uint16(counts[:]), binary.BigEndian.Uint16(counts[2:])}
@@ -64,12 +64,12 @@ func (b *Builder) EmitLogged(d Draft) bool {
 	if d.Text != nil {
 		text = *d.Text
 	}
-	stated := []Statements{b.Session.StatementsOf(d.EventType, text)}
+	stated := []Statements{StatementsOf(b.Session, d.EventType, text)}
 	switch revises := b.Session.HasEvent(d.EventID); {
 	case revises && stated[0].Replaced() != "":
 		return b.Emit(d)
 	case !revises && d.EventType == envelopes.UserMessage:
-		stated = append(stated, b.Session.RedactedPrompts())
+		stated = append(stated, RedactedPrompts(b.Session))
 	}
 	for _, s := range stated {
 		d.Supersedes = cmp.Or(d.Supersedes, s.Replaced())

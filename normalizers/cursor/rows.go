@@ -354,14 +354,14 @@ type formerTool struct {
 	Decision lenient.Text   `json:"userDecision"`
 }
 
-// readFormerTool writes a call, and its result once there is one. A call without an id has that of its message.
+// readFormerTool writes a call, and its result once there is one.
 func readFormerTool(w *chat.Writer, message lenient.Text, t *formerTool) {
-	id := cmp.Or(t.ID, message)
+	id := cmp.Or(t.ID, message+"#call") // a thought has the id of the message
 	arguments := jsontext.Value(lenient.AppendQuote(nil, string(cmp.Or(t.RawArgs, t.Params))))
 	w.Call(chat.Call{ID: id, Name: t.Name, Arguments: arguments, File: t.file()})
-	result := parsed(t.Result)
+	result, failure := parsed(t.Result), parsed(t.Error)
 	isDone := t.Status == "completed" || t.Status == "error" || t.Status == "cancelled" || t.Decision == "rejected"
-	if !isDone && !lenient.IsValue(result) && !lenient.IsValue(t.Error) {
+	if !isDone && !lenient.IsValue(result) && !lenient.IsValue(failure) {
 		return
 	}
 	r := chat.Result{ID: id, Name: t.Name, Failed: t.Status == "error" || t.Status == "cancelled" || t.Decision == "rejected"}
@@ -375,7 +375,7 @@ func readFormerTool(w *chat.Writer, message lenient.Text, t *formerTool) {
 			r.Exit = o.ExitCodeV2.Integer()
 		}
 	}
-	if failure := parsed(t.Error); lenient.IsValue(failure) {
+	if lenient.IsValue(failure) {
 		var f rowFailure
 		lenient.ReadObject(failure, &f)
 		r.Failed, r.Message = true, cmp.Or(f.Shown, f.Model, lenient.Text(errorText(failure)))

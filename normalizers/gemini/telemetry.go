@@ -84,9 +84,9 @@ func telemetryPrompt(m *mapper, a otlp.Attributes) {
 	}
 	d := core.DraftOf(kind, text)
 	d.Text = lenient.Text(text).Ptr()
-	stated := m.Session.StatementsOf(d.EventType, text)
+	stated := core.StatementsOf(m.Session, d.EventType, text)
 	if a.Value("prompt") == nil {
-		stated = m.Session.RedactedPrompts()
+		stated = core.RedactedPrompts(m.Session)
 	}
 	m.putStated(stated, d)
 }
@@ -162,7 +162,7 @@ func telemetryAnswer(m *mapper, a otlp.Attributes, model lenient.Text) {
 		}
 	}
 	if text := stated.String(); strings.TrimSpace(text) != "" {
-		m.putStated(m.Session.StatementsOf(envelopes.AssistantMessage, text), core.ChatDraft(envelopes.AssistantMessage, &text, model.Ptr()))
+		m.putStated(core.StatementsOf(m.Session, envelopes.AssistantMessage, text), core.ChatDraft(envelopes.AssistantMessage, &text, model.Ptr()))
 	}
 	for _, f := range calls {
 		if len(f.ID) <= core.MaxIdentity {

@@ -44,9 +44,7 @@ var Vendor = core.Vendor{
 		About:   "folder of Qwen Code; default ~/.qwen",
 		Folders: []core.LogFolder{{Dir: "projects", Suffixes: []string{".jsonl"}}},
 	},
-	// Exported records are kept, and not read yet: nothing of them is billed beside the chats.
-	Telemetry: &core.Telemetry{Services: []string{"qwen-code"}, Scopes: []string{"qwen-code"}, Sessions: []string{"session.id"}},
-	Samples:   samples,
+	Samples: samples,
 }
 
 // tools are the tools of Qwen Code that other agents lack.

@@ -241,12 +241,15 @@ type options struct {
 
 // onlyToken matches a valid name of the chunks of an object. Anything but one token, such as a wildcard, would match
 // the chunks of other objects.
-var onlyToken = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+var onlyToken = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+
+// isToken reports whether a name is one token of at most 64 bytes.
+func isToken(name string) bool { return len(name) <= 64 && onlyToken.MatchString(name) }
 
 // readObject decodes the description of an object. An unreadable one names no chunks.
 func readObject(m broker.Stored) object {
 	var o object
-	if err := json.Unmarshal(m.Data, &o); err != nil || !onlyToken.MatchString(o.NUID) || o.Deleted ||
+	if err := json.Unmarshal(m.Data, &o); err != nil || !isToken(o.NUID) || o.Deleted ||
 		o.Options != nil && o.Options.Link != nil {
 		o = object{}
 	}

@@ -188,7 +188,7 @@ func (c *Store) listChunks(ctx context.Context) (map[string]*Object, error) {
 	chunks := make(map[string]*Object)
 	err := c.each(ctx, streams.ClaimsStream, streams.ObjectChunkPrefix+">", true, func(m broker.Message) {
 		name := strings.TrimPrefix(m.Subject, streams.ObjectChunkPrefix)
-		if !onlyToken.MatchString(name) {
+		if !isToken(name) {
 			return // purging a name such as * would remove the chunks of other objects
 		}
 		if chunks[name] == nil {

@@ -16,11 +16,12 @@ import (
 type cursorScript struct {
 	normalizerstest.Script
 
-	n      int              // number of ids
-	rows   []map[string]any // values of the messages of the database, by the numbers of their ids
-	millis int64            // since 1970, of the next record
-	open   []map[string]any
-	deltas string // since the last tool
+	n          int              // number of ids
+	rows       []map[string]any // values of the messages of the database, by the numbers of their ids
+	millis     int64            // since 1970, of the next record
+	open       []map[string]any
+	deltas     string // since the last tool
+	isSubagent bool   // as its rows state from the start
 }
 
 // lines generates the lines of one session.
@@ -278,6 +279,7 @@ func (s *cursorScript) other() {
 // database writes the rows of a session, and a few lines of its transcript.
 func (s *cursorScript) database() {
 	if s.Chance(90) {
+		s.isSubagent = s.Chance(15)
 		s.composer()
 	}
 	moves := []func(){s.bubble, s.bubble, s.bubble, s.bubble, s.bubble, s.rewrite, s.rewrite, s.composer, s.transcript, s.other, s.Repeat}
@@ -292,7 +294,7 @@ func (s *cursorScript) row(key string, value any) {
 }
 
 func (s *cursorScript) composer() {
-	if s.Chance(5) {
+	if !s.isSubagent && s.Chance(5) {
 		s.row("composerData:"+s.Session, nil)
 		return
 	}
@@ -303,7 +305,7 @@ func (s *cursorScript) composer() {
 	if s.Chance(40) {
 		value["workspaceIdentifier"] = map[string]any{"id": "w1", "uri": map[string]any{"fsPath": "/home/ada/src/ledger"}}
 	}
-	if s.Chance(15) {
+	if s.isSubagent {
 		value["subagentInfo"] = map[string]any{"parentComposerId": "p1", "subagentTypeName": "explore", "toolCallId": "c1"}
 	}
 	if s.Chance(10) {

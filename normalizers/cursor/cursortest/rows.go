@@ -89,7 +89,7 @@ func bubbles(v any) (ids []string, list []any) {
 	for i, b := range list {
 		id := normalizerstest.Member[string](b, "bubbleId")
 		if id == "" {
-			id = fmt.Sprint("number ", i)
+			id = fmt.Sprint("conversation@", i+1)
 		}
 		ids = append(ids, id)
 	}
@@ -166,7 +166,7 @@ func (r *cursorReader) bubble(id string, b any) {
 func (r *cursorReader) tool(message string, tool map[string]any) {
 	id, name := normalizerstest.Member[string](tool, "toolCallId"), normalizerstest.Member[string](tool, "name")
 	if id == "" {
-		id = message
+		id = message + "#call"
 	}
 	r.call(id, name)
 	if r.tools[id] == "" {
