@@ -76,7 +76,7 @@ func TestReceiveWithCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := client(pair)
-	// There is no raw stream before the first worker: the client is told to come again.
+	// There is no raw stream before the first worker: the answer names the time after which to try again.
 	if status, text, err := postHook(t.Context(), known, url); status != http.StatusServiceUnavailable {
 		t.Errorf("without a raw stream: %d %s, %v", status, text, err)
 	}

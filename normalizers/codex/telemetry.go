@@ -15,15 +15,6 @@ import (
 // What Codex exports by OpenTelemetry states prompts, calls, results and tokens of the rollout a second time, before
 // it or after it (README.md, Telemetry). Both are one session, and each counts once.
 
-// telemetryTime returns the time of an exported record in the form of an event; empty for none.
-func telemetryTime(r *otlp.Record) string {
-	ts, ok := core.ParseTime(r.Attributes.Text("event.timestamp"))
-	if !ok && !r.Time.IsZero() {
-		ts, _ = core.ParseTime(r.Time.Format("2006-01-02T15:04:05.000Z"))
-	}
-	return ts
-}
-
 // telemetry maps a log record by its event. Spans and data points repeat log records.
 func telemetry(m *mapper, r *otlp.Record) {
 	m.exported = true

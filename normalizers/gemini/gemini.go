@@ -49,7 +49,7 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 	}
 	if m.IsExport() {
 		if is, ok := otlp.Read(r.Data); ok {
-			m.Builder = s.Begin(r, telemetryTime(&is))
+			m.Builder = s.Begin(r, is.EventTime())
 			telemetry(m, &is)
 			return m.Finish(m.skipReason())
 		}

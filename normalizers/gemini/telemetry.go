@@ -26,15 +26,6 @@ func sessionOfExport(stated string, attribute func(name string) string) string {
 	return stated
 }
 
-// telemetryTime returns the time of an exported record in the form of an event; empty for none.
-func telemetryTime(r *otlp.Record) string {
-	ts, ok := core.ParseTime(r.Attributes.Text("event.timestamp"))
-	if !ok && !r.Time.IsZero() {
-		ts, _ = core.ParseTime(r.Time.Format("2006-01-02T15:04:05.000Z"))
-	}
-	return ts
-}
-
 // telemetry maps a log record by its event. Spans and data points repeat log records.
 func telemetry(m *mapper, r *otlp.Record) {
 	m.exported = true

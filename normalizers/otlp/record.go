@@ -52,6 +52,16 @@ type Record struct {
 	scope Attributes
 }
 
+// EventTime returns the time of a record in the form of an event: what its attribute event.timestamp states, else its
+// own; empty for none.
+func (r *Record) EventTime() string {
+	ts, ok := core.ParseTime(r.Attributes.Text("event.timestamp"))
+	if !ok && !r.Time.IsZero() {
+		ts, _ = core.ParseTime(r.Time.Format("2006-01-02T15:04:05.000Z"))
+	}
+	return ts
+}
+
 // SpanEvent is an event within a span.
 type SpanEvent struct {
 	Name       string

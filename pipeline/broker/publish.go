@@ -108,10 +108,42 @@ func PublishSized(ctx context.Context, nc *nats.Conn, msgs []*nats.Msg, size int
 	return ack.Sequence, nil
 }
 
+// Codes with which the server rejects a message or batch for its content.
+const (
+	codeMessageTooLarge = 10054 // exceeds max_msg_size of the stream
+	codeHeadersTooLarge = 10097
+	codeIncompleteBatch = 10176 // one of its messages was rejected; only sending that one alone shows why
+	codeDuplicate       = 10201 // one of its messages is already stored
+)
+
+// Rejects reports whether the broker rejected the content of what was sent, so that sending it again in the same way
+// fails again.
+func Rejects(err error) bool {
+	if errors.Is(err, nats.ErrMaxPayload) {
+		return true
+	}
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	if !ok {
+		return false
+	}
+	switch api.ErrorCode {
+	case codeMessageTooLarge, codeHeadersTooLarge, codeIncompleteBatch, codeDuplicate:
+		return true
+	default:
+		return false
+	}
+}
+
+// IsDuplicate reports whether the server refused a batch because it has stored a message with the id of one of its
+// messages.
+func IsDuplicate(err error) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && api.ErrorCode == codeDuplicate
+}
+
 // cureOf returns the cure for a persistent error with which the server refuses batches; empty for none.
 func cureOf(err *jetstream.APIError) string {
-	const incomplete = 10176 // JSAtomicPublishIncompleteBatchErr of nats-server
-	if err.ErrorCode != incomplete {
+	if err.ErrorCode != codeIncompleteBatch {
 		return ""
 	}
 	return " (the server has no slot for another batch: batches torn by a limit or a full disk occupy theirs. If this repeats, restart nats-server)"

@@ -198,15 +198,12 @@ func (l *DeadLetter) requeuedMessage(layout streams.Layout, data []byte) *nats.M
 	return m
 }
 
-// codeDuplicate is the error code for a batch with a message id that the server has seen.
-const codeDuplicate = 10201
-
 // flush stores the copies and reports the outcomes.
 func (r *requeue) flush(ctx context.Context) error {
 	duplicates := make(map[*nats.Msg]bool)
 	if len(r.messages) > 0 {
 		_, err := broker.PublishBatch(ctx, r.js.Conn(), r.messages)
-		if api, ok := errors.AsType[*jetstream.APIError](err); ok && api.ErrorCode == codeDuplicate {
+		if broker.IsDuplicate(err) {
 			err = r.publishEach(ctx, duplicates)
 		}
 		if err != nil {

@@ -2,7 +2,6 @@ package pipelinetest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"math/rand/v2"
@@ -203,10 +202,6 @@ func awaitConnection(ctx context.Context, tb testing.TB, nc *nats.Conn) {
 	}
 }
 
-// codeDuplicateID is the error code for an atomic batch with a known message id (nats-server,
-// JSAtomicPublishContainsDuplicateMessageErr).
-const codeDuplicateID = 10201
-
 // Ship stores records in the raw stream like a producer that survives its broker: in atomic batches with message ids,
 // again and again until they are acknowledged, and one by one if the broker knows some of them. The message ids are
 // ids followed by numbers from first on. The error is the cause of the end of ctx.
@@ -255,7 +250,7 @@ func shipAll(ctx context.Context, js jetstream.JetStream, messages func() []*nat
 		var err error
 		if !singly {
 			_, err = broker.PublishBatch(ctx, js.Conn(), messages())
-			if api, ok := errors.AsType[*jetstream.APIError](err); ok && api.ErrorCode == codeDuplicateID {
+			if broker.IsDuplicate(err) {
 				singly = true
 				continue
 			}

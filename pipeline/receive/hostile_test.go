@@ -125,7 +125,7 @@ func answerOf(t *testing.T, conn net.Conn) *http.Response {
 }
 
 // A body that does not arrive in time is refused. Until then it counts against the bytes in progress and against the
-// requests of its sender, and others are refused at once and told to come again.
+// requests of its sender, and others are refused at once, with the time after which to try again.
 func TestSlowBodiesAndFloods(t *testing.T) {
 	t.Parallel()
 	small := protobufOf(t, logsOf("claude-code", "one", "x"))

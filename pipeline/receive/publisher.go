@@ -19,14 +19,6 @@ import (
 // batchBytes is the maximum size of an atomic batch in bytes of messages; its last message may exceed it.
 const batchBytes = 4 << 20
 
-// Codes with which the server refuses a batch or message for its content.
-const (
-	codeMessageTooLarge = 10054 // exceeds max_msg_size of the stream
-	codeHeadersTooLarge = 10097
-	codeIncompleteBatch = 10176 // one of its messages was refused; only sending that one alone shows why
-	codeDuplicate       = 10201 // one of its messages is already stored
-)
-
 // errAway refuses requests while there is no connection.
 var errAway = refuseFor(http.StatusServiceUnavailable, awayRetry, "the broker is away: try again")
 
@@ -240,10 +232,10 @@ func (c *cell) storeGroup(group []*submission) error {
 	if len(msgs) > 1 {
 		_, err = broker.PublishBatch(context.Background(), c.nc, msgs)
 	}
-	if len(msgs) == 1 || refuses(err) && len(group) == 1 {
+	if len(msgs) == 1 || broker.Rejects(err) && len(group) == 1 {
 		rejected, err = c.storeSingly(msgs)
 	}
-	if refuses(err) {
+	if broker.Rejects(err) {
 		for i, s := range group {
 			if err := c.storeGroup([]*submission{s}); err != nil {
 				for _, s := range group[i+1:] {
@@ -273,7 +265,7 @@ func (c *cell) storeSingly(msgs []*nats.Msg) (rejected map[int]bool, err error) 
 			m.Header.Del(name)
 		}
 		future, failure := c.js.PublishMsgAsync(m)
-		if refuses(failure) {
+		if broker.Rejects(failure) {
 			rejected[i] = true
 			continue
 		}
@@ -287,7 +279,7 @@ func (c *cell) storeSingly(msgs []*nats.Msg) (rejected map[int]bool, err error) 
 		select {
 		case <-future.Ok():
 		case failure := <-future.Err():
-			if refuses(failure) {
+			if broker.Rejects(failure) {
 				rejected[i] = true
 			} else {
 				err = errors.Join(err, failure)
@@ -297,22 +289,4 @@ func (c *cell) storeSingly(msgs []*nats.Msg) (rejected map[int]bool, err error) 
 		}
 	}
 	return rejected, err
-}
-
-// refuses reports whether the broker refuses the content of what was sent, so that sending it again in the same way
-// fails again.
-func refuses(err error) bool {
-	if errors.Is(err, nats.ErrMaxPayload) {
-		return true
-	}
-	api, ok := errors.AsType[*jetstream.APIError](err)
-	if !ok {
-		return false
-	}
-	switch api.ErrorCode {
-	case codeMessageTooLarge, codeHeadersTooLarge, codeIncompleteBatch, codeDuplicate:
-		return true
-	default:
-		return false
-	}
 }

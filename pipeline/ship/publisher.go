@@ -40,14 +40,6 @@ var batchHeaders = map[string]string{
 	"Nats-Batch-Commit":   "1",
 }
 
-// Codes with which the server rejects a batch or message for its content.
-const (
-	codeMessageTooLarge = 10054 // exceeds max_msg_size of the stream
-	codeHeadersTooLarge = 10097
-	codeIncompleteBatch = 10176 // one of its messages was rejected; only sending that one alone shows why
-	codeDuplicate       = 10201 // one of its messages is already stored
-)
-
 // publisher stores messages in the raw stream. Every message has an id, so it can be sent again whatever happened to
 // the previous attempt.
 //
@@ -227,7 +219,7 @@ func (p *publisher) store(ctx context.Context, group []*submission) {
 			at += uint64(len(s.msgs))
 			s.stored <- receipt{last: streams.Positions(nil).With(cell, at), err: err}
 		}
-	case !rejects(err):
+	case !broker.Rejects(err):
 		for _, s := range group {
 			s.stored <- receipt{err: err}
 		}
@@ -264,7 +256,7 @@ func (p *publisher) storeSingly(ctx context.Context, cell int, msgs []parcel) re
 			return err
 		})
 		switch {
-		case rejects(err):
+		case broker.Rejects(err):
 			r.rejected[i] = err
 			continue
 		case err == nil:
@@ -352,24 +344,6 @@ func wireSize(m *nats.Msg) int64 {
 	return int64(size)
 }
 
-// rejects reports whether the broker rejected the content of what was sent, so that sending it again in the same way
-// fails again.
-func rejects(err error) bool {
-	if errors.Is(err, nats.ErrMaxPayload) {
-		return true
-	}
-	api, ok := errors.AsType[*jetstream.APIError](err)
-	if !ok {
-		return false
-	}
-	switch api.ErrorCode {
-	case codeMessageTooLarge, codeHeadersTooLarge, codeIncompleteBatch, codeDuplicate:
-		return true
-	default:
-		return false
-	}
-}
-
 // untilAnswered repeats an attempt until the broker accepts or rejects. An attempt ends by its own timeout, not by
 // ctx, so that its answer is not lost.
 func (p *publisher) untilAnswered(ctx context.Context, attempt func(context.Context) error) error {
@@ -384,7 +358,7 @@ func (p *publisher) untilAnswered(ctx context.Context, attempt func(context.Cont
 			}
 		}
 		switch {
-		case err == nil, rejects(err), errors.Is(err, errStreamChanged):
+		case err == nil, broker.Rejects(err), errors.Is(err, errStreamChanged):
 			p.missing = time.Time{}
 			p.reportStall(ctx, nil)
 			return err

@@ -5,7 +5,11 @@ import (
 	"cmp"
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
+
+	"pgregory.net/rapid"
 
 	"tributary/normalizers/normalizerstest"
 )
@@ -106,4 +110,33 @@ func withExported(tools []*Tool, records []Raw, at func(*Tool) int) []*Tool {
 		slices.SortStableFunc(tools, func(a, b *Tool) int { return cmp.Compare(at(a), at(b)) })
 	}
 	return tools
+}
+
+// export writes what Codex exports by OpenTelemetry.
+func (s *codexScript) export() {
+	a := normalizerstest.Attributes{"conversation.id": s.Session, "event.timestamp": s.stamp(), "model": "gpt-5.2-codex"}
+	count := func(name string) {
+		a[name] = strconv.Itoa(rapid.SampledFrom([]int{0, 7, 120, 3000}).Draw(s.T, name))
+	}
+	name := s.OneOf("user_prompt", "sse_event", "tool_result", "tool_decision", "api_request", "agent_response", "of_tomorrow")
+	a["event.name"] = "codex." + name
+	switch name {
+	case "user_prompt":
+		a["prompt"] = s.OneOf(s.phrase(), "[REDACTED]")
+	case "sse_event":
+		a["event.kind"] = s.OneOf("response.completed", "response.completed", "response.created")
+		for _, of := range []string{"input", "output", "cached", "reasoning", "cache_write"} {
+			count(of + "_token_count")
+		}
+	case "tool_result":
+		a["call_id"], a["tool_name"], a["success"], a["arguments"] = s.take(), "exec_command", s.OneOf("true", "false"), `{"cmd":"ls"}`
+		count("duration_ms")
+	case "tool_decision":
+		a["call_id"], a["tool_name"], a["decision"], a["source"] = s.take(), "exec_command", s.OneOf("approved", "denied"), "User"
+	case "api_request":
+		a["error.message"] = s.OneOf("", "rate limit")
+	case "agent_response":
+		a["item.id"], a["response"], a["response_truncated"] = s.id("message"), s.phrase(), s.Chance(20)
+	}
+	s.Lines = append(s.Lines, normalizerstest.ExportedLog("codex_exec", "codex_otel.log_only", time.Time{}, a))
 }
