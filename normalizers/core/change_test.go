@@ -61,6 +61,29 @@ func TestChangeGivesTheSession(t *testing.T) {
 	}
 }
 
+// A record can use an old entry of a full table again, and then drop it.
+func TestChangeHasAnEntryThatOneRecordPutsAndDrops(t *testing.T) {
+	t.Parallel()
+	s := NewSession(envelopes.Codex, "s", nil)
+	for i := range maxIDs {
+		s.IDs.Put(FingerprintOf("old", strconv.Itoa(i)), Fingerprint{1})
+		s.commit()
+	}
+	whole := s.Encode()
+	s.Mark()
+	s.IDs.Put(FingerprintOf("old", "1"), Fingerprint{2})
+	s.IDs.Put(FingerprintOf("new", "0"), Fingerprint{3})
+	s.IDs.Put(FingerprintOf("new", "1"), Fingerprint{4})
+	s.commit()
+	decoded, err := DecodeChanged(whole, s.EncodeChange(), noState)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(s.Encode(), decoded.Encode()) {
+		t.Error("the session differs")
+	}
+}
+
 // touch does to a session what records do.
 func touch(s *Session, random *rand.Rand) {
 	name := func() string { return strconv.Itoa(random.IntN(200)) }

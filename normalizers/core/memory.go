@@ -121,8 +121,9 @@ type entry[V any] struct {
 	value V
 }
 
-// undo is the previous content of a slot.
+// undo is an entry that was put, and the previous content of its slot.
 type undo[V any] struct {
+	put     entry[V]
 	slot    int
 	was     entry[V]
 	existed bool // was was overwritten, not new
@@ -157,17 +158,17 @@ func (m *Memory[V]) Find(match func(V) bool) (Fingerprint, V, bool) {
 // Put sets the value of k.
 func (m *Memory[V]) Put(k Fingerprint, v V) {
 	if slot, ok := m.index[k]; ok {
-		m.undo = append(m.undo, undo[V]{slot: slot, was: m.ring[slot], existed: true, updated: true})
+		m.undo = append(m.undo, undo[V]{put: entry[V]{k, v}, slot: slot, was: m.ring[slot], existed: true, updated: true})
 		m.ring[slot].value = v
 		return
 	}
-	u := undo[V]{slot: m.next}
+	u := undo[V]{put: entry[V]{k, v}, slot: m.next}
 	if m.next == len(m.ring) {
-		m.ring = append(m.ring, entry[V]{k, v})
+		m.ring = append(m.ring, u.put)
 	} else {
 		u.was, u.existed = m.ring[m.next], true
 		delete(m.index, u.was.key)
-		m.ring[m.next] = entry[V]{k, v}
+		m.ring[m.next] = u.put
 	}
 	m.undo = append(m.undo, u)
 	m.index[k] = m.next
@@ -179,11 +180,11 @@ func (m *Memory[V]) record() { m.recording, m.recorded = true, m.recorded[:0] }
 
 func (m *Memory[V]) commit() {
 	if m.recording {
-		m.recording = len(m.recorded)+len(m.undo) <= maxRecorded // so that no slot was written twice
+		m.recording = len(m.recorded)+len(m.undo) <= maxRecorded
 	}
 	if m.recording {
 		for _, u := range m.undo {
-			m.recorded = append(m.recorded, m.ring[u.slot])
+			m.recorded = append(m.recorded, u.put)
 		}
 	} else {
 		m.recorded = nil

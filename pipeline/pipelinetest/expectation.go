@@ -229,7 +229,11 @@ func (c *content) compareStates(have *content, r *Report) {
 			r.problem("session %s/%s: state is missing", id.source, id.id)
 		case !bytes.Equal(got, want):
 			r.States++
-			r.problem("session %s/%s: state differs: have %d bytes, want %d", id.source, id.id, len(got), len(want))
+			same := 0
+			for same < min(len(got), len(want)) && got[same] == want[same] {
+				same++
+			}
+			r.problem("session %s/%s: state differs from byte %d on: have %d bytes, want %d", id.source, id.id, same, len(got), len(want))
 		}
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(have.states), func(a, b sessionID) int { return strings.Compare(a.id, b.id) }) {
