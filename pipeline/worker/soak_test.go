@@ -7,11 +7,13 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
 
 	"tributary/pipeline/replay"
+	"tributary/pipeline/streams"
 )
 
 var faultsSoak = flag.Duration("faults.soak", 0, "how long TestFaultsSoak runs; 30m has 10,000 sessions, 1,000 faults and half a million records")
@@ -205,16 +207,28 @@ func (s *soak) grantAll(ctx context.Context) {
 			}
 		case <-minute.C:
 			_, shipped, _ := s.producer.now()
+			lag := s.lag(ctx)
 			s.mu.Lock()
 			faults := 0
 			for _, n := range s.tally.faults {
 				faults += n
 			}
-			s.t.Logf("%v: %d records shipped, %d faults of %d, longest recovery %v",
-				time.Since(s.began).Round(time.Second), shipped, faults, s.faults, s.tally.recovery.Round(time.Millisecond))
+			s.t.Logf("%v: %d records shipped, %s not done, %d faults of %d, longest recovery %v",
+				time.Since(s.began).Round(time.Second), shipped, lag, faults, s.faults, s.tally.recovery.Round(time.Millisecond))
 			s.mu.Unlock()
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// lag returns how many records are not done, or why that is not known.
+func (s *soak) lag(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	p, err := replay.ReadProgress(ctx, s.js, streams.Generation{Name: s.top.Generation})
+	if err != nil {
+		return "(" + err.Error() + ")"
+	}
+	return strconv.FormatUint(p.Total-p.Done, 10)
 }
