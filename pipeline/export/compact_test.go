@@ -26,7 +26,7 @@ func storeSpans(t *testing.T, a *archive, spans int) {
 		rows := map[partition][]Row{}
 		for i, source := range []string{"codex", "gemini"} {
 			at := time.Date(2026, 3, 9, 0, 0, 0, 0, time.UTC)
-			r := Row{StreamSequence: int64(first) + int64(i), StoredAt: at, TS: &at, Generation: "v1", Source: source, SessionID: "s", Text: new("text"), Files: `[{"path":"/a"}]`}
+			r := Row{StreamSequence: int64(first) + int64(i), StoredAt: at, TS: &at, Generation: "v1", Source: source, SessionID: "s", Text: new("text"), Files: []byte(`[{"path":"/a"}]`)}
 			r.Date = r.date()
 			rows[a.partition(&r)] = append(rows[a.partition(&r)], r)
 		}
@@ -140,7 +140,7 @@ func TestCompactionIsExactWhereverItEnds(t *testing.T) {
 				t.Fatalf("after step %d: %d files, %v", n, len(files), err)
 			}
 			rows, err := parquet.ReadFile[Row](filepath.Join(dir, files[0].name))
-			if err != nil || rows[0].Date.String() != "2026-03-09" || *rows[0].Text != "text" || rows[0].Files != `[{"path":"/a"}]` {
+			if err != nil || rows[0].Date.String() != "2026-03-09" || *rows[0].Text != "text" || string(rows[0].Files) != `[{"path":"/a"}]` {
 				t.Fatalf("%v: %+v", err, rows[0])
 			}
 			if diff := gocmp.Diff(numbers(2*spans), sequences(t, dir)); diff != "" {

@@ -250,12 +250,12 @@ func TestAnOlderExportHasTheColumns(t *testing.T) {
 	}
 	storeEvents(t, js, 30, 10)
 	list := append(questions(t), question{Name: "rows", SQL: "select count(*)::int as n, count(distinct stream_sequence)::int as events, " +
-		"count(distinct date)::int as days, count(repository)::int as known, sum(tokens_total)::int as tokens from events"})
+		"count(distinct date)::int as days, count(repository)::int as known, count(team)::int as teams, sum(tokens_total)::int as tokens from events"})
 	for range 2 {
 		if r := runConfig(t, js, cfg); cfg.Compact != (r.Compacted > 0) {
 			t.Errorf("%+v", r)
 		}
-		if got := ask(t, dir, list)["rows"].Rows[0]; fmt.Sprint(got["n"], got["events"], got["days"], got["known"], got["tokens"]) != "80 80 3 0 1200" {
+		if got := ask(t, dir, list)["rows"].Rows[0]; fmt.Sprint(got["n"], got["events"], got["days"], got["known"], got["teams"], got["tokens"]) != "80 80 3 0 0 1200" {
 			t.Errorf("%d files: %v", len(files(t, out)), got)
 		}
 		cfg.Compact = true

@@ -163,7 +163,7 @@ func TestColumnsHaveTheEvent(t *testing.T) {
 	r := rows(t, dir)[0]
 	at := time.Date(2026, 3, 9, 9, 0, 0, 123456000, time.UTC)
 	if !r.TS.Equal(at) || r.Source != "codex" || r.SessionID != "session codex" || r.Sequence != 1 || *r.UsageCacheWrite != 3 || !r.UsageKeyUnique ||
-		r.Files != `[{"path":"/a","op":"read"}]` || *r.ResumeID != "resume" || r.Raw != "" || r.ToolName != nil || r.Generation != "v1" {
+		string(r.Files) != `[{"path":"/a","op":"read"}]` || *r.ResumeID != "resume" || r.Raw != nil || r.ToolName != nil || r.Generation != "v1" {
 		t.Errorf("row %+v", r)
 	}
 	dir = t.TempDir()

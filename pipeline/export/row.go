@@ -1,11 +1,11 @@
 package export
 
 import (
+	stdjson "encoding/json"
 	"math"
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/envelopes"
 	"tributary/pipeline/events"
@@ -50,7 +50,7 @@ type Row struct {
 	FilePath     *string  `parquet:"file_path,optional,dict" json:"file_path"`
 	FileLanguage *string  `parquet:"file_language,optional,dict" json:"file_language"`
 	FileOp       *string  `parquet:"file_op,optional,dict" json:"file_op"`
-	Files        jsonText `parquet:"files,optional" json:"files"`
+	Files        jsonText `parquet:"files,json,optional" json:"files"`
 
 	Model          *string `parquet:"model,optional,dict" json:"model"`
 	TokensInput    *int64  `parquet:"tokens_input,optional" json:"tokens_input"`
@@ -83,27 +83,20 @@ type Row struct {
 	PullRequest *string  `parquet:"pull_request,optional,dict" json:"pull_request"`
 	Host        *string  `parquet:"host,optional,dict" json:"host"`
 	UserName    *string  `parquet:"user_name,optional,dict" json:"user_name"`
-	Labels      jsonText `parquet:"labels,optional,dict" json:"labels"`
+	Labels      jsonText `parquet:"labels,json,optional,dict" json:"labels"`
 
-	Metadata        jsonText `parquet:"metadata,optional" json:"metadata"`
-	ToolMetadata    jsonText `parquet:"tool_metadata,optional" json:"tool_metadata"`
-	ToolInput       jsonText `parquet:"tool_input,optional" json:"tool_input"`
-	ToolOutput      jsonText `parquet:"tool_output,optional" json:"tool_output"`
-	Content         jsonText `parquet:"content,optional" json:"content"`
-	MessageMetadata jsonText `parquet:"message_metadata,optional" json:"message_metadata"`
-	Raw             jsonText `parquet:"raw,optional" json:"raw"`
+	Metadata        jsonText `parquet:"metadata,json,optional" json:"metadata"`
+	ToolMetadata    jsonText `parquet:"tool_metadata,json,optional" json:"tool_metadata"`
+	ToolInput       jsonText `parquet:"tool_input,json,optional" json:"tool_input"`
+	ToolOutput      jsonText `parquet:"tool_output,json,optional" json:"tool_output"`
+	Content         jsonText `parquet:"content,json,optional" json:"content"`
+	MessageMetadata jsonText `parquet:"message_metadata,json,optional" json:"message_metadata"`
+	Raw             jsonText `parquet:"raw,json,optional" json:"raw"`
 }
 
-// jsonText is a JSON value, empty for null: a string in Parquet, the value itself in JSON lines.
-type jsonText string
-
-// MarshalJSONTo implements [json.MarshalerTo].
-func (t jsonText) MarshalJSONTo(e *jsontext.Encoder) error {
-	if t == "" {
-		return e.WriteToken(jsontext.Null)
-	}
-	return e.WriteValue(jsontext.Value(t))
-}
+// jsonText is a JSON value, nil for null. It is no string, because the library of Parquet writes the definition level of an
+// optional string in a column of type JSON twice.
+type jsonText = stdjson.RawMessage
 
 // newRow returns the row of an event; with raw, including its raw record.
 func newRow(generation string, e *events.Event, raw bool) Row {
@@ -192,7 +185,7 @@ func agentVersion(m *envelopes.Metadata) *string {
 // encode encodes a part of an event as JSON. It was decoded from JSON, so this cannot fail.
 func encode(v any) jsonText {
 	b, _ := json.Marshal(v, json.Deterministic(true)) // see above
-	return jsonText(b)
+	return b
 }
 
 // asString returns the value of an enum.

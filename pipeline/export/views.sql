@@ -11,10 +11,11 @@ set variable files = ( -- set it again to see new files
   select list(file) from files f where not exists (
     from files g where g.folder = f.folder and g.file <> f.file and g.part[2] <= f.part[2] and g.part[3] >= f.part[3]));
 
-create view events as
+create view events as -- JSON is text in files of older versions
 select * replace (coalesce(date, ts::date, stored_at::date) as date, files::json as files, metadata::json as metadata,
   tool_metadata::json as tool_metadata, tool_input::json as tool_input, tool_output::json as tool_output,
-  content::json as content, message_metadata::json as message_metadata, labels::json as labels, raw::json as raw)
+  content::json as content, message_metadata::json as message_metadata, labels::json as labels, raw::json as raw),
+  labels::json->>'team' as team
 from read_parquet(getvariable('files'), union_by_name = true, hive_partitioning = false);
 
 create view prices as select * from read_csv('events/_export/prices.csv'); -- of table_date
@@ -30,7 +31,7 @@ with named as ( -- an event that names no model counts for the last one of its s
       rows between unbounded preceding and unbounded following)
 ), used as (
   select source, session_id, case when usage_key_unique then usage_key end as shared_key, used_model as model,
-    ts::date as day, is_internal, repository, branch, pull_request, host, user_name, labels->>'team' as team,
+    ts::date as day, is_internal, repository, branch, pull_request, host, user_name, team,
     case when usage_prompt > 272000 then 272000 when usage_prompt > 200000 then 200000
       when usage_prompt > 128000 then 128000 else 0 end as prompt_above,
     sum(usage_input) as input, sum(usage_cache_read) as cache_read, sum(usage_cache_write) as cache_write,
