@@ -18,9 +18,9 @@ import (
 )
 
 // sessionTable lists sessions for people, in lines of at most width columns, with costs if pricing is not nil. Titles
-// get the room that they need before less important columns. An id is cut to a beginning that no other session of the
-// list has, unless the width is unlimited.
-func sessionTable(list []sessionView, pricing *figures.Pricing, now time.Time, width int) *terminal.Table {
+// get the room that they need before less important columns. An id is cut to a beginning that no other session has,
+// neither in the list nor among the ids of others, unless the width is unlimited.
+func sessionTable(list []sessionView, others []string, pricing *figures.Pricing, now time.Time, width int) *terminal.Table {
 	t := &terminal.Table{Columns: []terminal.Column{
 		{Head: "SESSION", Text: true},
 		{Head: "AGENT", Priority: 5},
@@ -51,7 +51,7 @@ func sessionTable(list []sessionView, pricing *figures.Pricing, now time.Time, w
 		t.Columns = append(t.Columns, terminal.Column{Head: "BRANCH", Text: true, Priority: 4})
 	}
 	t.Columns = append(t.Columns, terminal.Column{Head: "TITLE", Text: true})
-	ids := shortIDs(list, width)
+	ids := shortIDs(list, others, width)
 	title := 0
 	for i := range list {
 		v := &list[i]
@@ -89,8 +89,8 @@ func widestOf(texts []string) (width int) {
 	return width
 }
 
-// shortIDs returns the ids of sessions for lines of at most width columns.
-func shortIDs(list []sessionView, width int) []string {
+// shortIDs returns the ids of sessions for lines of at most width columns. others are ids from which they have to differ.
+func shortIDs(list []sessionView, others []string, width int) []string {
 	ids := make([]string, len(list))
 	for i := range list {
 		ids[i] = terminal.OneLine(list[i].Session)
@@ -98,7 +98,9 @@ func shortIDs(list []sessionView, width int) []string {
 	if width == terminal.Uncut {
 		return ids
 	}
-	sorted := slices.Compact(slices.Sorted(slices.Values(ids)))
+	sorted := slices.Concat(ids, others)
+	slices.Sort(sorted)
+	sorted = slices.Compact(sorted)
 	for i, id := range ids {
 		n, _ := slices.BinarySearch(sorted, id)
 		need := terminal.ShortID

@@ -19,7 +19,7 @@ func TestShortIDsAreUnique(t *testing.T) {
 	for i, id := range ids {
 		list[i].Summary = sessions.Summary{Session: id}
 	}
-	short, whole := shortIDs(list, 80), shortIDs(list, terminal.Uncut)
+	short, whole := shortIDs(list, nil, 80), shortIDs(list, nil, terminal.Uncut)
 	for i, id := range short {
 		if whole[i] != terminal.OneLine(ids[i]) || !strings.HasPrefix(whole[i], id) {
 			t.Errorf("%q is shown as %q and as %q", ids[i], whole[i], id)
@@ -32,5 +32,8 @@ func TestShortIDsAreUnique(t *testing.T) {
 	}
 	if short[2] != "6a1f2c9e" || short[0] != "019cd1f0-7c1e" || short[6] != "s" {
 		t.Errorf("short ids %q", short)
+	}
+	if short := shortIDs(list[2:3], []string{ids[2], "6a1f2c9e-3c"}, 80); short[0] != "6a1f2c9e-3b" {
+		t.Errorf("beside another session: short ids %q", short)
 	}
 }

@@ -52,7 +52,7 @@ as phase, since when, and state: working, waiting, failed, or idle after 15 minu
 
 The title comes from tributary sessions title, else the vendor, else the agent, else the
 first sentence of the first prompt. Pinned sessions come first. On a terminal an id is
-cut to a beginning that is unique in the list; other commands accept it. The tokens are
+cut to a beginning that no other session has; other commands accept it. The tokens are
 those of the session's own events; tributary stats counts copies of API calls in other
 sessions once.
 
@@ -108,6 +108,12 @@ func listSessions(ctx context.Context, a *app, f *sessionFilter, pricing *figure
 	set := &sessionTitles{app: a, nc: js.Conn()}
 	pinned := set.pinned(ctx)
 	top := figures.Top[sessionView]{Limit: limit, Order: order}
+	wanted, width := f.wanted, terminal.TableWidth(a.stdout)
+	var ids []string
+	short := output == "table" && width != terminal.Uncut
+	if short {
+		wanted = "" // a short id is that of no other session, of any agent
+	}
 	view, unreadable, err := openSummaries(ctx, a, js)
 	if err != nil {
 		return a.noStream(err)
@@ -115,7 +121,10 @@ func listSessions(ctx context.Context, a *app, f *sessionFilter, pricing *figure
 	if err := noteBehind(ctx, a, view); err != nil {
 		return err
 	}
-	err = view.Each(ctx, f.wanted, func(r *summaries.Record) error {
+	err = view.Each(ctx, wanted, func(r *summaries.Record) error {
+		if short {
+			ids = append(ids, terminal.OneLine(r.Session))
+		}
 		s := r.At(now)
 		if !f.matches(&s) {
 			return nil
@@ -141,8 +150,7 @@ func listSessions(ctx context.Context, a *app, f *sessionFilter, pricing *figure
 			}
 		}
 	} else {
-		width := terminal.TableWidth(a.stdout)
-		if err := sessionTable(list, pricing, now, width).Write(a.stdout, width); err != nil {
+		if err := sessionTable(list, ids, pricing, now, width).Write(a.stdout, width); err != nil {
 			return err
 		}
 	}

@@ -234,7 +234,7 @@ func (w *sessionWatch) print(ctx context.Context, now time.Time) error {
 	}
 	if w.output == "table" {
 		width := terminal.TableWidth(w.stdout)
-		return sessionTable(list, nil, now, width).Write(w.stdout, width)
+		return sessionTable(list, nil, nil, now, width).Write(w.stdout, width)
 	}
 	for i := range list {
 		if err := terminal.WriteJSON(w.stdout, &list[i]); err != nil {

@@ -159,6 +159,33 @@ func TestReadShowsTheConversationInThePager(t *testing.T) {
 	}
 }
 
+// TestIDsOnATerminalNameOneSession lists some of the sessions whose ids begin alike: other commands accept the ids.
+func TestIDsOnATerminalNameOneSession(t *testing.T) {
+	t.Parallel()
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(streams.DefaultTopology())
+	home := t.TempDir()
+	start(t, home, server.URL(), "run")
+	logs := filepath.Join(home, "logs")
+	for _, id := range []string{"0b6a7f58-one", "0b6a7f58-two"} {
+		write(t, filepath.Join(logs, id+".jsonl"), strings.ReplaceAll(hello, "0b6a7f58", id))
+	}
+	write(t, filepath.Join(logs, "qwen.jsonl"), `{"uuid":"u1","parentUuid":null,"sessionId":"0b6a7f58-of-qwen","timestamp":"2026-03-09T09:00:00Z","type":"user","message":{"role":"user","parts":[{"text":"x"}]}}`+"\n")
+	if code, out := ended(start(t, home, server.URL(), "ship", "--once", logs)); code != 0 {
+		t.Fatalf("ship: exit code %d\n%s", code, out)
+	}
+	awaitSubject(t, js, "events.v1.>", 3)
+	plain := func(c *exec.Cmd) { c.Env = append(c.Env, "NO_COLOR=1") }
+	for _, flag := range []string{"--limit=1", "--source=qwen"} {
+		_, shown := onTerminal(t, 80, plain, home, server.URL(), "sessions", "ls", flag)
+		_, rows, _ := strings.Cut(shown, "\n")
+		id, _, _ := strings.Cut(rows, " ")
+		if code, out := ended(start(t, home, server.URL(), "sessions", "show", id)); code != 0 || id == "" {
+			t.Errorf("sessions ls %s shows %q, with which sessions show ends with %d\n%s\n%s", flag, id, code, shown, out)
+		}
+	}
+}
+
 // onTerminal runs a command to its end on a terminal, and returns what the terminal shows in the
 // end, masked.
 func onTerminal(t *testing.T, columns uint16, setup func(*exec.Cmd), home, url string, args ...string) (code int, shown string) {

@@ -80,7 +80,11 @@ const rowsAtMost = 20
 func (s *summary) write(p *printer.Pretty, set map[titles.Key]titles.Session, pricing *figures.Pricing, now time.Time, rows int) error {
 	list := s.views(now, set)
 	shown := lastRows(list, rows)
-	t := sessionTable(shown, pricing, now, p.Width())
+	ids := make([]string, len(list))
+	for i := range list {
+		ids[i] = terminal.OneLine(list[i].Session)
+	}
+	t := sessionTable(shown, ids, pricing, now, p.Width())
 	t.Style = func(line string) string { return p.Style(terminal.Bold, line) }
 	total := totalOf(list)
 	if len(list) > 1 {

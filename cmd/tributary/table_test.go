@@ -132,7 +132,7 @@ func sessionsTable(width int) *terminal.Table {
 		{Summary: sessions.Summary{Source: envelopes.Codex, Session: "019cd1f0-7c1f-7b52-9a41-3f0d5e8c2b17", Activity: sessions.Activity{State: sessions.Waiting, Phase: sessions.PhasePermission}, LastSeen: now.Add(-time.Minute)}},
 		{Summary: sessions.Summary{Source: envelopes.Codex, Session: "日本語のセッション一", Activity: sessions.Activity{State: sessions.Idle, Phase: sessions.PhaseEnded}, LastSeen: now.Add(-time.Hour)}},
 		{Summary: sessions.Summary{Source: envelopes.Codex, Session: "日本語のセッション二", Activity: sessions.Activity{State: sessions.Failed, Phase: sessions.PhaseFailed}, LastSeen: now.Add(-time.Hour)}},
-	}, nil, now, width)
+	}, nil, nil, now, width)
 }
 
 // compareWithFile compares text with the content of a file, which -update rewrites.
