@@ -102,7 +102,8 @@ func (l *Live) Position() (generation string, position streams.Positions) {
 }
 
 // Read iterates as the function [Read] does. With follow it goes from generation to generation, otherwise it ends
-// with the last event of the present one. A later iteration continues after the last event.
+// with the last event of the present one, or of the live one if the present one was dropped. A later iteration continues
+// after the last event.
 func (l *Live) Read(ctx context.Context, follow bool) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		p := &passing{yield: yield}
@@ -115,6 +116,11 @@ func (l *Live) Read(ctx context.Context, follow bool) iter.Seq2[Event, error] {
 				next, err = streams.WhileLive(ctx, l.js, generation, read)
 			} else {
 				err = read(ctx)
+				if l.moved != nil && errors.Is(err, jetstream.ErrStreamNotFound) { // it may be dropped because another one is live
+					if live, failed := streams.LiveGeneration(ctx, l.js); failed == nil && live != generation {
+						next = live
+					}
+				}
 			}
 			if next != "" && !p.stopped {
 				err = l.leave(ctx, next, p)

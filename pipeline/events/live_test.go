@@ -92,7 +92,8 @@ func stored(t *testing.T, js jetstream.JetStream, generation string) (keys []str
 }
 
 // TestLiveReadingGoesThroughChangesOfTheGeneration promotes a generation and rolls that back while records arrive,
-// promotes it again and drops the other one at once. Readers that began at different places have every event once.
+// promotes it again and drops the other one at once. Readers that began at different places have every event once, and so
+// has one that reads to the end before the drop and after it.
 func TestLiveReadingGoesThroughChangesOfTheGeneration(t *testing.T) {
 	t.Parallel()
 	for name, cells := range map[string]int{"one cell": 1, "two cells": 2} {
@@ -163,6 +164,15 @@ func goThroughChanges(t *testing.T, top streams.Topology) {
 	caughtUp("v1")
 	all := stored(t, js, "v1")
 	whole.requires(t, all)
+	paused := events.NewLive(js, "v1", events.Query{}, func(string, string) error { return nil })
+	toTheEnd := func() (keys []string) {
+		for e, err := range paused.Read(ctx, false) {
+			finished(err)
+			keys = append(keys, key(&e))
+		}
+		return keys
+	}
+	seen := toTheEnd()
 
 	_, err = replay.Start(ctx, js, replay.Request{Name: "b", Settings: streams.Settings{CloudEvents: envelopes.Structured}})
 	finished(err)
@@ -174,6 +184,10 @@ func goThroughChanges(t *testing.T, top streams.Topology) {
 	caughtUp("b")
 	all = stored(t, js, "b")
 	whole.requires(t, all)
+	seen = append(seen, toTheEnd()...)
+	if diff := cmp.Diff(slices.Sorted(slices.Values(all)), slices.Sorted(slices.Values(seen))); diff != "" {
+		t.Errorf("a reader that does not follow has other events (-want +got):\n%.3000s", diff)
+	}
 	late.requires(t, slices.DeleteFunc(all, func(key string) bool { return slices.Contains(before, key) }))
 }
 
