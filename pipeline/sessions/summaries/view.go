@@ -1,6 +1,7 @@
 package summaries
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -267,6 +268,10 @@ func (v *View) Follow(ctx context.Context, source envelopes.Source, since time.T
 				return
 			}
 			silent := errors.Is(err, context.DeadlineExceeded)
+			if errors.Is(err, jetstream.ErrStreamNotFound) { // the reader noticed it before the next look
+				_, gone := latest.continued(ctx)
+				err = cmp.Or(gone, err)
+			}
 			var r Record
 			if err == nil {
 				r, err = v.decode(m, meta)
