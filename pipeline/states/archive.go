@@ -29,6 +29,8 @@ import (
 //     log of the stream, and on each replica, a state is removed behind the archive that has it. A late request of a
 //     worker that was overtaken names only sequences of old states: a state up to [streams.Checkpoint.ArchivedTo]
 //     that is in an archive gets no further change (states.go).
+//   - A torn batch may have archives without their checkpoint. The next move finds the states in them, and stores a
+//     checkpoint that reaches so far before it removes any: archives that no checkpoint names are not read.
 //   - The state that was stored last counts. After a late record that is the one under its own subject, and the next
 //     move replaces the archived copy. But a server that was killed can restore an older state, which a newer message
 //     of the subject, since removed, had replaced.

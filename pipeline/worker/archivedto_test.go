@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tributary/envelopes"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/streams"
 	"tributary/pipeline/worker"
@@ -22,20 +23,12 @@ func TestArchivesOfAnOlderVersionAreNotHidden(t *testing.T) {
 	records := readable(pipelinetest.Workload(76, 20, 400)[:400])
 	runArchiving(t, js, archiving(top), 0, records[:200]...)
 	for p := range top.Partitions {
-		subject := "checkpoints.v1." + string(rune('0'+p))
-		c, _, err := streams.ReadCheckpoint(t.Context(), js, "v1", p)
-		if err != nil || c.Archived == 0 || c.ArchivedTo == 0 {
-			t.Fatalf("partition %d has archived nothing: %+v, %v", p, c, err)
-		}
-		c.ArchivedTo = 0
-		data, err := json.Marshal(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		header := nats.Header{jetstream.MsgRollup: {jetstream.MsgRollupSubject}}
-		if _, err := js.PublishMsg(t.Context(), &nats.Msg{Subject: subject, Header: header, Data: data}); err != nil {
-			t.Fatal(err)
-		}
+		setCheckpoint(t, js, p, func(c *streams.Checkpoint) {
+			if c.Archived == 0 || c.ArchivedTo == 0 {
+				t.Errorf("partition %d has archived nothing: %+v", p, c)
+			}
+			c.ArchivedTo = 0
+		})
 	}
 	pipelinetest.Publish(t, js, records...) // those of before come again
 	s := start(t, js, worker.Config{Topology: top})
@@ -43,5 +36,23 @@ func TestArchivesOfAnOlderVersionAreNotHidden(t *testing.T) {
 	s.stop(t)
 	if diff := cmp.Diff(idsOf(t, records), ids(t, js, "v1")); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+// setCheckpoint stores the checkpoint of a partition with a change.
+func setCheckpoint(tb testing.TB, js jetstream.JetStream, partition int, change func(*streams.Checkpoint)) {
+	tb.Helper()
+	c, _, err := streams.ReadCheckpoint(tb.Context(), js, "v1", partition)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	change(&c)
+	data, err := json.Marshal(c)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	header := nats.Header{jetstream.MsgRollup: {jetstream.MsgRollupSubject}}
+	if _, err := js.PublishMsg(tb.Context(), &nats.Msg{Subject: envelopes.CheckpointSubject("v1", partition), Header: header, Data: data}); err != nil {
+		tb.Fatal(err)
 	}
 }

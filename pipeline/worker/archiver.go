@@ -226,7 +226,7 @@ func (a *archiver) list() error {
 }
 
 // move moves the states of the next archives: it reads states and archives, stores the archives with the checkpoint,
-// then removes the states.
+// then removes the states, none of them before a checkpoint says that the archives reach so far.
 func (a *archiver) move() error {
 	o := a.o
 	if len(a.states) == 0 {
@@ -248,7 +248,7 @@ func (a *archiver) move() error {
 			break // a batch writes each archive once
 		}
 	}
-	if all.archives != nil {
+	if newest, _ := o.outbox.newest(); all.archives != nil || all.to > newest.ArchivedTo {
 		if err := o.outbox.storeArchives(all); err != nil {
 			return err
 		}
@@ -301,7 +301,9 @@ func (a *archiver) merge(group []oldState) (moved, error) {
 			continue
 		}
 		if have, there := content[s.session]; there && have.Sequence >= state.Sequence {
-			m.leave = append(m.leave, state.Messages...) // not removed last time, or restored by a server that was killed
+			// Not removed last time, restored by a server that was killed, or in an archive of a torn batch, whose
+			// checkpoint is missing.
+			m.leave, m.to = append(m.leave, state.Messages...), max(m.to, have.Sequence)
 			continue
 		}
 		session, err := state.Decode()

@@ -141,12 +141,23 @@ func (c keepingConn) Write(p []byte) (int, error) {
 }
 
 // Where a worker dies between a move and the removal of the states, both have them, and they are equal: the next
-// one removes the states and writes no archive.
+// one removes the states and writes no archive. So it is where a torn batch has the archives and not the checkpoint
+// that says how far they reach.
 func TestMoveThatWasInterruptedIsFinished(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("one worker after the other: the race detector sees nothing new in that")
 	}
+	for name, torn := range map[string]bool{"before the removal": false, "before the checkpoint": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			finishMove(t, torn)
+		})
+	}
+}
+
+func finishMove(t *testing.T, torn bool) {
+	t.Helper()
 	top := topology(2)
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
@@ -174,6 +185,11 @@ func TestMoveThatWasInterruptedIsFinished(t *testing.T) {
 	}
 	x.RequireExact(t, js)
 	before := archivesAt(t, js)
+	if torn {
+		for p := range top.Partitions {
+			setCheckpoint(t, js, p, func(c *streams.Checkpoint) { c.Archived, c.ArchivedTo = 0, 0 })
+		}
+	}
 
 	runArchiving(t, js, archiving(top), 0)
 	if diff := cmp.Diff(before, archivesAt(t, js)); diff != "" {

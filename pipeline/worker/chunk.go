@@ -48,7 +48,7 @@ type chunk struct {
 	// A chunk of archives has no record.
 	archives   []*nats.Msg
 	archived   int    // states that the archives take over
-	archivedTo uint64 // highest sequence of these states
+	archivedTo uint64 // how far the archives reach; 0 for a chunk of records
 
 	// Set when the chunk is sealed, that is, handed to the committer.
 	states []*nats.Msg // states of the changed sessions in order, or the archives
@@ -60,7 +60,7 @@ type chunk struct {
 func newChunk(number uint64) *chunk { return &chunk{number: number, tally: make(tally)} }
 
 // empty reports whether the chunk has nothing to store.
-func (c *chunk) empty() bool { return c.records == 0 && c.archives == nil }
+func (c *chunk) empty() bool { return c.records == 0 && c.archivedTo == 0 }
 
 // full reports whether the chunk accepts no further record. Its last record may exceed the limits of a batch.
 func (c *chunk) full(limits batchSize) bool { return c.size().reaches(limits) }
@@ -270,7 +270,7 @@ type moved struct {
 	archives []*nats.Msg
 	size     int            // bytes of the archives
 	states   int            // states that the archives did not have
-	to       uint64         // highest sequence of these states
+	to       uint64         // highest sequence of the states that the archives have now
 	leave    []broker.Place // messages to remove, because the archives have their states
 }
 
