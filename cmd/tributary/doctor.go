@@ -23,11 +23,12 @@ func doctorCommand(a *app) *cobra.Command {
 		Short: "Show progress, problems and their cures",
 		Long: `Inspect the broker, the streams, the workers and every partition of the generation:
 which worker owns which partitions, how many records are not processed yet, and how old
-they are; the edges: when each was seen, and what it has not sent; how far the records
-of sessions are; the subscriptions, and the exports that you name: which events they
-have not read, and which expired unread. Checks judge rights, streams, replicas, lag,
-clocks, retention, durability and limits. Anything you may not read is listed, but is
-not counted as a problem. The command changes nothing. The exit code is 1 if there is a
+they are; the edges: when each was seen, and what it has not sent; the receivers: where
+they listen, and what they refused; how far the records of sessions are; the
+subscriptions, and the exports that you name: which events they have not read, and which
+expired unread. Checks judge rights, streams, replicas, lag, clocks, retention,
+durability, limits, drift and receivers. Anything you may not read is listed, but is not
+counted as a problem. The command changes nothing. The exit code is 1 if there is a
 problem.
 
 Records that left the raw stream before they were read are a problem until you

@@ -37,7 +37,7 @@ func checksOf(t *testing.T, p *process) (code int, checks map[string]doctor.Chec
 	for _, c := range d.Checks {
 		checks[c.Name] = c
 	}
-	if len(checks) != 9 {
+	if len(checks) != 10 {
 		t.Errorf("checks %v", d.Checks)
 	}
 	return code, checks
@@ -207,6 +207,7 @@ func TestDoctorIsTrueWithTheRightsOfEachRole(t *testing.T) {
 	_, checks := checksOf(t, b.as(t, "ACME_OPERATOR", "doctor", "-o", "json"))
 	requireCheck(t, checks, "rights", doctor.OK)
 	requireCheck(t, checks, "durability", doctor.OK, "synced to the disk before it is acknowledged")
+	requireCheck(t, checks, "receivers", doctor.OK, "none was seen")
 	_, out := ended(b.as(t, "ACME_CONSUMER", "doctor"))
 	contains(t, out, "lag         unknown: see rights", "rights  ", "this user may not read")
 	for _, untrue := range []string{"have stopped", "no event yet", "0 partitions", "none: every record"} {

@@ -121,7 +121,7 @@ func (p *recordReceiver) prepare(ctx context.Context) error {
 			Body: int64(c.ReceiveMaxBody) << 20, InFlight: int64(c.ReceiveMaxInFlight) << 20, Records: c.ReceiveMaxRecords,
 			Requests: c.ReceiveMaxRequests, BodyTime: c.ReceiveBodyTimeout,
 		},
-		Logger: p.log,
+		Host: hostname(), Version: version(), Logger: p.log,
 	}
 	if err := p.secureBy(c); err != nil {
 		return err

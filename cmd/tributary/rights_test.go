@@ -92,6 +92,9 @@ func (b *tenants) receive(t *testing.T, js jetstream.JetStream) {
 	if code := p.signal(syscall.SIGTERM); code != 0 || strings.Contains(p.stderr.String(), "denies") {
 		t.Errorf("receive: exit code %d\n%s", code, &p.stderr)
 	}
+	if seen, err := streams.Receivers(t.Context(), js); err != nil || len(seen) != 1 || !seen[0].Ended || seen[0].Records != 2 || seen[0].Host != hostname() {
+		t.Errorf("heartbeats of receivers: %+v, %v", seen, err)
+	}
 }
 
 // erase erases a session as the operator. Other users end with the right that they lack, and change nothing.

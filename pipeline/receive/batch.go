@@ -124,5 +124,6 @@ func (b *batch) store() (large map[int]bool, err error) {
 			b.metrics.stored(b.call.Context(), p)
 		}
 	}
+	b.activity.stored(len(b.msgs) - len(large))
 	return large, nil
 }

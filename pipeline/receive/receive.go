@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"tributary/pipeline/redact"
+	"tributary/pipeline/streams"
 )
 
 // Config configures a [Receiver].
@@ -24,6 +25,10 @@ type Config struct {
 	Admission Admission
 	Limits    Limits
 	Redactor  *redact.Redactor // nil replaces nothing
+
+	Host      string        // name of this machine in heartbeats; empty to send none
+	Version   string        // program version in heartbeats
+	Heartbeat time.Duration // interval of the heartbeats; default 30 seconds
 
 	Logger *slog.Logger
 	Tracer trace.Tracer // nil for no spans
@@ -50,13 +55,14 @@ func (l Limits) withDefaults() Limits {
 
 // Receiver stores what it receives in the raw stream of a broker. It is safe for concurrent use.
 type Receiver struct {
-	config  Config
-	limits  Limits
-	publish *publisher
-	room    *room
-	senders senders
-	metrics *metrics
-	mux     *http.ServeMux
+	config   Config
+	limits   Limits
+	publish  *publisher
+	room     *room
+	senders  senders
+	metrics  *metrics
+	activity activity
+	mux      *http.ServeMux
 }
 
 // New returns a receiver for the raw stream of js. It sends no request to the broker.
@@ -64,6 +70,7 @@ func New(js jetstream.JetStream, c Config) (*Receiver, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
+	c.Heartbeat = cmp.Or(c.Heartbeat, streams.HeartbeatInterval)
 	if err := c.Admission.check(); err != nil {
 		return nil, err
 	}
@@ -119,8 +126,10 @@ func (r *Receiver) route(name string, handle func(http.ResponseWriter, *call) er
 		if err != nil && !errors.As(err, new(*partlyRefused)) {
 			c.answer.refuse(w, refusalOf(err))
 		}
-		r.metrics.answered(c.Context(), name, outcomeOf(err), time.Since(began)) //nolint:contextcheck // with the span of the request
-		r.log(c.Context(), name, err)                                            //nolint:contextcheck // as above
+		outcome := outcomeOf(err)
+		r.metrics.answered(c.Context(), name, outcome, time.Since(began)) //nolint:contextcheck // with the span of the request
+		r.activity.answered(outcome, err)
+		r.log(c.Context(), name, err) //nolint:contextcheck // as above
 		endSpan(span, err)
 	})
 }

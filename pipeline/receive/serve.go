@@ -35,6 +35,8 @@ func (r *Receiver) Serve(ctx context.Context, secure *tls.Config, grace time.Dur
 		MaxHeaderBytes:    headerBytes,
 		ErrorLog:          slog.NewLogLogger(r.config.Logger.Handler(), slog.LevelDebug), // such as failed TLS handshakes
 	}
+	stop := r.startHeartbeats(ctx, listeners)
+	defer stop()
 	served := make(chan error, len(listeners))
 	for _, l := range listeners {
 		go func() {

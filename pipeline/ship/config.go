@@ -61,7 +61,7 @@ func (c Config) withDefaults() Config {
 	c.Roots = slices.Clone(c.Roots)
 	orElse(&c.Idle, 5*time.Minute)
 	orElse(&c.Rescan, 5*time.Second)
-	orElse(&c.Heartbeat, streams.EdgeHeartbeat)
+	orElse(&c.Heartbeat, streams.HeartbeatInterval)
 	orElse(&c.Parallel, 16)
 	orElse(&c.BatchRecords, broker.MaxBatch)
 	c.BatchRecords = min(c.BatchRecords, broker.MaxBatch)

@@ -4,28 +4,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
-	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"tributary/pipeline/broker"
 )
-
-// edgesBucket is the key-value bucket of the heartbeats of all edges.
-const edgesBucket = "TRIBUTARY_EDGES"
-
-// edgesTTL is how long an edge without heartbeats is remembered.
-const edgesTTL = 7 * 24 * time.Hour
-
-// EdgeHeartbeat is the default interval between two heartbeats of an edge.
-const EdgeHeartbeat = 30 * time.Second
 
 // Edge is the heartbeat of an edge: a process that ships the logs of a machine. Times are by the clock of the edge,
 // except for Seen.
@@ -70,83 +54,11 @@ func EdgeID(host, state string) string {
 	return host[:min(len(host), 64)] + "." + hex.EncodeToString(sum[:4])
 }
 
-// ErrEdgesForbidden is returned to a client that may not write heartbeats.
-var ErrEdgesForbidden = errors.New("heartbeats of edges are not permitted: let this client publish to $KV." + edgesBucket + ".>")
-
-// Report stores e as the present heartbeat of its edge. It returns [jetstream.ErrNoStreamResponse] if the bucket is
-// missing, and [ErrEdgesForbidden], without waiting for an answer that never comes, if nc has no right to write
-// heartbeats.
-func (e Edge) Report(ctx context.Context, nc *nats.Conn) error {
-	data, err := json.Marshal(e)
-	if err != nil {
-		return fmt.Errorf("encode heartbeat: %w", err)
-	}
-	inbox, err := broker.OpenInbox(nc)
-	if err != nil {
-		return err
-	}
-	defer inbox.Close()
-	subject := "$KV." + edgesBucket + "." + e.ID
-	if err := errors.Join(nc.PublishRequest(subject, inbox.Subject, data), nc.FlushWithContext(ctx)); err != nil {
-		return fmt.Errorf("write heartbeat: %w", err)
-	}
-	if err := nc.LastError(); errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), subject) {
-		return ErrEdgesForbidden
-	}
-	m, err := inbox.Next(ctx)
-	switch {
-	case err != nil:
-		return fmt.Errorf("write heartbeat: %w", err)
-	case m.Header.Get("Status") == "503":
-		return jetstream.ErrNoStreamResponse
-	}
-	var ack struct {
-		Error *jetstream.APIError `json:"error"`
-	}
-	if err := json.Unmarshal(m.Data, &ack); err != nil {
-		return fmt.Errorf("write heartbeat: %w", err)
-	}
-	if ack.Error != nil {
-		return fmt.Errorf("write heartbeat: %w", ack.Error)
-	}
-	return nil
-}
+// Report stores e as the present heartbeat of its edge, see [Heartbeats].
+func (e Edge) Report(ctx context.Context, nc *nats.Conn) error { return report(ctx, nc, e.ID, e) }
 
 // Edges returns the edges seen in the last 7 days, by id. A broker provisioned by an earlier version has no bucket of
-// edges, and so no edges.
+// heartbeats, and so no edges.
 func Edges(ctx context.Context, js jetstream.JetStream) ([]Edge, error) {
-	ctx, cancel := context.WithTimeout(ctx, broker.RequestTimeout)
-	defer cancel()
-	kv, err := js.KeyValue(ctx, edgesBucket)
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("bucket %s: %w", edgesBucket, err)
-	}
-	w, err := kv.WatchAll(ctx, jetstream.IgnoreDeletes())
-	if err != nil {
-		return nil, fmt.Errorf("read bucket %s: %w", edgesBucket, err)
-	}
-	defer func() { _ = w.Stop() }()
-	byID := map[string]Edge{}
-	for {
-		select {
-		case entry := <-w.Updates():
-			if entry == nil { // the present content was read
-				edges := make([]Edge, 0, len(byID))
-				for _, id := range slices.Sorted(maps.Keys(byID)) {
-					edges = append(edges, byID[id])
-				}
-				return edges, nil
-			}
-			var e Edge
-			if json.Unmarshal(entry.Value(), &e) == nil {
-				e.ID, e.Seen = entry.Key(), entry.Created()
-				byID[e.ID] = e
-			}
-		case <-ctx.Done():
-			return nil, fmt.Errorf("read bucket %s: %w", edgesBucket, ctx.Err())
-		}
-	}
+	return readHeartbeats(ctx, js, "*.*", func(id string, seen time.Time, e *Edge) { e.ID, e.Seen = id, seen })
 }

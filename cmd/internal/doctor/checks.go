@@ -26,7 +26,7 @@ const (
 
 // Check is a question about the broker and its answer.
 type Check struct {
-	Name    string `json:"name"` // rights, streams, replicas, lag, clock, retention, durability, limits, drift
+	Name    string `json:"name"` // rights, streams, replicas, lag, clock, retention, durability, limits, drift, receivers
 	Verdict string `json:"verdict"`
 	Text    string `json:"text"`
 	Cure    string `json:"cure,omitzero"`
@@ -64,7 +64,7 @@ func (x *examination) broker(ctx context.Context) error {
 		return err
 	}
 	x.d.Checks = append(x.d.Checks, x.d.checkRights(), x.d.checkStreams(), x.d.checkReplicas(), x.d.checkLag(), clock, x.d.checkRetention(raw, x.Topology.EventsMaxAge),
-		checkDurability(raw, servers), limits, x.d.checkDrift())
+		checkDurability(raw, servers), limits, x.d.checkDrift(), receivers{x.d, x.d.edgesRead}.check())
 	return nil
 }
 

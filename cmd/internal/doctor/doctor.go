@@ -1,5 +1,5 @@
-// Package doctor examines a broker, its streams, workers, edges and readers: [Examine] returns a [Diagnosis], whose
-// problems name their cures.
+// Package doctor examines a broker, its streams, workers, edges, receivers and readers: [Examine] returns a [Diagnosis],
+// whose problems name their cures.
 package doctor
 
 import (
@@ -53,12 +53,14 @@ type Diagnosis struct {
 	Exports       []Exported             `json:"exports,omitempty"` // of the places that the user named
 	Checks        []Check                `json:"checks"`
 	Edges         []streams.Edge         `json:"edges"`            // seen in the last 7 days
+	Receivers     []streams.Receiver     `json:"receivers"`        // as above
 	Waiting       []streams.Worker       `json:"waiting,omitzero"` // workers of another revision, which do nothing
 	Answers       []runner.State         `json:"answers,omitzero"` // of the workers that answered
 	Problems      []string               `json:"problems"`         // each with its cure
 
 	serverName  string
 	unseen      []string // what this user may not read, with the cures
+	edgesRead   bool     // false when this user may not read the heartbeats of edges and receivers
 	recordsRead bool     // false when this user may not read the records of sessions
 }
 
@@ -89,8 +91,11 @@ func Examine(ctx context.Context, js jetstream.JetStream, o Options) (*Diagnosis
 			d.Answers = slices.DeleteFunc(answers, func(w runner.State) bool { return w.Generation != "" && w.Generation != d.Generation })
 			return err
 		}},
-		{"the edges", func(ctx context.Context) (err error) {
-			d.Edges, err = streams.Edges(ctx, js)
+		{"the edges and receivers", func(ctx context.Context) (err error) {
+			if d.Edges, err = streams.Edges(ctx, js); err == nil {
+				d.Receivers, err = streams.Receivers(ctx, js)
+			}
+			d.edgesRead = err == nil
 			return err
 		}},
 		{"the records of sessions", x.sessions},
@@ -106,6 +111,7 @@ func Examine(ctx context.Context, js jetstream.JetStream, o Options) (*Diagnosis
 		d.Problems = append(d.Problems, err.Error())
 	}
 	d.Problems = append(d.Problems, d.edgeProblems()...)
+	d.Problems = append(d.Problems, receivers{Diagnosis: d}.problems()...)
 	if err := x.broker(ctx); err != nil {
 		return nil, err
 	}

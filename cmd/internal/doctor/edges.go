@@ -10,17 +10,17 @@ import (
 
 // Limits within which the state of an edge is no problem.
 const (
-	edgeSilent = 5 * streams.EdgeHeartbeat // without a heartbeat: then the edge or its way to the broker is down
-	edgeAway   = 24 * time.Hour            // without a heartbeat, if everything was sent: the machine may sleep
-	edgeLate   = 10 * time.Minute          // the wait of unsent content
-	edgeError  = time.Hour                 // how long an error counts after it last occurred
+	edgeSilent = 5 * streams.HeartbeatInterval // without a heartbeat: then the edge, or receiver, or its way to the broker is down
+	edgeAway   = 24 * time.Hour                // without a heartbeat, if everything was sent: the machine may sleep
+	edgeLate   = 10 * time.Minute              // the wait of unsent content
+	edgeError  = time.Hour                     // how long an error counts after it last occurred
 )
 
 // edgeProblems returns the problems of the edges, each with its cure.
 func (d *Diagnosis) edgeProblems() []string {
 	var problems []string
 	for _, e := range d.Edges {
-		seen := d.seen(e)
+		seen := d.since(e.Seen)
 		add := func(format string, args ...any) {
 			problems = append(problems, "edge "+terminal.OneLine(e.ID)+": "+fmt.Sprintf(format, args...))
 		}
@@ -42,8 +42,8 @@ func (d *Diagnosis) edgeProblems() []string {
 	return problems
 }
 
-// seen returns how long ago an edge was seen.
-func (d *Diagnosis) seen(e streams.Edge) time.Duration { return max(0, d.At.Sub(e.Seen)) }
+// since returns how long ago t was, by a clock that may differ from that of the broker.
+func (d *Diagnosis) since(t time.Time) time.Duration { return max(0, d.At.Sub(t)) }
 
 // EdgeBacklog describes what an edge has not sent.
 func EdgeBacklog(e streams.Edge) string {

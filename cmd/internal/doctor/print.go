@@ -24,6 +24,7 @@ func (d *Diagnosis) Print(w io.Writer, width int) error {
 		{overviewTable(d), nil},
 		{partitionTable(d), nil},
 		{edgeTable(d), d.EdgeNotes()},
+		{receivers{Diagnosis: d}.table(), receivers{Diagnosis: d}.notes()},
 		{readerTable(d), nil},
 		{streamTable(d), nil},
 		{checkTable(d), nil},
@@ -142,9 +143,9 @@ func partitionTable(d *Diagnosis) *terminal.Table {
 func (d *Diagnosis) EdgeState(e streams.Edge) string {
 	switch {
 	case e.Ended:
-		return "ended"
-	case d.seen(e) > edgeSilent:
-		return "silent"
+		return ended
+	case d.since(e.Seen) > edgeSilent:
+		return silent
 	case !e.Follows:
 		return "sending"
 	}
@@ -161,7 +162,7 @@ func edgeTable(d *Diagnosis) *terminal.Table {
 		if e.Behind > 0 {
 			unsent = EdgeBacklog(e)
 		}
-		t.Add(terminal.OneLine(e.ID), terminal.OneLine(e.Version), d.EdgeState(e), terminal.Rough(d.seen(e))+" ago", strconv.Itoa(e.Files), unsent, strconv.Itoa(e.Held))
+		t.Add(terminal.OneLine(e.ID), terminal.OneLine(e.Version), d.EdgeState(e), terminal.Rough(d.since(e.Seen))+" ago", strconv.Itoa(e.Files), unsent, strconv.Itoa(e.Held))
 	}
 	return t
 }
