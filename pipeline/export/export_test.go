@@ -54,6 +54,9 @@ func storeEvents(tb testing.TB, js jetstream.JetStream, from, n int) {
 				TokensTotal: new(int64(15)), Usage: &envelopes.Usage{Input: 1, CacheRead: 2, CacheWrite: 3, Output: 4, Reasoning: 5, Key: fmt.Sprint("a key of twenty bytes ", i)},
 				Files: []envelopes.File{{Path: "/a", Op: envelopes.OpRead}}, Metadata: &envelopes.Metadata{SessionID: new("resume")},
 			}
+			if source == envelopes.Codex {
+				e.Edge = &envelopes.Edge{User: "ada", Verified: i%2 == 0}
+			}
 			header, data, err := envelopes.EncodeEvent(&e, envelopes.Provenance{Generation: "v1", RawStream: "RAW", RawSequence: uint64(i)}, envelopes.Binary)
 			if err != nil {
 				tb.Fatal(err)
@@ -163,7 +166,7 @@ func TestColumnsHaveTheEvent(t *testing.T) {
 	r := rows(t, dir)[0]
 	at := time.Date(2026, 3, 9, 9, 0, 0, 123456000, time.UTC)
 	if !r.TS.Equal(at) || r.Source != "codex" || r.SessionID != "session codex" || r.Sequence != 1 || *r.UsageCacheWrite != 3 || !r.UsageKeyUnique ||
-		string(r.Files) != `[{"path":"/a","op":"read"}]` || *r.ResumeID != "resume" || r.Raw != nil || r.ToolName != nil || r.Generation != "v1" {
+		r.Verified == nil || !*r.Verified || string(r.Files) != `[{"path":"/a","op":"read"}]` || *r.ResumeID != "resume" || r.Raw != nil || r.ToolName != nil || r.Generation != "v1" {
 		t.Errorf("row %+v", r)
 	}
 	dir = t.TempDir()
@@ -174,7 +177,7 @@ func TestColumnsHaveTheEvent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`{"stream_sequence":2,`, `"ts":"2026-03-09T09:00:00.123456Z"`, `"tool_name":null`, `"files":[{"path":"/a","op":"read"}]`, `"usage_key_unique":true`, `"raw":{"a":1}}` + "\n"} {
+	for _, want := range []string{`{"stream_sequence":2,`, `"ts":"2026-03-09T09:00:00.123456Z"`, `"tool_name":null`, `"files":[{"path":"/a","op":"read"}]`, `"usage_key_unique":true`, `"user_name":"ada","user_verified":true`, `"raw":{"a":1}}` + "\n"} {
 		if !strings.Contains(string(line), want) {
 			t.Errorf("%s is not in %s", want, line)
 		}

@@ -46,6 +46,7 @@ var columnNotes = map[string]string{
 	"pull_request":              ofVCS,
 	"host":                      ofEdge,
 	"user_name":                 ofEdge,
+	"user_verified":             "True if `user_name` was [verified](../receive/README.md#who-sends); null without one.",
 	"labels":                    "Labels of the machine.",
 	"is_internal":               "True for work of a sidechain or a subagent.",
 	"text_truncated":            "True if text is cut to fit the size limit.",

@@ -83,6 +83,7 @@ type Row struct {
 	PullRequest *string  `parquet:"pull_request,optional,dict" json:"pull_request"`
 	Host        *string  `parquet:"host,optional,dict" json:"host"`
 	UserName    *string  `parquet:"user_name,optional,dict" json:"user_name"`
+	Verified    *bool    `parquet:"user_verified,optional" json:"user_verified"`
 	Labels      jsonText `parquet:"labels,json,optional,dict" json:"labels"`
 
 	Metadata        jsonText `parquet:"metadata,json,optional" json:"metadata"`
@@ -135,6 +136,9 @@ func newRow(generation string, e *events.Event, raw bool) Row {
 	}
 	if g := e.Edge; g != nil {
 		r.Host, r.UserName = stated(g.Host), stated(g.User)
+		if g.User != "" {
+			r.Verified = &g.Verified
+		}
 		if len(g.Labels) > 0 {
 			r.Labels = encode(g.Labels)
 		}
