@@ -49,9 +49,9 @@ in which it began. Tokens belong to no tool. An event that names no model counts
 model that its session used last. Active is the time between events that are at most 5
 minutes apart.
 
-Latencies are those that vendors state, within 1%. For other calls they are measured
-from the call to its result, including the time that somebody took to permit it, and
-listed as measured, unless call and result have the same time.
+Latencies are those that vendors state, also by telemetry alone, within 1%. For other
+calls they are measured from the call to its result, including the time that somebody
+took to permit it, and listed as measured, unless call and result have the same time.
 
 --compare previous compares with the previous period of the same length, which ends at
 --since: the table has the change in percent, -o json each figure of that period as

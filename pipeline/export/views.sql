@@ -58,5 +58,8 @@ from counted c asof left join prices p on c.model = p.model and c.prompt_above >
 create view tool_calls as
 select source, session_id, coalesce(tool_call_id, event_id) as call, any_value(tool_name) as tool, min(ts) as ts,
   arg_max(tool_status, stream_sequence) filter (event_type = 'tool_result' and tool_status <> 'in_progress') as outcome,
-  arg_max(tool_latency_ms, stream_sequence) filter (tool_latency_ms is not null) as latency_ms
-from events where event_type in ('tool_call', 'tool_result') group by all;
+  coalesce(arg_max(tool_latency_ms, stream_sequence) filter (event_type <> 'log' and tool_latency_ms is not null),
+    arg_min(tool_latency_ms, stream_sequence) filter (event_type = 'log')) as latency_ms
+from events where event_type in ('tool_call', 'tool_result')
+  or event_type = 'log' and tool_call_id is not null and tool_latency_ms is not null -- the latency alone
+group by all having bool_or(event_type <> 'log');

@@ -62,6 +62,17 @@ func (f *Fold) call(s *Step, counts bool) {
 	f.countCall(c, 1)
 }
 
+// latency takes over the latency of a call from a log: telemetry may state what neither the call nor its result does.
+func (f *Fold) latency(s *Step) {
+	c := f.calls.known[callID(s.Call)]
+	if c == nil || c.latency >= 0 || f.unmeasured {
+		return
+	}
+	f.uncount(c)
+	c.latency = *s.Latency
+	f.countCall(c, 1)
+}
+
 func (f *Fold) uncount(c *call) { f.countCall(c, -1) }
 
 // countCall adds a call n times to the sums of its cell.

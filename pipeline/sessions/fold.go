@@ -43,6 +43,7 @@ type keyedCell struct {
 //   - A tool call counts once, however many events it has: the call, results of a running tool, its result, results
 //     that supersede it. It counts in the cell of its first event. Its last final result decides whether it failed.
 //   - Tokens belong to the API call and not to a tool, so they count in the cell without a tool.
+//   - A log with the id and the latency of a call states the latency that the events of the call do not.
 //   - A call without a latency from the vendor is measured from its event to its first final result, if that is
 //     later. If both have the same time, they are from one record that does not say how long the call took.
 //   - An event without a model counts for the last model of the session.
@@ -116,8 +117,11 @@ func (f *Fold) Add(step *Step) (grown int) {
 	f.part = f.name(f.division.part(s))
 	f.summary.note(s, f)
 	counts := f.counts(s)
-	if s.Type == envelopes.ToolCall || s.Type == envelopes.ToolResult {
+	switch {
+	case s.Type == envelopes.ToolCall || s.Type == envelopes.ToolResult:
 		f.call(s, counts)
+	case s.Type == envelopes.Log && s.Latency != nil:
+		f.latency(s)
 	}
 	f.summary.conversing.note(s, &f.calls)
 	if counts {

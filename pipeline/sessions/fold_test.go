@@ -156,6 +156,46 @@ func TestCallsCountOnce(t *testing.T) {
 	}
 }
 
+// TestLogStatesTheLatencyOfACall has logs of telemetry beside calls whose other events state no latency, or do.
+func TestLogStatesTheLatencyOfACall(t *testing.T) {
+	t.Parallel()
+	call := event(1, 0, envelopes.ToolCall, tool("a", "Bash", envelopes.StatusInProgress, nil))
+	result := func(latency *int64) envelopes.AgentEventV1 {
+		return event(2, 4, envelopes.ToolResult, tool("a", "Bash", envelopes.StatusSuccess, latency))
+	}
+	log := func(id string) envelopes.AgentEventV1 {
+		return event(3, 5, envelopes.Log, tool(id, "Bash", "", new(int64(7000))))
+	}
+	for name, c := range map[string]struct {
+		events            []envelopes.AgentEventV1
+		latency, measured int64
+	}{
+		"no log":                       {[]envelopes.AgentEventV1{call, result(nil)}, 0, 4000},
+		"a log":                        {[]envelopes.AgentEventV1{call, result(nil), log("a")}, 7000, 0},
+		"a log before the result":      {[]envelopes.AgentEventV1{call, log("a"), result(nil)}, 7000, 0},
+		"a log of another call":        {[]envelopes.AgentEventV1{call, result(nil), log("b")}, 0, 4000},
+		"a log of no call":             {[]envelopes.AgentEventV1{call, result(nil), log("")}, 0, 4000},
+		"a result that states its own": {[]envelopes.AgentEventV1{call, result(new(int64(500))), log("a")}, 500, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := summarize(c.events...)
+			if got.Calls != 1 || len(got.Tools) != 1 {
+				t.Fatalf("%d calls, tools %+v", got.Calls, got.Tools)
+			}
+			is := got.Tools[0]
+			for what, of := range map[string]struct {
+				got  *int64
+				want int64
+			}{"latency": {is.P50, c.latency}, "measured": {is.MeasuredP50, c.measured}} {
+				if of.want == 0 && of.got != nil || of.want > 0 && (of.got == nil || max(*of.got-of.want, of.want-*of.got) > of.want/100) {
+					t.Errorf("%s of %v ms, want %d within 1%%", what, of.got, of.want)
+				}
+			}
+		})
+	}
+}
+
 // TestActiveTimeLeavesOutPauses covers gaps, a clock that goes back, and events without a time.
 func TestActiveTimeLeavesOutPauses(t *testing.T) {
 	t.Parallel()

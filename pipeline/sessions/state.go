@@ -10,7 +10,7 @@ import (
 
 // Revision is the revision of the fold. Raise it with every change of sums, of states or of the encoding of a fold:
 // stored folds of an older revision are then made again from the events.
-const Revision = 3
+const Revision = 4
 
 // WholeSession is the division of a fold with all of a [Summary]. Only such a fold can be encoded.
 var WholeSession = Division{Model: true, Tool: true}
