@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/cmd/internal/terminal"
+	"tributary/envelopes"
 	"tributary/pipeline/events"
 	"tributary/pipeline/sessions"
 	"tributary/pipeline/sessions/summaries"
@@ -57,7 +58,9 @@ type sessionWatch struct {
 	titles  *sessionTitles
 	filter  *sessionFilter
 	output  string
-	since   time.Time // about when another generation became live; zero before
+	since   time.Time         // about when another generation became live, or the records were made again; zero before
+	through streams.Positions // where the events ended when the records were made again; nil before
+	layout  streams.Layout    // set with through
 	watched map[events.SessionID]*watchedSession
 	recent  []events.SessionID // ordered by their last change, the latest last
 }
@@ -96,7 +99,7 @@ func watchSessions(ctx context.Context, a *app, f *sessionFilter, output string,
 		if err != nil {
 			return err
 		}
-		w.since = since.Add(-behindChange)
+		w.since, w.through = since.Add(-behindChange), nil
 	}
 }
 
@@ -111,10 +114,29 @@ func (w *sessionWatch) watch(ctx context.Context, js jetstream.JetStream, every 
 		if !errors.Is(err, summaries.ErrAnew) {
 			return err
 		}
+		if failed := w.begin(ctx, js); failed != nil {
+			return w.noStream(failed)
+		}
 		fmt.Fprintf(w.stderr, "%v: watching those that change from now on\n", err)
-		w.since, w.recent = time.Time{}, nil
-		clear(w.watched)
 	}
+}
+
+// begin begins anew with the sessions that have events from now on: records that are made again come, too.
+func (w *sessionWatch) begin(ctx context.Context, js jetstream.JetStream) error {
+	top, err := streams.StoredTopology(ctx, js, w.config.Generation)
+	if err != nil {
+		return err
+	}
+	if w.through, err = streams.LastPositions(ctx, js, w.config.Generation); err != nil {
+		return err
+	}
+	now, err := streams.BrokerTime(ctx, js)
+	if err != nil {
+		return err
+	}
+	w.layout, w.since, w.recent = top.Layout(), now.Add(-behindChange), nil
+	clear(w.watched)
+	return nil
 }
 
 // follow prints the sessions that change, until ctx ends or the records are made again.
@@ -199,6 +221,9 @@ func (w *sessionWatch) run(ctx context.Context, records <-chan summaries.Record,
 
 // note remembers a changed record.
 func (w *sessionWatch) note(r *summaries.Record) {
+	if r.Position <= w.through.In(w.layout.Cell(envelopes.Partition(r.Source, r.Session, max(w.layout.Partitions, 1)))) {
+		return // it was made again, or is not yet as it was
+	}
 	id := events.SessionID{Source: r.Source, Session: r.Session}
 	s := w.watched[id]
 	if s == nil {
