@@ -64,7 +64,7 @@ func (x *examination) broker(ctx context.Context) error {
 		return err
 	}
 	x.d.Checks = append(x.d.Checks, x.d.checkRights(), x.d.checkStreams(), x.d.checkReplicas(), x.d.checkLag(), clock, x.d.checkRetention(raw, x.Topology.EventsMaxAge),
-		checkDurability(raw, servers), limits, x.d.checkDrift(), receivers{x.d, x.d.edgesRead}.check())
+		checkDurability(raw, servers), limits, x.d.checkDrift(), receivers{x.d}.check())
 	return nil
 }
 

@@ -111,7 +111,7 @@ func Examine(ctx context.Context, js jetstream.JetStream, o Options) (*Diagnosis
 		d.Problems = append(d.Problems, err.Error())
 	}
 	d.Problems = append(d.Problems, d.edgeProblems()...)
-	d.Problems = append(d.Problems, receivers{Diagnosis: d}.problems()...)
+	d.Problems = append(d.Problems, receivers{d}.problems()...)
 	if err := x.broker(ctx); err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ func (d *Diagnosis) Print(w io.Writer, width int) error {
 		{overviewTable(d), nil},
 		{partitionTable(d), nil},
 		{edgeTable(d), d.EdgeNotes()},
-		{receivers{Diagnosis: d}.table(), receivers{Diagnosis: d}.notes()},
+		{receivers{d}.table(), receivers{d}.notes()},
 		{readerTable(d), nil},
 		{streamTable(d), nil},
 		{checkTable(d), nil},

@@ -25,11 +25,7 @@ const (
 )
 
 // receivers are the receivers of a diagnosis.
-type receivers struct {
-	*Diagnosis
-
-	read bool // false when this user may not read the heartbeats
-}
+type receivers struct{ *Diagnosis }
 
 // state returns the state of a receiver.
 func (d receivers) state(r streams.Receiver) string {
@@ -64,7 +60,7 @@ func (d receivers) check() Check {
 	const name = "receivers"
 	alive := d.alive()
 	switch {
-	case !d.read:
+	case !d.edgesRead:
 		return Check{Name: name, Verdict: Unknown, Text: seeRights}
 	case len(d.Receivers) == 0:
 		return Check{Name: name, Verdict: OK, Text: "none was seen in the last 7 days"}

@@ -158,7 +158,7 @@ func TestDoctorSaysWhatReceiversDo(t *testing.T) {
 
 	silent := examine()
 	silent.At = silent.At.Add(time.Hour)
-	silent.Checks = []Check{receivers{silent, true}.check()}
+	silent.Checks = []Check{receivers{silent}.check()}
 	require(silent, Problem, "none is alive: receivers.garden-example.", "was last seen 1h0m ago")
 
 	stop()
