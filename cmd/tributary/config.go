@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -326,12 +324,6 @@ func (c *config) shipState() (string, error) {
 
 // broker identifies the broker in the state of ship.
 func (c *config) broker() string { return c.NATSContext + "\n" + c.NATSURL }
-
-// oldOffsets is the file in which earlier versions kept the offsets of the broker.
-func (c *config) oldOffsets(state string) string {
-	sum := sha256.Sum256([]byte(c.broker()))
-	return filepath.Join(state, hex.EncodeToString(sum[:8])+".json")
-}
 
 // roots returns the folders in which the agents of this machine keep their logs.
 func (c *config) roots() ([]ship.Root, error) {

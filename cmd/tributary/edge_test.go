@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
@@ -204,7 +203,7 @@ func TestWipedBrokerGetsEverythingFromTheEdge(t *testing.T) {
 	h.wantEvents("v1", "one")
 }
 
-func TestSpellingsOfTheURLShareOneStateAndThatOfTheVersionBefore(t *testing.T) {
+func TestSpellingsOfTheURLShareOneState(t *testing.T) {
 	t.Parallel()
 	h := newEdgeHome(t)
 	h.provision()
@@ -214,38 +213,6 @@ func TestSpellingsOfTheURLShareOneStateAndThatOfTheVersionBefore(t *testing.T) {
 	spelled := "nats://localhost" + port
 	if code, out := ended(start(t, h.home, spelled, "ship", "--once")); code != 0 || !strings.Contains(out, "shipped 0 records") {
 		t.Errorf("another spelling: exit code %d\n%s", code, out)
-	}
-	// The version before kept a file for each spelling, without the stream.
-	state := filepath.Join(h.home, ".local", "state", "tributary", "ship")
-	data, err := os.ReadFile(filepath.Join(state, "offsets.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var last struct {
-		Files []map[string]any `json:"files"`
-	}
-	for line := range strings.Lines(string(data)) {
-		_, change, _ := strings.Cut(line, " ") // behind its checksum
-		if strings.Contains(change, `"files"`) {
-			err = json.Unmarshal([]byte(change), &last)
-		}
-	}
-	if err != nil || len(last.Files) != 1 {
-		t.Fatalf("offsets: %v: %s", err, data)
-	}
-	delete(last.Files[0], "acks")
-	old, err := json.Marshal(map[string]any{"version": 1, "files": last.Files})
-	if err != nil {
-		t.Fatal(err)
-	}
-	before := filepath.Join(state, filepath.Base((&config{NATSURL: spelled}).oldOffsets(state)))
-	if err := errors.Join(os.Remove(filepath.Join(state, "offsets.json")), os.WriteFile(before, old, 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	for _, url := range []string{spelled, h.server.URL()} {
-		if code, out := ended(start(t, h.home, url, "ship", "--once")); code != 0 || !strings.Contains(out, "shipped 0 records") {
-			t.Errorf("the state of the version before at %s: exit code %d\n%s", url, code, out)
-		}
 	}
 	if out := h.once("--again"); !strings.Contains(out, "shipped 20 records") {
 		t.Errorf("ship --again printed\n%s", out)

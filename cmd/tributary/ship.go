@@ -120,7 +120,7 @@ func shipConfig(a *app, f *shipFlags, args []string) (ship.Config, error) {
 		return c, err
 	}
 	state, err := a.config.shipState()
-	c.Offsets, c.Inherit = filepath.Join(state, "offsets.json"), a.config.oldOffsets(state)
+	c.Offsets = filepath.Join(state, "offsets.json")
 	return c, err
 }
 

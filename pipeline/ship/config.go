@@ -30,7 +30,6 @@ type Config struct {
 	Once    bool   // ships the present content and returns, instead of following
 	DryRun  bool   // sends nothing and stores no offsets; implies Once
 	Offsets string // path of the offsets file, which stores how far each log is shipped; empty to keep offsets in memory
-	Inherit string // path of the offsets file of an earlier version, used when Offsets lacks the stream; may be missing
 	Broker  string // the user's name for the broker, such as its URL; another stream at the same broker means that its stream was replaced
 	Again   bool   // ships everything again
 
@@ -73,7 +72,7 @@ func (c Config) withDefaults() Config {
 
 // offsets says where offsets are stored.
 func (c Config) offsets() offsets.Config {
-	return offsets.Config{Path: c.Offsets, Inherit: c.Inherit, Broker: c.Broker, Logger: c.Logger}
+	return offsets.Config{Path: c.Offsets, Broker: c.Broker, Logger: c.Logger}
 }
 
 func orElse[T int | time.Duration](value *T, standard T) {

@@ -433,58 +433,23 @@ func TestRollBackWhileLogsAreFollowedIsNoticed(t *testing.T) {
 	}
 }
 
-// downgrade writes the state as a version before wrote it, to a path. Version 1 did not know
-// the stream.
-func (d *disk) downgrade(version int, path string) {
+// downgrade writes the offsets as version 2 of the format has them: it knew the stream, and wrote one JSON value.
+func (d *disk) downgrade() {
 	d.t.Helper()
-	data := readOffsets(d.t, d.offsets).downgraded(d.t, version)
+	data := readOffsets(d.t, d.offsets).downgraded(d.t)
 	d.forget()
-	if err := os.WriteFile(path, data, 0o600); err != nil {
+	if err := os.WriteFile(d.offsets, data, 0o600); err != nil {
 		d.t.Fatal(err)
 	}
 }
 
-func TestOffsetsOfVersion1AreTakenOver(t *testing.T) {
-	t.Parallel()
-	for _, same := range []bool{false, true} {
-		t.Run(fmt.Sprintf("same path=%v", same), func(t *testing.T) {
-			t.Parallel()
-			d := newDisk(t)
-			d.write("garden/one.jsonl", lines(prompts("one", 1, 120)...))
-			d.once()
-			old := d.offsets
-			if !same {
-				old = filepath.Join(filepath.Dir(d.offsets), "6d9c2f8e61ab3af4.json")
-			}
-			d.downgrade(1, old)
-			inherit := func(c *ship.Config) { c.Inherit = old }
-			if got := d.once(inherit); got.Records != 0 || len(got.Losses) != 0 {
-				t.Errorf("shipped %+v", got)
-			}
-			if _, err := os.Stat(old); same != (err == nil) {
-				t.Errorf("the old file: %v", err)
-			}
-			// From now on, a loss is noticed.
-			copied := d.backUp()
-			d.append("garden/one.jsonl", lines(prompts("one", 121, 140)...))
-			d.once(inherit)
-			d.restore(copied)
-			if got := d.once(inherit); got.Records != 20 || len(got.Losses) != 1 {
-				t.Errorf("after a loss shipped %+v", got)
-			}
-			d.wantComplete("one", 140)
-		})
-	}
-}
-
-// Version 2 knew the stream, and wrote one JSON value.
 func TestOffsetsOfVersion2AreTakenOver(t *testing.T) {
 	t.Parallel()
 	d := newDisk(t)
 	d.write("garden/one.jsonl", lines(prompts("one", 1, 120)...))
 	d.once()
 	want := readOffsets(t, d.offsets).done()
-	d.downgrade(2, d.offsets)
+	d.downgrade()
 	file, err := offsets.Read(t.Context(), offsets.Config{Path: d.offsets, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -508,22 +473,6 @@ func TestOffsetsOfVersion2AreTakenOver(t *testing.T) {
 		t.Errorf("after a loss shipped %+v", got)
 	}
 	d.wantComplete("one", 140)
-}
-
-// Version 1 did not know the stream. A stream that is younger than its offsets is
-// another one.
-func TestOffsetsOfVersion1AreNotThoseOfAYoungerStream(t *testing.T) {
-	t.Parallel()
-	d := newDisk(t)
-	d.write("garden/one.jsonl", lines(prompts("one", 1, 10)...))
-	d.once()
-	d.downgrade(1, d.offsets)
-	d.wipe()
-	d.others(1)
-	if got := d.once(); got.Records != 10 || len(got.Losses) != 1 || !got.Losses[0].New {
-		t.Errorf("shipped %+v", got)
-	}
-	d.wantComplete("one", 10)
 }
 
 func TestOnceWithoutARawStreamFailsWithTheCure(t *testing.T) {

@@ -3,7 +3,9 @@ package ship_test
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -78,22 +80,11 @@ func (s storedOffsets) seen() (acknowledged, relied uint64) {
 	return acknowledged, relied
 }
 
-// downgraded returns the offsets as version 1 or 2 of the format has them.
-func (s storedOffsets) downgraded(tb testing.TB, version int) []byte {
+// downgraded returns the offsets as version 2 of the format has them.
+func (s storedOffsets) downgraded(tb testing.TB) []byte {
 	tb.Helper()
-	var files []offsets.Offset
-	for _, e := range s.Files {
-		if version == 1 {
-			e.Acks = nil
-		}
-		files = append(files, e)
-	}
-	content := map[string]any{"version": 1, "files": files}
-	if version == 2 {
-		s.Stream["files"] = files
-		content = map[string]any{"version": 2, "streams": []any{s.Stream}}
-	}
-	data, err := json.Marshal(content)
+	s.Stream["files"] = slices.Collect(maps.Values(s.Files))
+	data, err := json.Marshal(map[string]any{"version": 2, "streams": []any{s.Stream}})
 	if err != nil {
 		tb.Fatal(err)
 	}

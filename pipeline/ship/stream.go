@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"tributary/pipeline/ship/offsets"
 	"tributary/pipeline/streams"
 )
@@ -25,9 +23,7 @@ func (s *Ship) attach(ctx context.Context, file *offsets.File) error {
 		s.offsets = nil
 	}
 	if s.offsets == nil {
-		if err := s.openStream(ctx, file, state); err != nil {
-			return err
-		}
+		s.openStream(ctx, file, state)
 	}
 	s.offsets.Disown()
 	s.publisher.watched = s.publisher.guards
@@ -74,42 +70,15 @@ func (p *publisher) findCells(ctx context.Context, mayAssume bool) (first stream
 	return first, nil
 }
 
-// openStream opens the offsets in the stream. It takes over the offsets of version 1 of the file, unless the stream
-// is younger than they are, or empty: then they belong to another stream.
-func (s *Ship) openStream(ctx context.Context, file *offsets.File, state streams.RawState) error {
+// openStream opens the offsets in the stream.
+func (s *Ship) openStream(ctx context.Context, file *offsets.File, state streams.RawState) {
 	var known bool
 	if s.offsets, known = file.Open(state.Created); known {
-		return nil
+		return
 	}
-	inherited, written := file.TakeInherited()
-	before, another := file.Before()
-	if len(inherited) > 0 {
-		if written.After(state.Created) && state.Last > 0 && state.Layout.Cells <= 1 {
-			return s.inherit(ctx, inherited, state)
-		}
-		another, before = true, written
-	}
-	if another {
+	if before, another := file.Before(); another {
 		s.noteLoss(ctx, Loss{New: true}, "stream", streams.RawStream, "before", before, "created", state.Created)
 	}
-	return nil
-}
-
-// inherit takes over offsets of version 1, with the present end of the stream.
-func (s *Ship) inherit(ctx context.Context, files []offsets.Offset, state streams.RawState) error {
-	c := offsets.Checkpoint{Seq: state.Last}
-	err := s.publisher.untilAnswered(ctx, func(ctx context.Context) error {
-		mark, err := s.publisher.guards[0].mark(ctx, state.Last)
-		if errors.Is(err, jetstream.ErrMsgNotFound) || errors.Is(err, errMayNotRead) {
-			return nil
-		}
-		if c.ID = mark.ID; c.ID == "" {
-			c.Time = mark.Time
-		}
-		return err
-	})
-	s.offsets.Inherit(files, state.First, c)
-	return err
 }
 
 // takeBack marks what the stream has lost as unshipped.

@@ -25,8 +25,7 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// fileVersion is the format version of the offsets file. Version 1 had the files of one broker without its stream.
-// Version 2 was one JSON value, rewritten with every change.
+// fileVersion is the format version of the offsets file. Version 2 was one JSON value, rewritten with every change.
 const fileVersion = 3
 
 // maxStreams is how many streams the offsets file remembers; the least recently used are dropped.
@@ -38,15 +37,14 @@ const (
 	compactMin   = 1000
 )
 
-// fileHeader is the first line of the offsets file. Earlier versions stored everything in it.
+// fileHeader is the first line of the offsets file. Version 2 stored everything in it.
 type fileHeader struct {
 	Version int `json:"version"`
 	Streams []struct {
 		streamEntry `json:",embed"`
 
 		Files []Offset `json:"files"`
-	} `json:"streams,omitempty"` // of version 2
-	Files []Offset `json:"files,omitempty"` // of version 1
+	} `json:"streams,omitempty"`
 }
 
 // fileChange is every further line of the offsets file, behind its checksum. Related changes share one line: a
@@ -117,9 +115,8 @@ func (e streamEntry) is(other streamEntry) bool {
 
 // Config says where offsets are stored.
 type Config struct {
-	Path    string // path of the offsets file; empty to keep offsets in memory
-	Inherit string // path of the offsets file of an earlier version, read when Path has none; may be missing
-	Broker  string // the user's name for the broker
+	Path   string // path of the offsets file; empty to keep offsets in memory
+	Broker string // the user's name for the broker
 
 	Logger *slog.Logger
 }
@@ -133,28 +130,15 @@ type File struct {
 
 	size    int64 // bytes of the file known to be good; -1 when it must be rewritten
 	entries int   // entries in the file for the stream in use
-
-	// From an offsets file of version 1, which names no stream.
-	inherited []Offset
-	written   time.Time // when that file was written
-	remove    string    // path of that file if it is another one: removed once its content is stored here
 }
 
-// Read reads the offsets file of c, or, if there is none, the one it inherits. Damaged entries count as lost. A file that cannot be read, or has a later version, is an error.
+// Read reads the offsets file of c. Damaged entries count as lost. A file that cannot be read, or has a version that
+// this program does not read, is an error.
 func Read(ctx context.Context, c Config) (*File, error) {
 	broker := sha256.Sum256([]byte(c.Broker))
 	f := &File{path: c.Path, broker: hex.EncodeToString(broker[:8]), size: -1}
 	if err := f.read(ctx, c.Logger); err != nil {
 		return nil, err
-	}
-	if f.inherited == nil && c.Inherit != "" {
-		earlier := &File{path: c.Inherit}
-		if err := earlier.read(ctx, c.Logger); err != nil {
-			return nil, err
-		}
-		if f.inherited, f.written = earlier.inherited, earlier.written; f.inherited != nil {
-			f.remove = c.Inherit
-		}
 	}
 	return f, nil
 }
@@ -193,13 +177,6 @@ func (f *File) read(ctx context.Context, logger *slog.Logger) error {
 			f.streams = append(f.streams, e.streamEntry)
 		}
 		slices.Reverse(f.streams) // in version 2 the latest came first
-		return nil
-	case 1:
-		info, err := file.Stat()
-		if err != nil {
-			return fmt.Errorf("read offsets: %w", err)
-		}
-		f.inherited, f.written = header.Files, info.ModTime()
 		return nil
 	}
 	return fmt.Errorf("read offsets: %s has version %d, this program reads %d: remove it to ship everything again",
@@ -310,12 +287,6 @@ func byInode(files []Offset) map[Inode]Offset {
 	return m
 }
 
-// TakeInherited returns the offsets of a file of version 1, and when that was written. It returns them once.
-func (f *File) TakeInherited() (files []Offset, written time.Time) {
-	files, f.inherited = f.inherited, nil
-	return files, f.written
-}
-
 // Open returns the offsets in the stream that was created at a time. known is false for a stream not in the file.
 func (f *File) Open(created time.Time) (o *Store, known bool) {
 	e := streamEntry{Name: streams.RawStream, Created: created}
@@ -339,7 +310,7 @@ func (f *File) PutBack(o *Store) {
 // Latest returns the offsets in the stream last used at the broker: a guess for a dry run, which does not ask the
 // broker.
 func (f *File) Latest() *Store {
-	latest := streamEntry{files: byInode(f.inherited)}
+	var latest streamEntry
 	for _, e := range f.streams {
 		if e.Broker == f.broker && !e.Used.Before(latest.Used) {
 			latest = e
@@ -432,12 +403,7 @@ func (f *File) compact(o *Store) error {
 		return err
 	}
 	f.size, f.entries = size, entries
-	if f.remove == "" || f.inherited != nil { // nothing was inherited
-		return nil
-	}
-	path := f.remove
-	f.remove = ""
-	return os.Remove(path)
+	return nil
 }
 
 // write writes the file, with the stream in use at its end. It returns the bytes written and the entries of that

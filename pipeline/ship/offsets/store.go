@@ -5,8 +5,6 @@ import (
 	"reflect"
 	"sync"
 	"time"
-
-	"tributary/pipeline/streams"
 )
 
 // Store keeps the offset of each file in the raw streams of one broker, and what these streams acknowledged. It may
@@ -37,19 +35,6 @@ func (o *Store) Created() time.Time {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.stream.Created
-}
-
-// Inherit takes over files with offsets of version 1, which do not state what the stream acknowledged: everything up to
-// last counts as acknowledged. first is the first sequence of the stream.
-func (o *Store) Inherit(files []Offset, first uint64, last Checkpoint) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, e := range files {
-		e.Acks = Acks{{e.Done, streams.Positions{last.Seq}}}
-		o.known[e.Inode], o.paths[e.Path] = e, e.Inode
-	}
-	o.stream.First, o.stream.Acknowledged = first, Checkpoints{last}
-	o.dirty = true
 }
 
 // Acknowledged returns the checkpoints of the stream of a cell.
