@@ -84,6 +84,7 @@ type config struct {
 
 	ReceiveListen      string        `envconfig:"TRIBUTARY_RECEIVE_LISTEN" default:"127.0.0.1:4318" desc:"address at which receive and up take OTLP over HTTP, hooks and records; another one than that of this machine needs senders that prove who they are, and a certificate or --insecure-listen; receive --listen \"\" for none"`
 	ReceiveGRPC        string        `envconfig:"TRIBUTARY_RECEIVE_GRPC" default:"127.0.0.1:4317" desc:"address at which they take OTLP over gRPC; receive --grpc \"\" for none"`
+	ReceiveSubjects    string        `envconfig:"TRIBUTARY_RECEIVE_SUBJECTS" desc:"subjects of NATS at which they take OTLP, too, such as logs=otel_logs,traces=otel_traces,metrics=otel_metrics; default none"`
 	ReceiveTokens      string        `envconfig:"TRIBUTARY_RECEIVE_TOKENS" desc:"file of the tokens of senders, with lines such as SHA256 user=ada team=payments; it is read again when it has changed"`
 	ReceiveCert        string        `envconfig:"TRIBUTARY_RECEIVE_CERT" desc:"file with the TLS certificate of the receiver"`
 	ReceiveKey         string        `envconfig:"TRIBUTARY_RECEIVE_KEY" desc:"file with the key of that certificate"`

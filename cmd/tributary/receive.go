@@ -29,7 +29,8 @@ agents export by OpenTelemetry (OTLP: /v1/logs, /v1/traces, /v1/metrics, and gRP
 they post to hooks (/v1/hooks/AGENT), and records of other producers, one a line
 (/v1/records/SOURCE/SESSION). A request has succeeded when the broker has acknowledged
 every record of it. While the broker is away, requests are refused, and clients send
-them again.
+them again. With TRIBUTARY_RECEIVE_SUBJECTS it takes what collectors publish to subjects
+of the broker, too.
 
 It listens on this machine alone, and asks nobody for a proof. Another address needs
 senders that prove who they are: TRIBUTARY_RECEIVE_TOKENS names a file of tokens,
@@ -108,15 +109,19 @@ func (p *recordReceiver) addresses() []string {
 // prepare reads the settings and their files.
 func (p *recordReceiver) prepare(ctx context.Context) error {
 	c := p.app.config
-	if len(p.addresses()) == 0 {
-		return usageError{errors.New("the receiver has no address: set TRIBUTARY_RECEIVE_LISTEN or TRIBUTARY_RECEIVE_GRPC")}
+	subjects, err := receive.ParseSubjects(c.ReceiveSubjects)
+	if err != nil {
+		return err
+	}
+	if len(p.addresses())+len(subjects) == 0 {
+		return usageError{errors.New("the receiver has no address: set TRIBUTARY_RECEIVE_LISTEN, TRIBUTARY_RECEIVE_GRPC or TRIBUTARY_RECEIVE_SUBJECTS")}
 	}
 	redactor, err := c.redactor(c.Redact)
 	if err != nil {
 		return err
 	}
 	p.config = receive.Config{
-		Redactor: redactor,
+		Subjects: subjects, Redactor: redactor,
 		Limits: receive.Limits{
 			Body: int64(c.ReceiveMaxBody) << 20, InFlight: int64(c.ReceiveMaxInFlight) << 20, Records: c.ReceiveMaxRecords,
 			Requests: c.ReceiveMaxRequests, BodyTime: c.ReceiveBodyTimeout,
@@ -215,6 +220,9 @@ func (p *recordReceiver) listen(ctx context.Context, js jetstream.JetStream, t *
 		}
 		listeners, shown = append(listeners, l), append(shown, l.Addr().String())
 	}
+	for _, s := range p.config.Subjects {
+		shown = append(shown, "nats:"+s.Name)
+	}
 	p.health.watch(r)
 	fmt.Fprintf(p.stderr, "receiver at %s\n", strings.Join(shown, " and "))
 	return func(ctx context.Context) error {
@@ -226,7 +234,7 @@ func (p *recordReceiver) listen(ctx context.Context, js jetstream.JetStream, t *
 // goes on without.
 func (u *up) serveReceiver(ctx context.Context, t *telemetry) (stop func()) {
 	p := &recordReceiver{app: u.app}
-	if u.once || len(p.addresses()) == 0 {
+	if u.once || len(p.addresses()) == 0 && u.config.ReceiveSubjects == "" {
 		return func() {}
 	}
 	for _, address := range p.addresses() {

@@ -2,14 +2,17 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/pipeline/sessions/titles"
@@ -94,6 +97,80 @@ func (b *tenants) receive(t *testing.T, js jetstream.JetStream) {
 	}
 	if seen, err := streams.Receivers(t.Context(), js); err != nil || len(seen) != 1 || !seen[0].Ended || seen[0].Records != 2 || seen[0].Host != hostname() {
 		t.Errorf("heartbeats of receivers: %+v, %v", seen, err)
+	}
+}
+
+// withCollector adds to the configuration of a tenant what deploy/nats/README.md says of collectors.
+func withCollector(file, text string) string {
+	tenant := strings.ToUpper(strings.TrimSuffix(file, ".conf"))
+	user := "users: [ { nkey: $" + tenant + "_PRODUCER } ]"
+	return strings.NewReplacer(
+		tenant+"_EDGES {", tenant+"_EDGES {\n  include \"collector.conf\"",
+		user, strings.TrimSuffix(user, "]")+"\n{ nkey: $"+tenant+"_RECEIVER, permissions: $receiver }\n{ nkey: $"+tenant+"_COLLECTOR, permissions: $collector } ]",
+	).Replace(text)
+}
+
+// TestRightsOfACollectorSuffice has a collector that publishes to subjects, and receivers that take it: one with these
+// rights, and one with those of a producer, which names the right that it lacks. The collector may do nothing else.
+func TestRightsOfACollectorSuffice(t *testing.T) {
+	t.Parallel()
+	b := startTenants(t, withCollector)
+	worker := b.as(t, "ACME_STAGE", "run")
+	js := b.streams(t, "ACME")
+	awaitSubject(t, js, "checkpoints.v1.*", 2)
+	receiver := func(user string) *process {
+		return startWith(t, func(cmd *exec.Cmd) {
+			cmd.Env = append(append(cmd.Env, b.environment(user)...), "TRIBUTARY_RECEIVE_SUBJECTS=logs=otel_logs,traces=otel_traces,metrics=otel_metrics")
+		}, filepath.Join(b.home, user), b.broker.ClientURL(), "receive", "--listen", "", "--grpc", "")
+	}
+	p := receiver("ACME_RECEIVER")
+	if at := receiverAt(p); at != "nats:otel_logs" {
+		t.Errorf("the receiver is at %s", at)
+	}
+	nc, denied := b.connect(t, "ACME_COLLECTOR")
+	const logs = `{"resourceLogs":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"claude-code"}},{"key":"session.id","value":{"stringValue":"one"}}]},` +
+		`"scopeLogs":[{"logRecords":[{"timeUnixNano":"1760000000000000000","body":{"stringValue":"claude_code.user_prompt"},"attributes":[` +
+		`{"key":"event.name","value":{"stringValue":"user_prompt"}},{"key":"prompt","value":{"stringValue":"water the garden"}}]}]}]}]}`
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for {
+		answer, err := nc.RequestWithContext(ctx, "otel_logs", []byte(logs))
+		if errors.Is(err, nats.ErrNoResponders) { // the receiver has not subscribed yet
+			continue
+		}
+		if err != nil || strings.Contains(string(answer.Data), "error") {
+			t.Fatalf("%v, %v\n%s", answer, err, &p.stderr)
+		}
+		break
+	}
+	awaitSubject(t, js, "events.v1.>", 1)
+	if events := storedEvents(t, js, "v1")["one"]; !strings.Contains(string(events), "water the garden") {
+		t.Errorf("events: %s", events)
+	}
+	if out := b.done(t, "ACME_OPERATOR", "doctor"); !strings.Contains(out, "nats:otel_logs nats:otel_traces") {
+		t.Errorf("doctor does not show the subjects:\n%s", out)
+	}
+	if len(denied) > 0 {
+		t.Errorf("denied: %v", <-denied)
+	}
+	for _, subject := range []string{"raw.claude_code.b25l", "$KV.TRIBUTARY_EDGES.x.y", "$O.CLAIMS.x"} {
+		if err := nc.Publish(subject, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-denied; !errors.Is(err, nats.ErrPermissionViolation) {
+			t.Errorf("%s: %v", subject, err)
+		}
+	}
+	if code := p.signal(syscall.SIGTERM); code != 0 || strings.Contains(p.stderr.String(), "denies") {
+		t.Errorf("receive: exit code %d\n%s", code, &p.stderr)
+	}
+	producer := receiver("ACME_PRODUCER")
+	producer.awaitLogged(`add \"otel_logs\" to \"subscribe\"`)
+	if code := producer.signal(syscall.SIGTERM); code != 0 {
+		t.Errorf("a producer: exit code %d\n%s", code, &producer.stderr)
+	}
+	if code := worker.signal(syscall.SIGTERM); code != 0 {
+		t.Errorf("run: exit code %d\n%s", code, &worker.stderr)
 	}
 }
 

@@ -34,6 +34,7 @@ const natsDir = "../../deploy/nats"
 var roleInbox = map[string]string{
 	"STAGE": "_INBOX_stage", "OPERATOR": "_INBOX_operator", "PRODUCER": "_INBOX_producer",
 	"CONSUMER": "_INBOX_consumer", "SESSIONS": "_INBOX_sessions",
+	"RECEIVER": "_INBOX_receiver", "COLLECTOR": "_INBOX_collector",
 }
 
 // tenants is a broker with the configuration of deploy/nats and the tenants ACME and GLOBEX.
@@ -76,8 +77,10 @@ func startTenants(t *testing.T, change func(file, text string) string) *tenants 
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(b.dir, "cells.conf"), []byte(readText(t, filepath.Join(natsDir, "cells.conf"))), 0o600); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"cells.conf", "collector.conf"} {
+		if err := os.WriteFile(filepath.Join(b.dir, name), []byte(readText(t, filepath.Join(natsDir, name))), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	b.broker = pipelinetest.StartConfigured(t, filepath.Join(b.dir, "nats.conf"))
 	return b

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"tributary/envelopes"
+	"tributary/pipeline/receive"
 	"tributary/pipeline/records"
 )
 
@@ -40,6 +41,9 @@ func (c *config) validate() settingsError {
 	wrong.check(c.ChangesMaxAge == 0 || c.ChangesMaxAge >= time.Minute, "TRIBUTARY_CHANGES_MAX_AGE", c.ChangesMaxAge.String(), "write a minute or more, or 0 to keep them for ever")
 	if _, err := records.ParseLabels(c.Labels); err != nil {
 		wrong.check(false, "TRIBUTARY_LABELS", c.Labels, err.Error()+": write labels such as team=payments,env=ci")
+	}
+	if _, err := receive.ParseSubjects(c.ReceiveSubjects); err != nil {
+		wrong.check(false, "TRIBUTARY_RECEIVE_SUBJECTS", c.ReceiveSubjects, err.Error()+": write subjects such as logs=otel_logs,traces=otel_traces")
 	}
 	wrong.check(c.ReceiveMaxBody >= 1 && c.ReceiveMaxBody <= 64, "TRIBUTARY_RECEIVE_MAX_BODY", strconv.Itoa(c.ReceiveMaxBody), "write 1 to 64, the longest record")
 	wrong.check(c.ReceiveMaxInFlight >= c.ReceiveMaxBody, "TRIBUTARY_RECEIVE_MAX_IN_FLIGHT", strconv.Itoa(c.ReceiveMaxInFlight), "write at least TRIBUTARY_RECEIVE_MAX_BODY")

@@ -94,6 +94,15 @@ func (a Admission) admit(req *http.Request) (Sender, error) {
 	return Sender{}, errUnknown
 }
 
+// publisher returns the sender of messages of subjects. The broker admits it, and does not say who it is: only the
+// labels of every sender count.
+func (a Admission) publisher() Sender {
+	if a.Edge == nil || len(a.Edge.Labels) == 0 {
+		return Sender{}
+	}
+	return Sender{Edge: &envelopes.Edge{Labels: a.Edge.Labels}}
+}
+
 // verified returns the sender that a request has proved to be.
 func (a Admission) verified(how string, proved *envelopes.Edge) (Sender, error) {
 	e := &envelopes.Edge{Host: proved.Host, User: proved.User, Labels: proved.Labels}

@@ -73,6 +73,9 @@ func (r *Receiver) startHeartbeats(ctx context.Context, listeners []net.Listener
 	for _, l := range listeners {
 		addresses = append(addresses, l.Addr().String())
 	}
+	for _, s := range c.Subjects {
+		addresses = append(addresses, "nats:"+s.Name)
+	}
 	r.activity.mu.Lock()
 	is := &r.activity.is
 	is.ID, is.Host, is.Version = streams.ReceiverID(c.Host, strings.Join(addresses, " ")), c.Host, c.Version

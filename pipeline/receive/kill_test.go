@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -58,7 +59,11 @@ func runReceiver(ctx context.Context, arguments []byte, ready func()) error {
 	if err != nil {
 		return err
 	}
-	r, err := receive.New(js, receive.Config{Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	subjects, err := receive.ParseSubjects("logs=otel_logs")
+	if err != nil {
+		return err
+	}
+	r, err := receive.New(js, receive.Config{Subjects: subjects, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	if err != nil {
 		return err
 	}
@@ -70,9 +75,9 @@ func runReceiver(ctx context.Context, arguments []byte, ready func()) error {
 	return r.Serve(ctx, nil, time.Second, l)
 }
 
-// TestKills kills the receiver and the broker by SIGKILL at random moments, while clients send by HTTP and gRPC and send
-// again what was not acknowledged. In the end every record is in the raw stream once, and those of a session are in the
-// order in which they were sent.
+// TestKills kills the receiver and the broker by SIGKILL at random moments, while clients send by HTTP, gRPC and a subject
+// of NATS, and send again what was not acknowledged. In the end every record is in the raw stream once, and those of a
+// session are in the order in which they were sent.
 //
 //	go test ./pipeline/receive -v -run TestKills -kill.rounds 1000 -kill.records 200000 -timeout 4h
 func TestKills(t *testing.T) {
@@ -99,9 +104,9 @@ func TestKills(t *testing.T) {
 	var sending sync.WaitGroup
 	ctx, cancel := context.WithCancel(t.Context())
 	for n := range clients {
+		c := &killedClient{t: t, session: fmt.Sprint("client ", n), random: rand.New(rand.NewPCG(seed, uint64(n)+2))}
+		c.attempt = []transport{overHTTP, overGRPC, overNATS}[n%3](t, address, broker.URL())
 		sending.Go(func() {
-			c := newKilledClient(t, address, fmt.Sprint("client ", n), n%2 == 0, rand.New(rand.NewPCG(seed, uint64(n)+2)))
-			defer c.close()
 			for c.sent < *killRecords/clients && ctx.Err() == nil {
 				refused.Add(c.send(ctx, *killRecords/clients))
 				acknowledged.Add(int64(c.last))
@@ -151,33 +156,71 @@ func TestKills(t *testing.T) {
 type killedClient struct {
 	t       *testing.T
 	session string
-	url     string
-	http    *http.Client
-	conn    *grpc.ClientConn // nil for HTTP
+	attempt func(context.Context, plogotlp.ExportRequest) error
 	random  *rand.Rand
 	sent    int // acknowledged records
 	last    int // of the last request
 }
 
-func newKilledClient(t *testing.T, address, session string, overGRPC bool, random *rand.Rand) *killedClient {
+// transport returns a function that sends a request once, until the test ends.
+type transport func(t *testing.T, receiver, broker string) func(context.Context, plogotlp.ExportRequest) error
+
+func overHTTP(t *testing.T, receiver, _ string) func(context.Context, plogotlp.ExportRequest) error {
 	t.Helper()
-	c := &killedClient{t: t, session: session, url: "http://" + address + "/v1/logs", random: random}
-	c.http = &http.Client{Transport: &http.Transport{}, Timeout: patience / 2}
-	if overGRPC {
-		var err error
-		soon := backoff.Config{BaseDelay: 5 * time.Millisecond, Multiplier: 1.5, MaxDelay: 100 * time.Millisecond}
-		c.conn, err = grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithConnectParams(grpc.ConnectParams{Backoff: soon, MinConnectTimeout: time.Second}))
+	client := &http.Client{Transport: &http.Transport{}}
+	t.Cleanup(client.CloseIdleConnections)
+	return func(ctx context.Context, request plogotlp.ExportRequest) error {
+		body, err := request.MarshalProto()
 		if err != nil {
-			t.Error(err)
+			return err
 		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+receiver+"/v1/logs", bytes.NewReader(body))
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Content-Type", "application/x-protobuf")
+		answer, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close()
+		if _, err := io.Copy(io.Discard, answer.Body); err != nil {
+			return err
+		}
+		if answer.StatusCode != http.StatusOK {
+			return errors.New(answer.Status)
+		}
+		return nil
 	}
-	return c
 }
 
-func (c *killedClient) close() {
-	c.http.CloseIdleConnections()
-	if c.conn != nil {
-		_ = c.conn.Close()
+func overGRPC(t *testing.T, receiver, _ string) func(context.Context, plogotlp.ExportRequest) error {
+	t.Helper()
+	soon := backoff.Config{BaseDelay: 5 * time.Millisecond, Multiplier: 1.5, MaxDelay: 100 * time.Millisecond}
+	conn, err := grpc.NewClient(receiver, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithConnectParams(grpc.ConnectParams{Backoff: soon, MinConnectTimeout: time.Second}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return func(ctx context.Context, request plogotlp.ExportRequest) error {
+		_, err := plogotlp.NewGRPCClient(conn).Export(ctx, request, grpcGzip)
+		return err
+	}
+}
+
+// overNATS waits for the acknowledgement of JetStream. A killed receiver leaves a message without any.
+func overNATS(t *testing.T, _, broker string) func(context.Context, plogotlp.ExportRequest) error {
+	t.Helper()
+	js := pipelinetest.Connect(t, broker)
+	return func(ctx context.Context, request plogotlp.ExportRequest) error {
+		body, err := request.MarshalJSON()
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		_, err = js.Publish(ctx, "otel_logs", body, jetstream.WithRetryAttempts(0))
+		return err
 	}
 }
 
@@ -195,7 +238,7 @@ func (c *killedClient) send(ctx context.Context, most int) (again int64) {
 	wait := time.NewTicker(5 * time.Millisecond)
 	defer wait.Stop()
 	for ; ctx.Err() == nil; again++ {
-		if c.attempt(ctx, plogotlp.NewExportRequestFromLogs(request)) {
+		if err := c.try(ctx, plogotlp.NewExportRequestFromLogs(request)); err == nil {
 			c.sent += c.last
 			return again
 		}
@@ -207,31 +250,10 @@ func (c *killedClient) send(ctx context.Context, most int) (again int64) {
 	return again
 }
 
-func (c *killedClient) attempt(ctx context.Context, request plogotlp.ExportRequest) bool {
-	if c.conn != nil {
-		ctx, cancel := context.WithTimeout(ctx, patience/2)
-		defer cancel()
-		_, err := plogotlp.NewGRPCClient(c.conn).Export(ctx, request, grpcGzip)
-		return err == nil
-	}
-	body, err := request.MarshalProto()
-	if err != nil {
-		c.t.Error(err)
-		return true
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
-	if err != nil {
-		c.t.Error(err)
-		return true
-	}
-	req.Header.Set("Content-Type", "application/x-protobuf")
-	answer, err := c.http.Do(req)
-	if err != nil {
-		return false
-	}
-	defer answer.Body.Close()
-	_, err = io.Copy(io.Discard, answer.Body)
-	return err == nil && answer.StatusCode == http.StatusOK
+func (c *killedClient) try(ctx context.Context, request plogotlp.ExportRequest) error {
+	ctx, cancel := context.WithTimeout(ctx, patience/2)
+	defer cancel()
+	return c.attempt(ctx, request)
 }
 
 var bodyOf = regexp.MustCompile(`"body":\{"stringValue":"(\d+)"\}`)

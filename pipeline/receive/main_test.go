@@ -103,6 +103,12 @@ func listen(tb testing.TB, js jetstream.JetStream, c receive.Config) *endpoint {
 			tb.Errorf("serve: %v", err)
 		}
 	})
+	if len(c.Subjects) > 0 { // they are subscribed to before the first request is answered
+		e.post("/", nil)
+		if err := js.Conn().Flush(); err != nil {
+			tb.Fatal(err)
+		}
+	}
 	return e
 }
 

@@ -1,5 +1,6 @@
 // Package receive takes records over HTTP and gRPC and stores them in the raw stream: what agents export by
-// OpenTelemetry, what they post to hooks, and records of producers that do not speak NATS.
+// OpenTelemetry, what they post to hooks, and records of producers that do not speak NATS. Export requests may come by
+// subjects of NATS, too.
 //
 // A [Receiver] is an [http.Handler]; [Receiver.Serve] serves it with limits. README.md describes what holds.
 package receive
@@ -14,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/otel/metric"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
 	"tributary/pipeline/redact"
@@ -24,6 +26,7 @@ import (
 type Config struct {
 	Admission Admission
 	Limits    Limits
+	Subjects  []Subject        // at which collectors publish export requests; see [Receiver.Serve]
 	Redactor  *redact.Redactor // nil replaces nothing
 
 	Host      string        // name of this machine in heartbeats; empty to send none
@@ -119,19 +122,31 @@ type call struct {
 func (r *Receiver) route(name string, handle func(http.ResponseWriter, *call) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		began := time.Now()
-		req, span := r.startSpan(req, name)
+		req, span := r.startSpan(req, name, trace.SpanKindServer, semconv.HTTPRequestMethodPost, semconv.HTTPRoute(req.Pattern))
 		c := &call{Request: req, route: name, answer: answererOf(req), bytes: r.room.reserve()}
 		defer c.bytes.release()
 		err := r.admit(c, func() error { return handle(w, c) })
-		if err != nil && !errors.As(err, new(*partlyRefused)) {
-			c.answer.refuse(w, refusalOf(err))
-		}
-		outcome := outcomeOf(err)
-		r.metrics.answered(c.Context(), name, outcome, time.Since(began)) //nolint:contextcheck // with the span of the request
-		r.activity.answered(outcome, err)
-		r.log(c.Context(), name, err) //nolint:contextcheck // as above
-		endSpan(span, err)
+		r.finish(w, c, began, span, err) //nolint:contextcheck // with the span of the request
 	})
+}
+
+// finish answers a request that is refused, and counts the outcome of any.
+func (r *Receiver) finish(w http.ResponseWriter, c *call, began time.Time, span trace.Span, err error) {
+	if err != nil && !errors.As(err, new(*partlyRefused)) {
+		c.answer.refuse(w, refusalOf(err))
+	}
+	ctx := c.Context()
+	r.metrics.took(ctx, c.route, time.Since(began))
+	r.count(ctx, c.route, err)
+	r.log(ctx, c.route, err)
+	endSpan(span, err)
+}
+
+// count counts the outcome of a request.
+func (r *Receiver) count(ctx context.Context, route string, err error) {
+	outcome := outcomeOf(err)
+	r.metrics.requests.Add(ctx, 1, ofRoute(route, outcome))
+	r.activity.answered(outcome, err)
 }
 
 // admit calls do for a sender that is let in and has no more requests in progress than it may.
@@ -157,7 +172,7 @@ func (r *Receiver) log(ctx context.Context, route string, err error) {
 	switch {
 	case err == nil, errors.As(err, new(*partlyRefused)):
 	case refusalOf(err).retry > 0:
-		r.config.Logger.WarnContext(ctx, "requests are refused for now: clients send them again", "route", route, "error", err)
+		r.config.Logger.WarnContext(ctx, "requests are refused for now: they are sent again", "route", route, "error", err)
 	default:
 		r.config.Logger.DebugContext(ctx, "a request is refused", "route", route, "error", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -18,8 +19,9 @@ const (
 	callsAtOnce = 128 // of a connection of HTTP/2
 )
 
-// Serve answers requests at listeners, which it closes, until ctx ends, and then those that are in progress within
-// grace. Every listener takes HTTP/1.1, HTTP/2 and gRPC, by TLS if it is not nil.
+// Serve answers requests at listeners, which it closes, and takes what is published to [Config.Subjects], until ctx
+// ends, and then what is in progress within grace. Every listener takes HTTP/1.1, HTTP/2 and gRPC, by TLS if it is not
+// nil.
 func (r *Receiver) Serve(ctx context.Context, secure *tls.Config, grace time.Duration, listeners ...net.Listener) error {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -34,6 +36,13 @@ func (r *Receiver) Serve(ctx context.Context, secure *tls.Config, grace time.Dur
 		IdleTimeout:       idleTime,
 		MaxHeaderBytes:    headerBytes,
 		ErrorLog:          slog.NewLogLogger(r.config.Logger.Handler(), slog.LevelDebug), // such as failed TLS handshakes
+	}
+	unsubscribe, err := r.subscribe(ctx)
+	if err != nil {
+		for _, l := range listeners {
+			_ = l.Close()
+		}
+		return err
 	}
 	stop := r.startHeartbeats(ctx, listeners)
 	defer stop()
@@ -56,6 +65,9 @@ func (r *Receiver) Serve(ctx context.Context, secure *tls.Config, grace time.Dur
 	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer cancel()
+	var taking sync.WaitGroup
+	defer taking.Wait()
+	taking.Go(func() { unsubscribe(ending) })
 	if server.Shutdown(ending) != nil { // a request is still in progress
 		_ = server.Close()
 	}

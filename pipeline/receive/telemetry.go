@@ -20,7 +20,7 @@ import (
 )
 
 // routes are the names of routes in metrics.
-var routes = []string{"logs", "traces", "metrics", "hooks", "records"}
+var routes = []string{"logs", "traces", "metrics", "hooks", "records", "nats_logs", "nats_traces", "nats_metrics"}
 
 // unknownAgent is the source of exported records of no known agent.
 const unknownAgent = "unknown"
@@ -79,8 +79,7 @@ func ofRoute(route, outcome string) metric.MeasurementOption {
 	return metric.WithAttributes(attribute.String("route", route), attribute.String("outcome", outcome))
 }
 
-func (m *metrics) answered(ctx context.Context, route, outcome string, took time.Duration) {
-	m.requests.Add(ctx, 1, ofRoute(route, outcome))
+func (m *metrics) took(ctx context.Context, route string, took time.Duration) {
 	m.duration.Record(ctx, took.Seconds(), metric.WithAttributes(attribute.String("route", route)))
 }
 
@@ -102,14 +101,14 @@ func (m *metrics) refused(ctx context.Context, source envelopes.Source) {
 }
 
 // startSpan starts the span of a request, in the trace of its client. Without a tracer there is none.
-func (r *Receiver) startSpan(req *http.Request, route string) (*http.Request, trace.Span) {
+func (r *Receiver) startSpan(req *http.Request, route string, kind trace.SpanKind, about ...attribute.KeyValue) (*http.Request, trace.Span) {
 	if r.config.Tracer == nil {
 		return req, tracenoop.Span{}
 	}
 	ctx := propagation.TraceContext{}.Extract(req.Context(), propagation.HeaderCarrier(req.Header))
-	ctx, span := r.config.Tracer.Start(ctx, "receive "+route, trace.WithSpanKind(trace.SpanKindServer))
+	ctx, span := r.config.Tracer.Start(ctx, "receive "+route, trace.WithSpanKind(kind))
 	if span.IsRecording() {
-		span.SetAttributes(semconv.HTTPRequestMethodPost, semconv.HTTPRoute(req.Pattern))
+		span.SetAttributes(about...)
 	}
 	return req.WithContext(ctx), span
 }

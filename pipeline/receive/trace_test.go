@@ -3,12 +3,15 @@ package receive_test
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/collector/pdata/plog/plogotlp"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
@@ -136,5 +139,29 @@ func TestRecordsContinueTheTraceOfTheClient(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{parent, "", ""}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// A message of a subject is a span of a consumer, in the trace that its headers name, and its records continue that one.
+func TestEveryMessageIsASpan(t *testing.T) {
+	t.Parallel()
+	spans := make(spanChannel, 1)
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
+	e := start(t, receive.Config{Subjects: atSubjects(t), Tracer: provider.Tracer("receive")})
+	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	m := nats.NewMsg("otel_logs")
+	m.Header["traceparent"] = []string{parent}
+	m.Data = protobufOf(t, logsOf("claude-code", "one", "x"))
+	if err := e.js.Conn().PublishMsg(m); err != nil {
+		t.Fatal(err)
+	}
+	s := spans.await(t)
+	if s.Name != "receive nats_logs" || s.SpanKind != trace.SpanKindConsumer || s.Parent.TraceID() != s.SpanContext.TraceID() ||
+		!strings.Contains(parent, s.Parent.SpanID().String()) || !slices.Contains(s.Attributes, attribute.String("messaging.destination.name", "otel_logs")) {
+		t.Errorf("span %s: kind %v, parent %v, %v", s.Name, s.SpanKind, s.Parent, s.Attributes)
+	}
+	want := "00-" + s.SpanContext.TraceID().String() + "-" + s.SpanContext.SpanID().String() + "-01"
+	if list := e.stored(); len(list) != 1 || list[0].Origin.Traceparent != want {
+		t.Errorf("records %v, want the parent %s", list, want)
 	}
 }

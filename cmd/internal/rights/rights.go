@@ -44,7 +44,7 @@ func (d Denial) Right() string { return d.list + " to " + d.subject }
 // Cure names the line of the configuration that grants the right.
 func (d Denial) Cure() string {
 	cure := `add "` + d.grant() + `" to "` + d.list + `" in the permissions of this user at the broker`
-	if d.list == "subscribe" {
+	if d.list == "subscribe" && strings.HasPrefix(d.subject, "_") { // of answers, not one of the settings
 		cure = "set NATS_INBOX_PREFIX to the prefix that the user may subscribe to, or " + cure
 	}
 	return cure

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -36,6 +37,17 @@ func TestEachWatcherGetsWhatIsDeniedMeanwhile(t *testing.T) {
 	}
 	if last, ok := d.Last(); first != 1 || second != 2 || !ok || last != one {
 		t.Errorf("the first watcher got %d, the second %d; the last is %v", first, second, last)
+	}
+}
+
+// Whoever may not subscribe to answers can choose their prefix; to a subject of the settings, nobody can.
+func TestCureOfASubscription(t *testing.T) {
+	t.Parallel()
+	for subject, prefix := range map[string]bool{"_INBOX.a.*": true, "otel_logs": false} {
+		one, ok := Of(fmt.Errorf(`%w: Permissions Violation for Subscription to "%s" using queue "q"`, nats.ErrPermissionViolation, subject))
+		if !ok || one.Right() != "subscribe to "+subject || strings.Contains(one.Cure(), "NATS_INBOX_PREFIX") != prefix {
+			t.Errorf("%s: %s", one.Right(), one.Cure())
+		}
 	}
 }
 
