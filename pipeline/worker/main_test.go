@@ -74,7 +74,13 @@ func startCrashing(tb testing.TB, js jetstream.JetStream, cfg worker.Config, cra
 		tb.Fatal(err)
 	}
 	r := &running{Stage: s, cancel: cancel, result: make(chan error, 1)}
-	go func() { r.result <- s.Run(ctx) }()
+	go func() {
+		err := s.Run(ctx)
+		if err != nil && ctx.Err() == nil {
+			tb.Logf("the stage has ended: %v", err)
+		}
+		r.result <- err
+	}()
 	tb.Cleanup(r.kill)
 	return r
 }
