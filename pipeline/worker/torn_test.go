@@ -163,7 +163,7 @@ func (l *lines) awaitOr(tb testing.TB, n int, done <-chan struct{}, texts ...str
 const (
 	tornMessage = "broker stored a part of a batch"
 	noAnswer    = "no answer of the broker to a batch" // as the server gives none when it tears one
-	refused     = "resource limits exceeded"           // between two batches
+	overLimit   = "resource limits exceeded"           // between two batches
 )
 
 // A limit of the account that is reached within a batch has the server store a part of it.
@@ -180,10 +180,10 @@ func TestTornBatchesAreMended(t *testing.T) {
 	a.limit(a.used() + 40<<10)
 	s := start(t, a.asking(false), worker.Config{Topology: top, Logger: log.logger()})
 	for i, room := range []int64{90 << 10, 250 << 10, 30 << 10, 140 << 10} {
-		log.awaitOr(t, i, nil, noAnswer, refused)
+		log.awaitOr(t, i, nil, noAnswer, overLimit)
 		a.limit(a.used() + room)
 	}
-	log.awaitOr(t, 4, nil, noAnswer, refused)
+	log.awaitOr(t, 4, nil, noAnswer, overLimit)
 	a.limit(-1)
 	raw, err := a.js.Stream(t.Context(), streams.RawStream)
 	if err != nil {
@@ -230,7 +230,7 @@ func TestBatchesThatAreTornTwiceAreMended(t *testing.T) {
 			_ = replay.CatchUp(deadline(t), a.js, top) // the comparison finds what is not done
 		}()
 		for i := range tears {
-			log.awaitOr(t, i, done, noAnswer, refused)
+			log.awaitOr(t, i, done, noAnswer, overLimit)
 			if i+1 < len(tears) {
 				a.limit(a.used() + tears[i+1])
 			}
