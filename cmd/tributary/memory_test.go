@@ -59,6 +59,7 @@ func TestRunHoldsItsMemoryWhateverRecordsHave(t *testing.T) {
 		pipelinetest.Publish(t, js, prompt(session, 1), hostile, prompt(session, 2))
 	}
 	worker := startWith(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "GOMEMLIMIT="+target) }, t.TempDir(), server.URL(), "run")
+	pipelinetest.LimitMemory(t, worker.cmd.Process.Pid, limit)
 	awaitSubject(t, js, "events.v1.>", 2*sessions)
 	awaitSubject(t, js, "deadletters.v1.>", sessions)
 	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)

@@ -1,9 +1,12 @@
 package pipelinetest
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +21,39 @@ func PeakMemory(pid int) int64 {
 	var kib int64
 	_, _ = fmt.Sscan(rest, &kib)
 	return kib << 10
+}
+
+// LimitMemory has the kernel end a process that takes more than limit bytes of memory from now on. It needs the right
+// to make a cgroup, and logs why there is no limit without it.
+func LimitMemory(tb testing.TB, pid int, limit int64) {
+	tb.Helper()
+	parent, file := "/sys/fs/cgroup", "memory.max"
+	if v1 := filepath.Join(parent, "memory"); exists(v1) {
+		parent, file = v1, "memory.limit_in_bytes"
+	}
+	group, err := os.MkdirTemp(parent, "tributary-test-")
+	if err == nil {
+		tb.Cleanup(func() {
+			_ = join(parent, pid) // fails if the process has ended
+			if err := os.Remove(group); err != nil {
+				tb.Error(err)
+			}
+		})
+		err = errors.Join(os.WriteFile(filepath.Join(group, file), strconv.AppendInt(nil, limit, 10), 0o600), join(group, pid))
+	}
+	if err != nil {
+		tb.Log("the kernel does not limit the memory of the process: ", err)
+	}
+}
+
+// join moves a process to a cgroup.
+func join(group string, pid int) error {
+	return os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o600)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // WatchHeap watches the heap of this process. The returned function ends that and returns the bytes in use before and

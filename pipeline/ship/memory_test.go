@@ -132,6 +132,7 @@ func TestLogsOfLargeRecordsTakeTheMemoryOfTheUnit(t *testing.T) {
 				}
 				target, limit := unitMemory(t, "tributary-ship.service")
 				p := pipelinetest.StartProcess(t, edgeProgram, edgeArguments{e.server.URL(), e.root, e.offsets, mode, target})
+				pipelinetest.LimitMemory(t, p.PID(), limit)
 				p.AwaitReady()
 				peak := pipelinetest.PeakMemory(p.PID())
 				if code := p.Stop(); code != 0 {
