@@ -31,7 +31,8 @@ func LimitMemory(tb testing.TB, pid int, limit int64) {
 	if v1 := filepath.Join(parent, "memory"); exists(v1) {
 		parent, file = v1, "memory.limit_in_bytes"
 	}
-	group, err := os.MkdirTemp(parent, "tributary-test-")
+	group := filepath.Join(parent, fmt.Sprintf("tributary-test-%d", pid))
+	err := os.Mkdir(group, 0o700)
 	if err == nil {
 		tb.Cleanup(func() {
 			_ = join(parent, pid) // fails if the process has ended
