@@ -135,6 +135,15 @@ func storeStory(t *testing.T, js jetstream.JetStream) {
 	add(codex, "two", 10, 5, envelopes.UserMessage, func(e *envelopes.AgentEventV1) { e.Text = new("Slow down the ticker.") })
 	add(codex, "two", 10, 6, envelopes.Meta, tokens("gpt-5", "7", 100))
 	add(codex, "three", 10, 6, envelopes.Meta, tokens("gpt-5", "7", 100)) // a number of its session
+	unnamed := func(key string) func(*envelopes.AgentEventV1) {
+		return func(e *envelopes.AgentEventV1) {
+			tokens("", key, 7)(e)
+			e.Model = nil
+		}
+	}
+	add(codex, "four", 10, 7, envelopes.Meta, unnamed("1")) // of the first model of its session
+	add(codex, "four", 10, 8, envelopes.Meta, tokens("gpt-5", "2", 70))
+	add(codex, "four", 10, 9, envelopes.Meta, unnamed("3")) // of the last model before it
 	add(codex, "two", 10, 9, envelopes.Log, func(e *envelopes.AgentEventV1) {
 		e.Metadata = &envelopes.Metadata{Extensions: map[string]jsontext.Value{"error": jsontext.Value(`{"code":"429","message":"Slow down"}`)}}
 	})
