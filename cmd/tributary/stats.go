@@ -35,8 +35,9 @@ func statsCommand(a *app) *cobra.Command {
 		Short: "Sum up tokens, cost, tools and time of all sessions",
 		Long: `Sum up the events of the broker by hour, day, week, month, model, source, project, repo,
 branch, session, tool, host, user or team, or by several of them. team is the label of
-this name, label:NAME any other one. Worktrees of one repository are one repo. Events
-that do not state a value have a row of their own, so the rows always have the same sum.
+this name, label:NAME any other one. Worktrees of one repository are one repo, where the
+agent states the repository: a path does not name it. Events that do not state a value
+have a row of their own, so the rows always have the same sum.
 --since and --until select by the time of an event, and --tz is the time zone of periods
 and dates. A week begins on Monday. --repo, --branch, --host, --user and --model select
 events by the same values.
