@@ -140,12 +140,8 @@ func readClaim(m *nats.Msg) (claims.Claim, error) {
 func readOrigin(r *core.Record, header nats.Header) error {
 	o := &r.Origin
 	o.Traceparent, o.Tracestate = envelopes.TraceContext(header.Get(envelopes.HeaderTraceparent), header.Get(envelopes.HeaderTracestate))
-	switch end := header.Get(envelopes.HeaderEnd); {
-	case end == "1" && len(r.Data) == 0:
-		o.End = true
-	case end != "":
-		return fmt.Errorf("%w: %s is not 1 with an empty body", errHeader, envelopes.HeaderEnd)
-	}
+	end := header.Get(envelopes.HeaderEnd)
+	o.End = end == "1" && len(r.Data) == 0
 	file, err := envelopes.DecodeHeaderValue(header.Get(envelopes.HeaderFile))
 	if err != nil {
 		return fmt.Errorf("%w: %s: %w", errHeader, envelopes.HeaderFile, err)
@@ -159,6 +155,9 @@ func readOrigin(r *core.Record, header nats.Header) error {
 	}
 	o.File = file // set last, when its position is known
 	o.Digest = header.Get(envelopes.HeaderDigest)
+	if end != "" && !o.End {
+		return fmt.Errorf("%w: %s is not 1 with an empty body", errHeader, envelopes.HeaderEnd)
+	}
 	if t := header.Get(envelopes.HeaderTime); t != "" {
 		if o.Time, err = envelopes.ParseTime(t); err != nil {
 			return fmt.Errorf("%w: %s: %w", errHeader, envelopes.HeaderTime, err)

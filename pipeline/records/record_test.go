@@ -22,6 +22,8 @@ func TestRecordThatCannotBeReadKeepsItsPlace(t *testing.T) {
 		"claim with a body":      func(m *nats.Msg) { m.Header.Set(envelopes.HeaderClaim, "none"); m.Data = []byte("x") },
 		"claim twice":            func(m *nats.Msg) { m.Header[envelopes.HeaderClaim] = []string{"a", "b"} },
 		"claim of an end":        func(m *nats.Msg) { m.Header.Set(envelopes.HeaderClaim, "none"); m.Header.Set(envelopes.HeaderEnd, "1") },
+		"end with a body":        func(m *nats.Msg) { m.Header.Set(envelopes.HeaderEnd, "1"); m.Data = []byte("x") },
+		"end of another kind":    func(m *nats.Msg) { m.Header.Set(envelopes.HeaderEnd, "2") },
 		"time that is none":      func(m *nats.Msg) { m.Header.Set(envelopes.HeaderTime, "yesterday") },
 		"trace that is no trace": func(m *nats.Msg) { m.Header.Set(envelopes.HeaderTraceparent, "x") },
 	} {
