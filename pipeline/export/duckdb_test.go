@@ -125,7 +125,7 @@ func storeStory(t *testing.T, js jetstream.JetStream) {
 	}{
 		{"claude-opus-4-5-20251101", envelopes.Usage{Input: 3, CacheWrite: 20_000, CacheWrite1h: 15_000, Output: 5, Prompt: 20_003, Key: "msg_b1"}},
 		{"claude-opus-4-5-20251101", envelopes.Usage{Output: 400, WebSearchRequests: 2, Prompt: 20_003, Key: "msg_b1"}},
-		{"claude-sonnet-4-5-20250929", envelopes.Usage{Input: 1000, CacheRead: 180_000, CacheWrite: 30_000, CacheWrite1h: 30_000, Output: 700, Prompt: 211_000, Key: "msg_b2"}},
+		{"claude-sonnet-4-5-20250929", envelopes.Usage{Input: 1000, CacheRead: 180_000, CacheWrite: 30_000, CacheWrite1h: 30_000, Output: 702, Prompt: 211_000, Key: "msg_b2"}},
 		{"claude-haiku-4-5-20251001", envelopes.Usage{Input: 10, CacheRead: 50_000, Output: 20, Prompt: 50_010, CostUSD: 0.00511, Key: "msg_b3"}},
 	} {
 		add(claude, "bill", 11, 1, envelopes.AssistantMessage, func(e *envelopes.AgentEventV1) {
