@@ -251,14 +251,51 @@ func requireSameFigures(t *testing.T, c *Console, id events.SessionID) {
 	}
 	w := get(t, c, sessionPath(id.Source, id.Session)+"/timeline")
 	for _, m := range regexpRow.FindAllStringSubmatch(w.Body.String(), -1) {
-		if got := [2]string{m[2], m[3]}; m[1] != "0" && got != conversation[m[1]] {
+		if got := [2]string{m[2], m[3]}; got != conversation[m[1]] {
 			t.Errorf("%s %s: turn %s has the calls and tokens %v in the conversation, %v in the outline", id.Source, id.Session, m[1], conversation[m[1]], got)
 		}
 	}
 }
 
+// What precedes the first prompt is of its turn if it is only noise, such as the tokens of a call to a model; what has
+// content is turn 0, with the results that come later.
+func TestTurnsOfTheOutlineAreThoseOfTheConversation(t *testing.T) {
+	t.Parallel()
+	title := map[string]any{"sessionId": "late", "type": "ai-title", "aiTitle": "Ledger"}
+	data, err := json.Marshal(title)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, js, _ := normalized(t,
+		core.Record{Source: envelopes.ClaudeCode, Session: "late", Data: data},
+		claude("late", "assistant", 1, answer(1)),
+		claude("late", "user", 2, prompt("one")),
+		claude("late", "assistant", 3, answer(3, toolUse("a", "Bash", map[string]any{"command": "ls"}))),
+		claude("late", "user", 4, prompt("two")),
+		claude("late", "user", 5, result("a", "done", true)),
+		claude("early", "assistant", 1, answer(1, toolUse("b", "Bash", map[string]any{"command": "ls"}))),
+		claude("early", "user", 2, prompt("one")),
+		claude("early", "user", 3, result("b", "done", true)),
+	)
+	for id := range sessionsOf(t, js) {
+		requireSameFigures(t, c, id)
+		w := get(t, c, sessionPath(id.Source, id.Session)+"/timeline")
+		var turns []string
+		for _, m := range regexpRow.FindAllStringSubmatch(w.Body.String(), -1) {
+			turns = append(turns, m[1]+": "+m[2]+" calls, "+m[3]+" tokens")
+		}
+		want := map[string][]string{
+			"late":  {"1: 1 calls, 4,030 tokens", "2: 0 calls, 0 tokens"},
+			"early": {"0: 1 calls, 1,015 tokens", "1: 0 calls, 0 tokens"},
+		}[id.Session]
+		if !slices.Equal(turns, want) {
+			t.Errorf("%s: %q, want %q", id.Session, turns, want)
+		}
+	}
+}
+
 var (
-	regexpTurn = regexp.MustCompile(`(?s)<h2 id="t\d+h">Turn (\d+).*?</h2>.*?</time>(?:[^<]*?, ([\d,]+) calls?)?(?:[^<]*?, ([\d,]+) tokens?)?[^<]*</p>`)
+	regexpTurn = regexp.MustCompile(`(?s)<h2 id="t(\d+)h">.*?</h2>.*?</time>(?:[^<]*?, ([\d,]+) calls?)?(?:[^<]*?, ([\d,]+) tokens?)?[^<]*</p>`)
 	regexpRow  = regexp.MustCompile(`(?s)data-label="Turn"><a [^>]*>(\d+)</a>.*?data-label="Calls">([\d,]+)<.*?data-label="Tokens">([\d,]+)<`)
 )
 

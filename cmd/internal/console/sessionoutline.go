@@ -10,6 +10,7 @@ import (
 	"tributary/envelopes"
 	"tributary/pipeline/events"
 	"tributary/pipeline/sessions"
+	"tributary/pipeline/sessions/transcript"
 )
 
 // Limits of the page of a whole session.
@@ -42,6 +43,9 @@ type outlineTurn struct {
 
 	models map[string]*sessions.Billed
 	end    time.Time
+
+	prompted bool // it begins with a prompt
+	spoken   bool // it has more than noise
 }
 
 // marks are events to jump to, and how many more there are.
@@ -85,7 +89,7 @@ func (r sessionRequest) outline() error {
 	if err != nil {
 		return err
 	}
-	o := &outliner{outlinePage: &outlinePage{sessionHeading: heading}, zone: r.filter.Zone, open: map[string]*outlineTurn{}}
+	o := &outliner{outlinePage: &outlinePage{sessionHeading: heading}, zone: r.filter.Zone, open: map[thread]*outlineTurn{}, began: map[string]*outlineTurn{}}
 	for e, err := range events.Outlines(ctx, r.config.JetStream, generation, events.Query{Source: id.Source, Session: id.Session}) {
 		if err != nil && e.Position > 0 {
 			o.Unread++
@@ -115,6 +119,12 @@ func (h *sessionHeading) Address(sequence uint64) string {
 	return h.Path + "?at=" + strconv.FormatUint(sequence, 10)
 }
 
+// thread is the main conversation, or that of a subagent.
+type thread struct {
+	internal bool
+	agent    string
+}
+
 // outliner makes the page of a whole session from its events in order.
 type outliner struct {
 	*outlinePage
@@ -122,7 +132,8 @@ type outliner struct {
 	zone  *time.Location
 	main  []*outlineTurn
 	runs  []*outlineTurn          // of subagents
-	open  map[string]*outlineTurn // the last run of each subagent
+	open  map[thread]*outlineTurn // the last turn of each thread
+	began map[string]*outlineTurn // where each call began, by its id
 	model string                  // the last used one
 	calls timedCalls
 }
@@ -148,33 +159,50 @@ func (o *outliner) add(e *envelopes.AgentEventV1) {
 	o.mark(t, e, at)
 }
 
-// turn returns the turn of an event, or the run of its subagent.
+// turn returns the turn of an event, or the run of its subagent. Later events of a call are of the turn in which it
+// began.
 func (o *outliner) turn(e *envelopes.AgentEventV1) *outlineTurn {
-	prompt := e.EventType == envelopes.UserMessage && e.Supersedes == ""
+	call := ""
+	if e.EventType == envelopes.ToolCall || e.EventType == envelopes.ToolResult {
+		call = orZero(e.ToolCallID)
+	}
+	if t := o.began[call]; t != nil {
+		return t
+	}
+	key, list := thread{}, &o.main
 	if e.IsInternal {
-		agent := orZero(e.AgentID)
-		if o.open[agent] == nil || prompt {
-			run := newOutlineTurn(e, prompt)
-			o.open[strings.Clone(agent)] = run
-			o.runs = append(o.runs, run)
-		}
-		return o.open[agent]
+		key, list = thread{true, strings.Clone(orZero(e.AgentID))}, &o.runs
 	}
-	if len(o.main) == 0 || prompt {
-		t := newOutlineTurn(e, prompt)
-		if n := len(o.main); n > 0 {
-			t.Number = o.main[n-1].Number + 1
-		} else if prompt {
-			t.Number = 1
-		}
-		o.main = append(o.main, t)
+	t := o.open[key].next(e, e.EventType == envelopes.UserMessage && e.Supersedes == "")
+	if t != o.open[key] {
+		o.open[key] = t
+		*list = append(*list, t)
 	}
-	return o.main[len(o.main)-1]
+	if call != "" {
+		o.began[strings.Clone(call)] = t
+	}
+	return t
 }
 
-func newOutlineTurn(e *envelopes.AgentEventV1, prompt bool) *outlineTurn {
-	t := &outlineTurn{Sequence: e.Sequence, Facts: &sectionFacts{Copied: e.Origin == envelopes.OriginCopied}, models: map[string]*sessions.Billed{}}
+// next returns the turn of an event after those of the turn t; nil for the first. A prompt begins one, unless nothing
+// but noise precedes it.
+func (t *outlineTurn) next(e *envelopes.AgentEventV1, prompt bool) *outlineTurn {
+	switch {
+	case t != nil && !prompt:
+		t.spoken = t.spoken || transcript.Speaks(e)
+		return t
+	case t == nil || t.prompted || t.spoken:
+		number := 0
+		if t != nil {
+			number = t.Number
+		}
+		t = &outlineTurn{Number: number, Sequence: e.Sequence, Facts: &sectionFacts{}, models: map[string]*sessions.Billed{}}
+	default:
+		t.Sequence, t.Facts.Begin = e.Sequence, time.Time{}
+	}
+	t.Facts.Copied, t.spoken, t.prompted = e.Origin == envelopes.OriginCopied, transcript.Speaks(e), prompt
 	if prompt {
+		t.Number++
 		t.Prompt = cutLine(orZero(e.Text))
 	}
 	return t

@@ -160,6 +160,19 @@ func (i *Item) IsNoise() bool {
 	}
 }
 
+// Speaks reports whether an event makes its item more than noise. What precedes the first event of a thread that does
+// is of the turn that the first prompt begins.
+func Speaks(e *envelopes.AgentEventV1) bool {
+	switch e.EventType {
+	case envelopes.ToolCall, envelopes.ToolResult:
+		return e.Origin != envelopes.OriginCopied
+	case envelopes.Log:
+		return e.Metadata != nil && e.Metadata.Extensions["error"] != nil
+	default:
+		return !newItem(e).IsNoise()
+	}
+}
+
 // Failed reports whether an item is an error reported by the vendor, or a failed call.
 func (i *Item) Failed() bool {
 	return i.Type == Error || i.Call != nil && i.Call.Status == envelopes.StatusError

@@ -231,7 +231,7 @@ func (r *reader) change(at location, e *envelopes.AgentEventV1, n *envelopes.Nor
 		i.take(e, n)
 	}
 	s.count(i, 1)
-	s.spoken = s.spoken || !i.IsNoise()
+	s.spoken = s.spoken || Speaks(e)
 	if t, err := e.Timestamp(); err == nil {
 		if s.Begin.IsZero() || t.Before(s.Begin) {
 			s.Begin = t
