@@ -44,6 +44,7 @@ type contentScan struct {
 	hits []Hit
 
 	attribute string // name of the attribute of OpenTelemetry whose value is copied; empty outside of one
+	messages  bool   // what is copied is the value of one of messageNames
 }
 
 // values copies the JSON values of data, which may belong to a tool. It reports whether data is valid.
@@ -70,7 +71,7 @@ func (c *contentScan) values(data []byte, tool bool) bool {
 func (c *contentScan) value(dec *jsontext.Decoder, name string, tool bool) bool {
 	switch dec.PeekKind() {
 	case '{':
-		return c.object(dec, tool || toolNames[name])
+		return c.object(dec, tool || toolNames[name] || c.messages && ofTool(name))
 	case '[':
 		return c.list(dec, name, tool)
 	case '"':
@@ -141,7 +142,7 @@ func (c *contentScan) object(dec *jsontext.Decoder, tool bool) bool {
 			c.out = lenient.AppendQuote(c.out, attribute)
 			continue
 		}
-		if !c.value(dec, name, tool) {
+		if !c.value(dec, name, tool || ofTool(attribute)) {
 			return false
 		}
 	}
@@ -173,8 +174,9 @@ func (c *contentScan) list(dec *jsontext.Decoder, name string, tool bool) bool {
 // its exit code.
 func (c *contentScan) text(s string, offset int) string {
 	if strings.HasPrefix(s, "{") || strings.HasPrefix(s, "[") {
-		inner := contentScan{Redactor: c.Redactor, rule: c.rule}
-		if inner.values([]byte(s), true) {
+		messages := messageNames[c.attribute]
+		inner := contentScan{Redactor: c.Redactor, rule: c.rule, messages: messages}
+		if inner.values([]byte(s), !messages) {
 			for i := range inner.hits {
 				inner.hits[i].Offset = offset
 			}
@@ -259,12 +261,22 @@ var metadataNames = setOf("type", "subtype", "kind", "role", "status", "state", 
 	"time", "ts", "date", "start_time", "startTime", "end_time", "lastUpdated", "modelID", "provider", "providerID", "model_provider", "cwd", "root", "directory",
 	"projectHash", "project_root", "stop_reason", "stopReason", "finish", "finish_reason", "finishReason", "phase", "mode", "agent", "agentName", "entrypoint",
 	"userType", "content_type", "content_encoding", "content_url", "service_tier", "speed", "media_type", "mime", "mimeType", "originator", "approval_policy",
-	"effort", "reasoning_effort", "method", "jsonrpc", "sessionUpdate", "outcome", "trigger", "decision", "slug", "say", "ask", "event.name", "message_ids", "service.name",
+	"effort", "reasoning_effort", "method", "jsonrpc", "sessionUpdate", "outcome", "trigger", "decision", "slug", "say", "ask", "event.name", "eventName", "message_ids",
+	"service.name",
 	"gen_ai.tool.name", "gen_ai.operation.name", "gen_ai.agent.name", "gen_ai.provider.name", "gen_ai.system")
 
 // toolNames are names of members with the input or output of a tool.
 var toolNames = setOf("input", "arguments", "args", "parameters", "toolUseResult", "tool_input", "tool_response", "tool_output", "rawInput", "rawOutput",
 	"structuredPatch", "structured_output", "tool_use_result", "toolArgs", "resultDisplay", "response")
+
+// messageNames are attributes with messages of the conventions for generative AI as JSON, which have metadata.
+var messageNames = setOf("gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions")
+
+// ofTool reports whether an attribute of OpenTelemetry, or a member of a message in one, is the input or output of a
+// tool.
+func ofTool(name string) bool {
+	return toolNames[name] || name == "result" || name == "gen_ai.tool.call.arguments" || name == "gen_ai.tool.call.result"
+}
 
 func setOf(names ...string) map[string]bool {
 	set := make(map[string]bool, len(names))

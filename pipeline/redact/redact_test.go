@@ -482,6 +482,49 @@ func TestMetadataOnlyOfTelemetry(t *testing.T) {
 	}
 }
 
+// Of messages by the conventions for generative AI, metadata_only keeps roles, types, ids and the names of tools. In what
+// a tool gets and returns nothing stays, in either form of a value.
+func TestMetadataOnlyOfMessages(t *testing.T) {
+	t.Parallel()
+	r := newRedactor(t, redact.MetadataOnly)
+	const messages = `[{"role":"assistant","parts":[{"type":"text","content":"hidden"},{"type":"uri","uri":"hidden"},` +
+		`{"type":"tool_call","id":"c1","name":"read_file","arguments":{"path":"hidden","name":"hidden","id":["hidden"]}},` +
+		`{"type":"tool_call_response","id":"c1","response":{"type":"hidden"},"result":{"name":"hidden","more":[{"id":"hidden"}]}}]}]`
+	for _, name := range []string{"gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions"} {
+		got, _ := r.Record([]byte(`{"key":"` + name + `","value":{"stringValue":` + quote(messages) + `}}`))
+		requireHidden(t, got, `\"role\":\"assistant\"`, `\"type\":\"text\"`, `\"id\":\"c1\",\"name\":\"read_file\"`)
+	}
+	text := func(name, value string) string {
+		return `{"key":"` + name + `","value":{"stringValue":"` + value + `"}}`
+	}
+	list := func(name string, of ...string) string {
+		return `{"key":"` + name + `","value":{"kvlistValue":{"values":[` + strings.Join(of, ",") + `]}}}`
+	}
+	for _, record := range []string{
+		text("gen_ai.tool.call.arguments", `{\"name\":\"hidden\"}`), text("gen_ai.tool.call.result", "hidden"),
+		list("gen_ai.tool.call.arguments", text("name", "hidden")), list("gen_ai.tool.call.result", list("status", text("id", "hidden"))),
+	} {
+		got, _ := r.Record([]byte(record))
+		requireHidden(t, got, `"key":"gen_ai.tool.call.`)
+	}
+	part := list("parts", text("type", "tool_call"), text("content", "hidden"), text("name", "read_file"), list("arguments", text("name", "hidden")))
+	got, _ := r.Record([]byte(`{"eventName":"gen_ai.user.message","body":` + list("gen_ai.input.messages", text("role", "user"), part) + `}`))
+	requireHidden(t, got, `"eventName":"gen_ai.user.message"`, text("role", "user"), text("type", "tool_call"), text("name", "read_file"))
+}
+
+// requireHidden checks that a record has no text that is to be hidden, and what stays.
+func requireHidden(t *testing.T, record []byte, stays ...string) {
+	t.Helper()
+	if strings.Contains(string(record), "hidden") {
+		t.Errorf("a text stays: %s", record)
+	}
+	for _, s := range stays {
+		if !strings.Contains(string(record), s) {
+			t.Errorf("%s is missing: %s", s, record)
+		}
+	}
+}
+
 // bracketed quotes the brackets and braces of JSON in an expression, except for those of placeholders.
 func bracketed(s string) string {
 	const placeholder = `\[redacted:content:[0-9a-f]{12}\]`
