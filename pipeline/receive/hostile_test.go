@@ -101,9 +101,7 @@ func (e *endpoint) raw(text string) net.Conn {
 		e.tb.Fatal(err)
 	}
 	e.tb.Cleanup(func() { _ = conn.Close() })
-	if _, err := io.WriteString(conn, text); err != nil {
-		e.tb.Fatal(err)
-	}
+	_, _ = io.WriteString(conn, text) // fails if the server refuses before it has read all
 	return conn
 }
 
@@ -122,6 +120,28 @@ func answerOf(t *testing.T, conn net.Conn) *http.Response {
 		t.Fatal(err)
 	}
 	return answer
+}
+
+// fill opens the connections of hold until a request is refused. A request that comes before them takes their room, so
+// they are opened again behind it.
+func (e *endpoint) fill(what string, hold func() []net.Conn, refused func() bool) (held []net.Conn) {
+	e.tb.Helper()
+	held = hold()
+	e.await(what, func() bool {
+		if refused() {
+			return true
+		}
+		closeAll(held)
+		held = hold()
+		return false
+	})
+	return held
+}
+
+func closeAll(held []net.Conn) {
+	for _, conn := range held {
+		_ = conn.Close()
+	}
 }
 
 // A body that does not arrive in time is refused. Until then it counts against the bytes in progress and against the
@@ -145,20 +165,20 @@ func TestSlowBodiesAndFloods(t *testing.T) {
 		t.Parallel()
 		tokens, _ := readTokens(t, tokenLine("flood", "user=mallory"), tokenLine("other", "user=ada"))
 		e := start(t, receive.Config{Admission: receive.Admission{Tokens: tokens}, Limits: receive.Limits{Requests: 4}})
-		var held []net.Conn
-		for range 4 {
-			held = append(held, e.raw(strings.Replace(head(100), "Host: x", "Host: x\r\nAuthorization: Bearer flood", 1)))
+		hold := func() (held []net.Conn) {
+			for range 4 {
+				held = append(held, e.raw(strings.Replace(head(100), "Host: x", "Host: x\r\nAuthorization: Bearer flood", 1)))
+			}
+			return held
 		}
-		e.await("the flood is refused", func() bool {
+		held := e.fill("the flood is refused", hold, func() bool {
 			answer, _ := e.post("/v1/logs", small, "Content-Type", "application/x-protobuf", "Authorization", "Bearer flood")
 			return answer.StatusCode == http.StatusTooManyRequests && answer.Header.Get("Retry-After") == "1"
 		})
 		if answer, text := e.post("/v1/logs", small, "Content-Type", "application/x-protobuf", "Authorization", "Bearer other"); answer.StatusCode != http.StatusOK {
 			t.Errorf("another sender: %s: %s", answer.Status, text)
 		}
-		for _, conn := range held {
-			_ = conn.Close()
-		}
+		closeAll(held)
 		e.await("the sender is let in again", func() bool {
 			answer, _ := e.post("/v1/logs", small, "Content-Type", "application/x-protobuf", "Authorization", "Bearer flood")
 			return answer.StatusCode == http.StatusOK
@@ -167,10 +187,9 @@ func TestSlowBodiesAndFloods(t *testing.T) {
 	t.Run("bytes", func(t *testing.T) {
 		t.Parallel()
 		e := start(t, receive.Config{Limits: receive.Limits{Body: 1 << 20, InFlight: 1 << 20}})
-		half := make([]byte, 300<<10)
-		conn := e.raw(head(1<<20) + string(half))
+		hold := func() []net.Conn { return []net.Conn{e.raw(head(1<<20) + string(make([]byte, 300<<10)))} }
 		large := logsOf("claude-code", "one", strings.Repeat("x", 600<<10))
-		e.await("there is no room", func() bool {
+		held := e.fill("there is no room", hold, func() bool {
 			answer, _ := e.post("/v1/logs", protobufOf(t, large), "Content-Type", "application/x-protobuf")
 			return answer.StatusCode == http.StatusServiceUnavailable && answer.Header.Get("Retry-After") == "1"
 		})
@@ -181,7 +200,7 @@ func TestSlowBodiesAndFloods(t *testing.T) {
 		if answer, text := e.post("/v1/logs", small, "Content-Type", "application/x-protobuf"); answer.StatusCode != http.StatusOK {
 			t.Errorf("a small request meanwhile: %s: %s", answer.Status, text)
 		}
-		_ = conn.Close()
+		closeAll(held)
 		e.await("there is room again", func() bool {
 			answer, _ := e.post("/v1/logs", protobufOf(t, large), "Content-Type", "application/x-protobuf")
 			return answer.StatusCode == http.StatusOK
