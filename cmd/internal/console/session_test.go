@@ -258,7 +258,7 @@ func requireSameFigures(t *testing.T, c *Console, id events.SessionID) {
 }
 
 // What precedes the first prompt is of its turn if it is only noise, such as the tokens of a call to a model; what has
-// content is turn 0, with the results that come later.
+// content is turn 0, with the results that come later. A call that is stated again counts once.
 func TestTurnsOfTheOutlineAreThoseOfTheConversation(t *testing.T) {
 	t.Parallel()
 	title := map[string]any{"sessionId": "late", "type": "ai-title", "aiTitle": "Ledger"}
@@ -276,6 +276,11 @@ func TestTurnsOfTheOutlineAreThoseOfTheConversation(t *testing.T) {
 		claude("early", "assistant", 1, answer(1, toolUse("b", "Bash", map[string]any{"command": "ls"}))),
 		claude("early", "user", 2, prompt("one")),
 		claude("early", "user", 3, result("b", "done", true)),
+		claude("again", "user", 1, prompt("one")),
+		claude("again", "assistant", 2, answer(2, toolUse("c", "Write", map[string]any{"file_path": "/a"}))),
+		claude("again", "assistant", 2, answer(2, toolUse("c", "Write", map[string]any{"file_path": "/a", "content": "x"}))),
+		claude("again", "user", 3, result("c", "no", true)),
+		claude("again", "user", 3, result("c", "not so", true)),
 	)
 	for id := range sessionsOf(t, js) {
 		requireSameFigures(t, c, id)
@@ -287,6 +292,7 @@ func TestTurnsOfTheOutlineAreThoseOfTheConversation(t *testing.T) {
 		want := map[string][]string{
 			"late":  {"1: 1 calls, 4,030 tokens", "2: 0 calls, 0 tokens"},
 			"early": {"0: 1 calls, 1,015 tokens", "1: 0 calls, 0 tokens"},
+			"again": {"1: 1 calls, 2,015 tokens"},
 		}[id.Session]
 		if !slices.Equal(turns, want) {
 			t.Errorf("%s: %q, want %q", id.Session, turns, want)

@@ -89,7 +89,7 @@ func (r sessionRequest) outline() error {
 	if err != nil {
 		return err
 	}
-	o := &outliner{outlinePage: &outlinePage{sessionHeading: heading}, zone: r.filter.Zone, open: map[thread]*outlineTurn{}, began: map[string]*outlineTurn{}}
+	o := &outliner{outlinePage: &outlinePage{sessionHeading: heading}, zone: r.filter.Zone, open: map[thread]*outlineTurn{}, began: map[string]*outlineCall{}}
 	for e, err := range events.Outlines(ctx, r.config.JetStream, generation, events.Query{Source: id.Source, Session: id.Session}) {
 		if err != nil && e.Position > 0 {
 			o.Unread++
@@ -133,9 +133,15 @@ type outliner struct {
 	main  []*outlineTurn
 	runs  []*outlineTurn          // of subagents
 	open  map[thread]*outlineTurn // the last turn of each thread
-	began map[string]*outlineTurn // where each call began, by its id
+	began map[string]*outlineCall // by the id of a call
 	model string                  // the last used one
 	calls timedCalls
+}
+
+// outlineCall is a call that has begun. What is stated of it again counts once, and its last result decides.
+type outlineCall struct {
+	turn            *outlineTurn // in which it began
+	changed, failed bool
 }
 
 // add adds the next event. It does not keep the event.
@@ -166,8 +172,8 @@ func (o *outliner) turn(e *envelopes.AgentEventV1) *outlineTurn {
 	if e.EventType == envelopes.ToolCall || e.EventType == envelopes.ToolResult {
 		call = orZero(e.ToolCallID)
 	}
-	if t := o.began[call]; t != nil {
-		return t
+	if c := o.began[call]; c != nil {
+		return c.turn
 	}
 	key, list := thread{}, &o.main
 	if e.IsInternal {
@@ -179,7 +185,7 @@ func (o *outliner) turn(e *envelopes.AgentEventV1) *outlineTurn {
 		*list = append(*list, t)
 	}
 	if call != "" {
-		o.began[strings.Clone(call)] = t
+		o.began[strings.Clone(call)] = &outlineCall{turn: t}
 	}
 	return t
 }
@@ -268,19 +274,33 @@ func (o *outliner) spend(t *outlineTurn, e *envelopes.AgentEventV1) {
 // mark notes calls, failures, errors and edits.
 func (o *outliner) mark(t *outlineTurn, e *envelopes.AgentEventV1, at time.Time) {
 	f := t.Facts
+	c := o.began[orZero(e.ToolCallID)]
+	if c == nil {
+		c = &outlineCall{}
+	}
 	switch e.EventType {
 	case envelopes.ToolCall:
-		f.Calls++
+		if e.Supersedes == "" {
+			f.Calls++
+		}
 		switch orZero(e.FileOp) {
 		case envelopes.OpWrite, envelopes.OpModify, envelopes.OpDelete, envelopes.OpCreate, envelopes.OpMove:
-			o.Changes.add(e, at, orZero(e.ToolName), orZero(e.FilePath))
+			if !c.changed {
+				o.Changes.add(e, at, orZero(e.ToolName), orZero(e.FilePath))
+			}
+			c.changed = true
 		default:
 		}
 	case envelopes.ToolResult:
-		if orZero(e.ToolStatus) == envelopes.StatusError {
+		failed := orZero(e.ToolStatus) == envelopes.StatusError
+		switch {
+		case failed && !c.failed:
 			f.Failures++
 			o.Problems.add(e, at, orZero(e.ToolName), orZero(e.Text))
+		case !failed && c.failed:
+			f.Failures--
 		}
+		c.failed = failed
 	case envelopes.Log:
 		if e.Metadata == nil {
 			return
