@@ -235,19 +235,19 @@ func TestQueriesDuringACompactionSeeEachEventOnce(t *testing.T) {
 // sums ask SQL for what the statistics have, too.
 var sums = []question{
 	{Name: "costs", SQL: "select model, sum(usd) as usd, sum(vendor_usd) as vendor_usd from calls group by all"},
-	tokensQuestion("day", "model"), tokensQuestion("source"), tokensQuestion("repo", "branch"), tokensQuestion("branch"),
-	tokensQuestion("host"), tokensQuestion("user", "team"), tokensQuestion("user"),
+	sumsQuestion("day", "model"), sumsQuestion("source"), sumsQuestion("source", "session"), sumsQuestion("repo"), sumsQuestion("repo", "branch"),
+	sumsQuestion("branch"), sumsQuestion("host"), sumsQuestion("user", "team"), sumsQuestion("user"), sumsQuestion("team"),
 }
 
-// tokensQuestion asks for the tokens by some dimensions of the statistics.
-func tokensQuestion(by ...string) question {
-	columns := map[string]string{"repo": "repository", "user": "user_name"}
+// sumsQuestion asks for the tokens and their cost by some dimensions of the statistics.
+func sumsQuestion(by ...string) question {
+	columns := map[string]string{"repo": "repository", "user": "user_name", "session": "session_id"}
 	values := make([]string, len(by))
 	for i, d := range by {
 		values[i] = "coalesce(" + cmp.Or(columns[d], d) + "::text, '')"
 	}
-	name := "tokens by " + strings.Join(by, ",")
-	return question{Name: name, SQL: "select concat_ws(' ', " + strings.Join(values, ", ") + ") as value, sum(total)::text as total from calls group by all"}
+	name := "sums by " + strings.Join(by, ",")
+	return question{Name: name, SQL: "select concat_ws(' ', " + strings.Join(values, ", ") + ") as value, sum(total)::text as total, sum(usd) as usd from calls group by all"}
 }
 
 // everySession returns the query of questions.sql that lists the longest sessions, without its limit.
@@ -289,21 +289,32 @@ func stepsOf(t *testing.T, js jetstream.JetStream) iter.Seq2[sessions.Step, erro
 func checkSums(t *testing.T, steps iter.Seq2[sessions.Step, error], answers map[string]answer) {
 	t.Helper()
 	for _, q := range sums {
-		dimensions, is := strings.CutPrefix(q.Name, "tokens by ")
+		dimensions, is := strings.CutPrefix(q.Name, "sums by ")
 		if !is {
 			continue
 		}
+		tokens, costs := sumsBy(t, steps, strings.Split(dimensions, ","))
 		inSQL := map[string]int64{}
 		for _, r := range answers[q.Name].Rows {
 			n, err := strconv.ParseInt(fmt.Sprint(r["total"]), 10, 64)
 			if err != nil {
 				t.Fatal(err)
 			}
+			value := fmt.Sprint(r["value"])
 			if n > 0 {
-				inSQL[fmt.Sprint(r["value"])] = n
+				inSQL[value] = n
+			}
+			if usd, _ := r["usd"].(float64); math.Abs(usd-costs[value]) > 1e-8 {
+				t.Errorf("%s: %q cost %v dollars in SQL, %v in the statistics", q.Name, value, usd, costs[value])
+			}
+			delete(costs, value)
+		}
+		for value, usd := range costs {
+			if usd > 0 {
+				t.Errorf("%s: %q cost %v dollars in the statistics, and is not in SQL", q.Name, value, usd)
 			}
 		}
-		if diff := gocmp.Diff(tokensBy(t, steps, strings.Split(dimensions, ",")), inSQL); diff != "" {
+		if diff := gocmp.Diff(tokens, inSQL); diff != "" {
 			t.Errorf("%s: statistics and SQL differ:\n%s", q.Name, diff)
 		}
 	}
@@ -343,7 +354,6 @@ func checkActive(t *testing.T, steps iter.Seq2[sessions.Step, error], a answer) 
 // checkCosts compares the cost by model of the statistics with that of SQL, and that of each dimension with the total.
 func checkCosts(t *testing.T, steps iter.Seq2[sessions.Step, error], a answer) {
 	t.Helper()
-	table := prices.Builtin()
 	total := math.NaN()
 	divisions := [][]sessions.Dimension{{sessions.ByModel}, {}}
 	for _, d := range sessions.Dimensions {
@@ -354,12 +364,7 @@ func checkCosts(t *testing.T, steps iter.Seq2[sessions.Step, error], a answer) {
 		costs := map[string]float64{}
 		_, err := sessions.Stats(steps, sessions.StatsQuery{By: by, Models: true}, sessions.Memory{}, func(r *sessions.Row) error {
 			stated = envelopes.AddUSD(stated, r.Usage.CostUSD)
-			for model, used := range r.Models {
-				p, err := table.Find(model, nil)
-				if err != nil {
-					continue
-				}
-				cost := p.Cost(used).USD
+			for model, cost := range costsOf(r) {
 				sum += cost
 				costs[model] += cost
 			}
@@ -391,22 +396,37 @@ func checkCosts(t *testing.T, steps iter.Seq2[sessions.Step, error], a answer) {
 	}
 }
 
-// tokensBy returns the tokens by some dimensions, by the statistics.
-func tokensBy(t *testing.T, steps iter.Seq2[sessions.Step, error], dimensions []string) map[string]int64 {
+// costsOf returns the cost of a row of the statistics by model, as far as there are prices.
+func costsOf(r *sessions.Row) map[string]float64 {
+	costs := map[string]float64{}
+	for model, used := range r.Models {
+		if p, err := prices.Builtin().Find(model, nil); err == nil {
+			costs[model] = p.Cost(used).USD
+		}
+	}
+	return costs
+}
+
+// sumsBy returns the tokens and their cost by some dimensions, by the statistics.
+func sumsBy(t *testing.T, steps iter.Seq2[sessions.Step, error], dimensions []string) (tokens map[string]int64, costs map[string]float64) {
 	t.Helper()
 	var by []sessions.Dimension
 	for _, d := range dimensions {
 		by = append(by, sessions.Dimension(d))
 	}
-	out := map[string]int64{}
-	_, err := sessions.Stats(steps, sessions.StatsQuery{By: by}, sessions.Memory{}, func(r *sessions.Row) error {
+	tokens, costs = map[string]int64{}, map[string]float64{}
+	_, err := sessions.Stats(steps, sessions.StatsQuery{By: by, Models: true}, sessions.Memory{}, func(r *sessions.Row) error {
+		value := strings.Join(r.Values, " ")
 		if n := r.Usage.Total(); n > 0 {
-			out[strings.Join(r.Values, " ")] = n
+			tokens[value] = n
+		}
+		for _, cost := range costsOf(r) {
+			costs[value] += cost
 		}
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return out
+	return tokens, costs
 }
