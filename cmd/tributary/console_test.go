@@ -396,10 +396,7 @@ func brokerUse(t *testing.T, nc *nats.Conn) string {
 // not gets a page that names the right and where to grant it.
 func TestConsoleShowsWhatTheRightsOfItsUserAllow(t *testing.T) {
 	t.Parallel()
-	b := startTenants(t, nil)
-	b.as(t, "ACME_STAGE", "run")
-	js := b.streams(t, "ACME")
-	awaitSubject(t, js, "checkpoints.v1.*", 2)
+	b, _, js := startWithWorker(t, nil)
 	if code, out := ended(b.as(t, "ACME_PRODUCER", "ship", "--once", claudeLog(t, "hello", "again"))); code != 0 {
 		t.Fatalf("exit code %d\n%s", code, out)
 	}

@@ -366,11 +366,9 @@ func startCreds(t *testing.T) credsBroker {
 // and with the line of the configuration that grants it.
 func TestDeniedRightIsNamed(t *testing.T) {
 	t.Parallel()
-	b := startTenants(t, func(_, text string) string {
+	b, _, _ := startWithWorker(t, func(_, text string) string {
 		return strings.Replace(text, `"$JS.API.>", "$JS.ACK.>", "raw.*.*", "$O.CLAIMS.>"`, `"nothing"`, 1)
 	})
-	b.as(t, "ACME_STAGE", "run")
-	awaitSubject(t, b.streams(t, "ACME"), "checkpoints.v1.*", 2)
 	type started struct {
 		*process
 		right string

@@ -22,10 +22,7 @@ const progressPrefix = "$KV." + streams.SubscribersBucket + "."
 // from what was sent.
 func TestNoRoleRemovesWhatOthersStored(t *testing.T) {
 	t.Parallel()
-	b := startTenants(t, nil)
-	b.as(t, "ACME_STAGE", "run")
-	js := b.streams(t, "ACME")
-	awaitSubject(t, js, "checkpoints.v1.*", 2)
+	b, _, js := startWithWorker(t, nil)
 	large := strings.Repeat("large ", 200_000)
 	b.done(t, "ACME_PRODUCER", "ship", "--once", "--source", "claude_code", claudeLog(t, "small", large))
 	awaitSubject(t, js, "events.v1.>", 2)
@@ -122,10 +119,7 @@ func (b *tenants) subscribed(t *testing.T, nc *nats.Conn, name string, events in
 // producer which floods the raw stream is refused, while workers go on with what was accepted.
 func TestTenantHasLimits(t *testing.T) {
 	t.Parallel()
-	b := startTenants(t, nil)
-	b.as(t, "ACME_STAGE", "run")
-	js := b.streams(t, "ACME")
-	awaitSubject(t, js, "checkpoints.v1.*", 2)
+	b, _, js := startWithWorker(t, nil)
 	info, err := js.AccountInfo(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -221,7 +221,7 @@ func (p *recordReceiver) listen(ctx context.Context, js jetstream.JetStream, t *
 		listeners, shown = append(listeners, l), append(shown, l.Addr().String())
 	}
 	for _, s := range p.config.Subjects {
-		shown = append(shown, "nats:"+s.Name)
+		shown = append(shown, s.Address())
 	}
 	p.health.watch(r)
 	fmt.Fprintf(p.stderr, "receiver at %s\n", strings.Join(shown, " and "))

@@ -23,10 +23,7 @@ import (
 // work, and the broker denies nothing.
 func TestRightsOfEachRoleSuffice(t *testing.T) {
 	t.Parallel()
-	b := startTenants(t, nil)
-	worker := b.as(t, "ACME_STAGE", "run")
-	js := b.streams(t, "ACME")
-	awaitSubject(t, js, "checkpoints.v1.*", 2)
+	b, worker, js := startWithWorker(t, nil)
 	log := claudeLog(t, "small", strings.Repeat("large ", 200_000))
 	f, err := os.OpenFile(log, os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
@@ -114,10 +111,7 @@ func withCollector(file, text string) string {
 // rights, and one with those of a producer, which names the right that it lacks. The collector may do nothing else.
 func TestRightsOfACollectorSuffice(t *testing.T) {
 	t.Parallel()
-	b := startTenants(t, withCollector)
-	worker := b.as(t, "ACME_STAGE", "run")
-	js := b.streams(t, "ACME")
-	awaitSubject(t, js, "checkpoints.v1.*", 2)
+	b, worker, js := startWithWorker(t, withCollector)
 	receiver := func(user string) *process {
 		return startWith(t, func(cmd *exec.Cmd) {
 			cmd.Env = append(append(cmd.Env, b.environment(user)...), "TRIBUTARY_RECEIVE_SUBJECTS=logs=otel_logs,traces=otel_traces,metrics=otel_metrics")

@@ -163,12 +163,20 @@ func (b *tenants) streams(t *testing.T, tenant string) jetstream.JetStream {
 	return js
 }
 
-// startWithSession is [startTenants] with a worker of ACME, and a session that the worker has processed.
+// startWithWorker is [startTenants] with a worker of ACME that owns its partitions.
+func startWithWorker(t *testing.T, change func(file, text string) string) (*tenants, *process, jetstream.JetStream) {
+	t.Helper()
+	b := startTenants(t, change)
+	worker := b.as(t, "ACME_STAGE", "run")
+	js := b.streams(t, "ACME")
+	awaitSubject(t, js, "checkpoints.v1.*", 2)
+	return b, worker, js
+}
+
+// startWithSession is [startWithWorker] with a session that the worker has processed.
 func startWithSession(t *testing.T) (*tenants, jetstream.JetStream) {
 	t.Helper()
-	b := startTenants(t, nil)
-	b.as(t, "ACME_STAGE", "run")
-	js := b.streams(t, "ACME")
+	b, _, js := startWithWorker(t, nil)
 	b.done(t, "ACME_PRODUCER", "ship", "--once", "--source", "claude_code", claudeLog(t, "one"))
 	awaitSubject(t, js, "events.v1.>", 1)
 	awaitDone(t, js)

@@ -28,7 +28,8 @@ func PeakMemory(pid int) int64 {
 func LimitMemory(tb testing.TB, pid int, limit int64) {
 	tb.Helper()
 	parent, file := "/sys/fs/cgroup", "memory.max"
-	if v1 := filepath.Join(parent, "memory"); exists(v1) {
+	v1 := filepath.Join(parent, "memory")
+	if _, err := os.Stat(v1); err == nil {
 		parent, file = v1, "memory.limit_in_bytes"
 	}
 	group := filepath.Join(parent, fmt.Sprintf("tributary-test-%d", pid))
@@ -50,11 +51,6 @@ func LimitMemory(tb testing.TB, pid int, limit int64) {
 // join moves a process to a cgroup.
 func join(group string, pid int) error {
 	return os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o600)
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }
 
 // WatchHeap watches the heap of this process. The returned function ends that and returns the bytes in use before and

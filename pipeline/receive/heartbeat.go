@@ -74,7 +74,7 @@ func (r *Receiver) startHeartbeats(ctx context.Context, listeners []net.Listener
 		addresses = append(addresses, l.Addr().String())
 	}
 	for _, s := range c.Subjects {
-		addresses = append(addresses, "nats:"+s.Name)
+		addresses = append(addresses, s.Address())
 	}
 	r.activity.mu.Lock()
 	is := &r.activity.is

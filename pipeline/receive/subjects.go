@@ -15,6 +15,7 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
+	"tributary/pipeline/broker"
 	"tributary/pipeline/streams"
 )
 
@@ -24,6 +25,9 @@ type Subject struct {
 	Signal string // logs, traces or metrics
 	Name   string // may have wildcards
 }
+
+// Address returns the name of the subject among the addresses of a receiver.
+func (s Subject) Address() string { return "nats:" + s.Name }
 
 // subjectQueue is the queue group of all receivers: each message is for one of them.
 const subjectQueue = "tributary-receive"
@@ -116,15 +120,9 @@ type taker struct {
 func (t *taker) take(ctx context.Context, m *nats.Msg) {
 	for {
 		err := t.try(ctx, m)
-		if err == nil || answered(m) || errors.As(err, new(*partlyRefused)) || refusalOf(err).retry == 0 {
+		if err == nil || answered(m) || errors.As(err, new(*partlyRefused)) || refusalOf(err).retry == 0 || broker.Pause(ctx, messageRetry) != nil {
 			break
 		}
-		select {
-		case <-time.After(messageRetry):
-			continue
-		case <-ctx.Done():
-		}
-		break
 	}
 	if n, err := m.Sub.Dropped(); err == nil {
 		for ; t.dropped < n; t.dropped++ {
