@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -150,11 +151,16 @@ func TestDatabaseThatCannotBeReadIsNamed(t *testing.T) {
 		e, path := newEdge(t), garden(t)
 		w := writeDatabase(t, path, "delete")
 		w.exec(openCodeSchema, insertSession("ses_1"))
-		w.exec(`BEGIN EXCLUSIVE`)
+		// More than its cache holds, so it writes into the file before it commits.
+		w.exec(`PRAGMA cache_size = 1`, `BEGIN`, insertMessage("ses_1", "msg_ses_1"))
+		const parts = 20
+		for n := range parts {
+			w.exec(insertPart("ses_1", strconv.Itoa(n), strings.Repeat("water ", 2000)))
+		}
 		f := e.follow(ofDatabase(path))
 		trouble(t, f, ship.ReasonLocked)
-		w.exec(insertMessage("ses_1", "msg_ses_1"), `COMMIT`)
-		f.until("both rows are stored", over(2))
+		w.exec(`COMMIT`)
+		f.until("all rows are stored", over(2+parts))
 	})
 	t.Run("migrated", func(t *testing.T) {
 		e, path := newEdge(t), garden(t)
@@ -237,14 +243,24 @@ func TestDatabaseWithoutTheIndexOfItsLogIsReadFromACopy(t *testing.T) {
 }
 
 // A Ship that is killed again and again while another process writes stores every version of a row at most once, and
-// the last one of each row.
+// the last one of each row. The other process never waits for a lock.
 func TestKilledShipStoresEveryRowVersionOnce(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("needs processes of their own, of which the race detector sees nothing")
 	}
+	for _, mode := range []string{"wal", "delete"} {
+		t.Run("journal="+mode, func(t *testing.T) {
+			t.Parallel()
+			killWhileDatabaseIsWritten(t, mode)
+		})
+	}
+}
+
+func killWhileDatabaseIsWritten(t *testing.T, mode string) {
+	t.Helper()
 	e, path := newEdge(t), garden(t)
-	w := writeDatabase(t, path, "wal")
+	w := writeDatabase(t, path, mode)
 	w.exec(openCodeSchema)
 	for n := range 4 {
 		id := fmt.Sprintf("storm%d", n)
@@ -264,7 +280,11 @@ func TestKilledShipStoresEveryRowVersionOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = victim.Wait() // it was killed
-		t.Log("commits of the writer: " + w.wait())
+		commits := w.wait()
+		t.Log("the writer: " + commits)
+		if !strings.Contains(commits, "; 0 waited for a lock") {
+			t.Error("the writer waited")
+		}
 	}
 	e.once(ofDatabase(path))
 	versions := map[string]int{}

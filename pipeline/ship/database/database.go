@@ -7,7 +7,6 @@
 package database
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -36,14 +35,16 @@ func Is(path string) bool {
 // DB is an open database that can only be read. Each statement is a transaction of its own. It is open only while rows
 // are read, because its agent may repair or replace the file at any time. It belongs to one goroutine.
 type DB struct {
-	path   string
-	vendor *core.Vendor
-	conn   *sql.DB
-	opened *Stamp              // its stamp when it was opened without locks; nil with locks
-	copied string              // folder of the copy that is read; empty for none
-	have   map[string][]string // its columns, by table
-	limit  int                 // rows of the next statement
-	waits  bool                // the last scan left out rows that may not be complete
+	path     string
+	vendor   *core.Vendor
+	address  string // for the driver
+	conn     *sql.DB
+	opened   *Stamp              // its stamp when it was opened as a file that nobody writes; nil for another
+	unlocked bool                // it is in rollback mode, and read without locks
+	copied   string              // folder of the copy that is read; empty for none
+	have     map[string][]string // its columns, by table
+	limit    int                 // rows of the next statement
+	waits    bool                // the last scan left out rows that may not be complete
 }
 
 // Stamp changes with every change of a database, which is in its file or in the log of its writers.
@@ -81,18 +82,25 @@ func Open(ctx context.Context, path string, source envelopes.Source) (*DB, error
 		return nil, err
 	}
 	d := &DB{path: path, limit: firstRows}
-	at, err := d.prepare()
+	d.address, err = d.prepare()
 	if err == nil {
-		d.conn, err = sql.Open("sqlite", at)
+		err = d.connect()
 	}
 	if err == nil {
-		d.conn.SetMaxOpenConns(1)
 		err = d.findVendor(ctx, source)
 	}
 	if err != nil {
-		return nil, errors.Join(d.reason(err), d.Close())
+		return nil, errors.Join(reason(err), d.Close())
 	}
 	return d, nil
+}
+
+// connect opens the connection, which has no pages of the database yet.
+func (d *DB) connect() (err error) {
+	if d.conn, err = sql.Open("sqlite", d.address); err == nil {
+		d.conn.SetMaxOpenConns(1)
+	}
+	return err
 }
 
 // open opens a file for reading. It does not block if the path has become a pipe.
@@ -101,25 +109,15 @@ func open(path string) (*os.File, error) {
 }
 
 // prepare decides how the database is opened so that nothing is created or changed beside it, and returns its
-// address: without locks while no other process has it open, as a copy if the index of its write-ahead log is missing,
-// else with the locks of every reader.
+// address: without locks in rollback mode, and while no other process has it open; as a copy if the index of its
+// write-ahead log is missing; else with the locks of every reader, for which no writer waits.
 func (d *DB) prepare() (address string, err error) {
 	path, query := d.path, "?mode=ro&_pragma=query_only(1)&_pragma=busy_timeout(0)"
-	head := make([]byte, 100)
-	f, err := open(path)
+	head, err := headOf(path)
 	if err != nil {
 		return "", err
 	}
-	_, err = io.ReadFull(f, head)
-	err = errors.Join(err, f.Close())
-	switch isShort := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF); {
-	case isShort, err == nil && !bytes.HasPrefix(head, []byte("SQLite format 3\x00")):
-		return "", ErrNoDatabase
-	case err != nil:
-		return "", err
-	}
-	const version, writeAhead = 19, 2
-	if head[version] == writeAhead {
+	if head.writesAhead() {
 		wal, _ := os.Stat(path + "-wal")
 		_, noIndex := os.Stat(path + "-shm")
 		switch {
@@ -135,6 +133,8 @@ func (d *DB) prepare() (address string, err error) {
 				return "", err
 			}
 		}
+	} else {
+		d.unlocked, query = true, query+"&nolock=1"
 	}
 	if path = filepath.ToSlash(path); !strings.HasPrefix(path, "/") {
 		path = "/" + path
@@ -192,18 +192,6 @@ func (d *DB) Close() (err error) {
 	return err
 }
 
-// check returns ErrLocked if what was read may be inconsistent, because another process has opened a database that is
-// read without locks.
-func (d *DB) check() error {
-	if d.opened == nil {
-		return nil
-	}
-	if now, err := StampOf(d.path); err != nil || now != *d.opened {
-		return ErrLocked
-	}
-	return nil
-}
-
 // findVendor finds the agent by the tables of the database.
 func (d *DB) findVendor(ctx context.Context, source envelopes.Source) error {
 	have, err := d.columns(ctx)
@@ -242,19 +230,18 @@ func missingColumn(is *core.Database, have map[string][]string) string {
 }
 
 // columns returns the columns of all tables, by table.
-func (d *DB) columns(ctx context.Context) (map[string][]string, error) {
-	rows, err := d.conn.QueryContext(ctx, `SELECT m.name, c.name FROM sqlite_master m JOIN pragma_table_info(m.name) c WHERE m.type = 'table'`)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	have := map[string][]string{}
-	for rows.Next() {
-		var table, column string
-		if err := rows.Scan(&table, &column); err != nil {
-			return nil, err
+func (d *DB) columns(ctx context.Context) (have map[string][]string, err error) {
+	const query = `SELECT m.name, c.name FROM sqlite_master m JOIN pragma_table_info(m.name) c WHERE m.type = 'table'`
+	err = d.query(ctx, query, nil, func(rows *sql.Rows) error {
+		have = map[string][]string{}
+		for rows.Next() {
+			var table, column string
+			if err := rows.Scan(&table, &column); err != nil {
+				return err
+			}
+			have[table] = append(have[table], column)
 		}
-		have[table] = append(have[table], column)
-	}
-	return have, errors.Join(rows.Err(), d.check())
+		return nil
+	})
+	return have, err
 }

@@ -26,13 +26,10 @@ var (
 var ErrNoRow = errors.New("the row was deleted")
 
 // reason returns the reason for an error of the driver, without the text of the driver, which may have content.
-func (d *DB) reason(err error) error {
+func reason(err error) error {
 	var driver *sqlite.Error
 	if !errors.As(err, &driver) {
 		return err
-	}
-	if d.check() != nil {
-		return ErrLocked // another process changed it meanwhile
 	}
 	switch code := driver.Code(); code & 0xff {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_SCHEMA, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL:

@@ -23,7 +23,7 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// A writer in rollback mode waits for a statement, so each is short.
+// Each statement is short, so that one beside a writer in rollback mode is disturbed seldom.
 const (
 	statementTime = time.Millisecond
 	firstRows     = 64   // rows of the first statement
@@ -79,12 +79,12 @@ func (d *DB) Scan(ctx context.Context, idle bool, want func(Key, *Row) bool) ([]
 				}
 			})
 			if err != nil {
-				return nil, d.reason(err)
+				return nil, reason(err)
 			}
 		}
 	}
 	if err := d.list(ctx, found, parents, idle); err != nil {
-		return nil, d.reason(err)
+		return nil, reason(err)
 	}
 	return d.arrange(found), nil
 }
@@ -133,11 +133,11 @@ func (d *DB) listOf(ctx context.Context, parent *Row) (value []byte, err error) 
 	}
 	t := &d.tables()[parent.table]
 	query := fmt.Sprintf("SELECT +%s FROM %s WHERE rowid = ? AND %s = ?", quoted(t.JSON[0]), quoted(t.Name), quoted(t.Key))
-	err = d.conn.QueryRowContext(ctx, query, parent.id, parent.key).Scan(&value)
-	if errors.Is(err, sql.ErrNoRows) || err == nil && !jsontext.Value(value).IsValid(lenient.Options) {
-		return nil, d.check()
+	found, err := d.row(ctx, query, []any{parent.id, parent.key}, &value)
+	if err != nil || !found || !jsontext.Value(value).IsValid(lenient.Options) {
+		return nil, err
 	}
-	return value, errors.Join(err, d.check())
+	return value, nil
 }
 
 // Waits reports whether the last scan has left out rows because they may not be complete.
@@ -165,24 +165,21 @@ func (d *DB) scanTable(ctx context.Context, table int, prefix string, each func(
 		if prefix != "" {
 			args = append(args, prefix[:len(prefix)-1]+string(prefix[len(prefix)-1]+1))
 		}
-		rows, err := d.conn.QueryContext(ctx, query, args...)
-		if err != nil {
-			return err
-		}
 		var list []Row
-		for rows.Next() {
-			r := Row{table: table}
-			var parent, order, version sql.NullString
-			if err = rows.Scan(&r.id, &r.key, &parent, &order, &version, &r.Size); err != nil {
-				break
+		err := d.query(ctx, query, args, func(rows *sql.Rows) error {
+			list = list[:0]
+			for rows.Next() {
+				r := Row{table: table}
+				var parent, order, version sql.NullString
+				if err := rows.Scan(&r.id, &r.key, &parent, &order, &version, &r.Size); err != nil {
+					return err
+				}
+				r.parent, r.order, r.Version = parent.String, order.String, Digest([]byte(version.String))
+				list = append(list, r)
 			}
-			r.parent, r.order, r.Version = parent.String, order.String, Digest([]byte(version.String))
-			list = append(list, r)
-			if from = any(r.id); prefix != "" {
-				from = r.key
-			}
-		}
-		if err := errors.Join(err, rows.Err(), rows.Close(), d.check()); err != nil {
+			return nil
+		})
+		if err != nil {
 			return err
 		}
 		for _, r := range list {
@@ -190,6 +187,10 @@ func (d *DB) scanTable(ctx context.Context, table int, prefix string, each func(
 		}
 		if len(list) < d.limit {
 			return nil
+		}
+		last := list[len(list)-1]
+		if from = any(last.id); prefix != "" {
+			from = last.key
 		}
 		d.limit = min(max(int(int64(len(list))*int64(statementTime)/max(1, int64(time.Since(start)))), 1), mostRows, 2*d.limit)
 	}
@@ -285,12 +286,12 @@ func (d *DB) Read(ctx context.Context, r *Row) ([]byte, error) {
 		names[i], into[i] = "+"+quoted(c), &values[i]
 	}
 	query := fmt.Sprintf("SELECT %s FROM %s WHERE rowid = ? AND %s = ?", strings.Join(names, ", "), quoted(t.Name), quoted(t.Key))
-	err := d.conn.QueryRowContext(ctx, query, r.id, r.key).Scan(into...)
-	if errors.Is(err, sql.ErrNoRows) {
+	found, err := d.row(ctx, query, []any{r.id, r.key}, into...)
+	switch {
+	case err != nil:
+		return nil, reason(err)
+	case !found:
 		return nil, ErrNoRow
-	}
-	if err := errors.Join(err, d.check()); err != nil {
-		return nil, d.reason(err)
 	}
 	return encodeRow(t, columns, values)
 }
