@@ -65,6 +65,16 @@ func TestPipelineIsLiveAndChangedFromItsPages(t *testing.T) {
 	p.shows("a worker appends its events")
 	p.until("window.pwned === undefined")
 
+	if err := os.WriteFile(broken, []byte("{broken again\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.command(t, "ship", "--once", "--source", "codex", broken)
+	p.awaitPage("/pipeline/letters", "Requeue all that are selected")
+	p.follow("main .actions a")
+	p.follow("main form button")
+	p.shows("Outcome", "requeued")
+	p.accessible("pipeline-requeued")
+
 	p.visit("/pipeline/generations/b/promote")
 	p.shows("b becomes the live generation")
 	p.follow("main form button")

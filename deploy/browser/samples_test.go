@@ -29,9 +29,12 @@ func TestAnAddressOfNothingIsAPage(t *testing.T) {
 	t.Parallel()
 	p := openSamples(t)
 	p.expectStatus(http.StatusNotFound, true)
-	for _, path := range []string{"/nothing", "/sessions/claude_code/nothing", "/sessions/claude_code/nothing/events/none", ledgerSession + "/events/none", "/static/0/app.css"} {
+	for path, says := range map[string]string{
+		"/nothing": "there is no such page", "/sessions/claude_code/nothing": "there is no such session", "/sessions/claude_code/nothing/events/none": "there is no such",
+		ledgerSession + "/events/none": "there is no such event", "/static/0/app.css": "there is no such file",
+	} {
 		p.visit(path)
-		p.shows("Not Found")
+		p.shows("Not Found", says)
 		p.require("structure")
 		p.require("contrast")
 	}

@@ -55,3 +55,22 @@ func TestPagesOfASessionInEveryLook(t *testing.T) {
 		})
 	}
 }
+
+// TestOutlineLeadsIntoTheConversation goes from the outline of a session to an edit and to a turn, without a script too.
+func TestOutlineLeadsIntoTheConversation(t *testing.T) {
+	t.Parallel()
+	for _, script := range []bool{true, false} {
+		p := openSamples(t)
+		if !script {
+			p.withoutScript()
+		}
+		p.visit(ledgerSession + "/timeline")
+		p.shows("Errors", "Edits", "Turns", "TestTransfer fails since the last commit")
+		p.until("document.querySelectorAll('ul.marks a.bad').length > 0")
+		p.follow("ul.marks a:not(.bad)")
+		p.until("document.querySelector('article.edit' + location.hash + ', article.edit:has(' + location.hash + ')') !== null")
+		p.visit(ledgerSession + "/timeline")
+		p.follow("td.main a")
+		p.until("document.querySelector(location.hash).closest('section.turn') !== null")
+	}
+}
