@@ -182,6 +182,13 @@ func (p *Process) signal(s syscall.Signal) {
 	}
 }
 
+// ProcessorTime returns how long the process, which has ended, had a processor.
+func (p *Process) ProcessorTime() time.Duration {
+	p.tb.Helper()
+	<-p.ended
+	return p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
+}
+
 // Stop makes the process shut down, and returns its exit code.
 func (p *Process) Stop() int {
 	p.tb.Helper()

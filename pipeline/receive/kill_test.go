@@ -1,18 +1,14 @@
 package receive_test
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"os"
 	"regexp"
 	"strconv"
@@ -24,9 +20,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/collector/pdata/plog/plogotlp"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/receive"
@@ -71,8 +64,20 @@ func runReceiver(ctx context.Context, arguments []byte, ready func()) error {
 	if err != nil {
 		return err
 	}
-	ready()
-	return r.Serve(ctx, nil, time.Second, l)
+	return r.Serve(ctx, nil, time.Second, &announced{Listener: l, ready: ready})
+}
+
+// announced is a listener that announces the receiver as ready with its first accept, which comes after it has subscribed.
+type announced struct {
+	net.Listener
+
+	ready func()
+	once  sync.Once
+}
+
+func (l *announced) Accept() (net.Conn, error) {
+	l.once.Do(l.ready)
+	return l.Listener.Accept()
 }
 
 // TestKills kills the receiver and the broker by SIGKILL at random moments, while clients send by HTTP, gRPC and a subject
@@ -104,8 +109,11 @@ func TestKills(t *testing.T) {
 	var sending sync.WaitGroup
 	ctx, cancel := context.WithCancel(t.Context())
 	for n := range clients {
-		c := &killedClient{t: t, session: fmt.Sprint("client ", n), random: rand.New(rand.NewPCG(seed, uint64(n)+2))}
+		c := &killedClient{session: fmt.Sprint("client ", n), random: rand.New(rand.NewPCG(seed, uint64(n)+2)), wait: patience / 2}
 		c.attempt = []transport{overHTTP, overGRPC, overNATS}[n%3](t, address, broker.URL())
+		if n%3 == 2 {
+			c.wait = time.Second // a killed receiver leaves a message without an answer
+		}
 		sending.Go(func() {
 			for c.sent < *killRecords/clients && ctx.Err() == nil {
 				refused.Add(c.send(ctx, *killRecords/clients))
@@ -154,74 +162,12 @@ func TestKills(t *testing.T) {
 
 // killedClient sends records and sends again what is not acknowledged.
 type killedClient struct {
-	t       *testing.T
 	session string
 	attempt func(context.Context, plogotlp.ExportRequest) error
+	wait    time.Duration // for an answer
 	random  *rand.Rand
 	sent    int // acknowledged records
 	last    int // of the last request
-}
-
-// transport returns a function that sends a request once, until the test ends.
-type transport func(t *testing.T, receiver, broker string) func(context.Context, plogotlp.ExportRequest) error
-
-func overHTTP(t *testing.T, receiver, _ string) func(context.Context, plogotlp.ExportRequest) error {
-	t.Helper()
-	client := &http.Client{Transport: &http.Transport{}}
-	t.Cleanup(client.CloseIdleConnections)
-	return func(ctx context.Context, request plogotlp.ExportRequest) error {
-		body, err := request.MarshalProto()
-		if err != nil {
-			return err
-		}
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+receiver+"/v1/logs", bytes.NewReader(body))
-		if err != nil {
-			return err
-		}
-		req.Header.Set("Content-Type", "application/x-protobuf")
-		answer, err := client.Do(req)
-		if err != nil {
-			return err
-		}
-		defer answer.Body.Close()
-		if _, err := io.Copy(io.Discard, answer.Body); err != nil {
-			return err
-		}
-		if answer.StatusCode != http.StatusOK {
-			return errors.New(answer.Status)
-		}
-		return nil
-	}
-}
-
-func overGRPC(t *testing.T, receiver, _ string) func(context.Context, plogotlp.ExportRequest) error {
-	t.Helper()
-	soon := backoff.Config{BaseDelay: 5 * time.Millisecond, Multiplier: 1.5, MaxDelay: 100 * time.Millisecond}
-	conn, err := grpc.NewClient(receiver, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithConnectParams(grpc.ConnectParams{Backoff: soon, MinConnectTimeout: time.Second}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	return func(ctx context.Context, request plogotlp.ExportRequest) error {
-		_, err := plogotlp.NewGRPCClient(conn).Export(ctx, request, grpcGzip)
-		return err
-	}
-}
-
-// overNATS waits for the acknowledgement of JetStream. A killed receiver leaves a message without any.
-func overNATS(t *testing.T, _, broker string) func(context.Context, plogotlp.ExportRequest) error {
-	t.Helper()
-	js := pipelinetest.Connect(t, broker)
-	return func(ctx context.Context, request plogotlp.ExportRequest) error {
-		body, err := request.MarshalJSON()
-		if err != nil {
-			return err
-		}
-		ctx, cancel := context.WithTimeout(ctx, time.Second)
-		defer cancel()
-		_, err = js.Publish(ctx, "otel_logs", body, jetstream.WithRetryAttempts(0))
-		return err
-	}
 }
 
 // send sends a request of some of the next records until it is acknowledged. It returns how often it sent it again.
@@ -251,7 +197,7 @@ func (c *killedClient) send(ctx context.Context, most int) (again int64) {
 }
 
 func (c *killedClient) try(ctx context.Context, request plogotlp.ExportRequest) error {
-	ctx, cancel := context.WithTimeout(ctx, patience/2)
+	ctx, cancel := context.WithTimeout(ctx, c.wait)
 	defer cancel()
 	return c.attempt(ctx, request)
 }

@@ -34,7 +34,7 @@ import (
 const patience = 60 * time.Second
 
 func TestMain(m *testing.M) {
-	if code, is := pipelinetest.RunProgram(map[string]pipelinetest.Program{receiverProgram: runReceiver}); is {
+	if code, is := pipelinetest.RunProgram(map[string]pipelinetest.Program{receiverProgram: runReceiver, shipProgram: runShip}); is {
 		os.Exit(code)
 	}
 	pipelinetest.Parallel()
