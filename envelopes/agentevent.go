@@ -37,10 +37,12 @@ const (
 	Grok        Source = "grok"
 	Droid       Source = "droid"
 	Goose       Source = "goose"
+
+	VSCodeCopilot Source = "vscode_copilot"
 )
 
 // Sources lists every source, in the order of the documentation.
-var Sources = []Source{ClaudeCode, Codex, Gemini, Cursor, Copilot, ACP, OpenCode, Pi, OpenClaw, Kimi, Kiro, Antigravity, Qwen, Vibe, Hermes, Cline, Roo, Kilo, Grok, Droid, Goose}
+var Sources = []Source{ClaudeCode, Codex, Gemini, Cursor, Copilot, ACP, OpenCode, Pi, OpenClaw, Kimi, Kiro, Antigravity, Qwen, Vibe, Hermes, Cline, Roo, Kilo, Grok, Droid, Goose, VSCodeCopilot}
 
 // sendsChunks are the sources that may split an assistant message into several events without a separator between
 // their texts. Events of other sources are complete messages or paragraphs. No field of an event states this.
@@ -48,7 +50,7 @@ var sendsChunks = map[Source]bool{ClaudeCode: true, Cursor: true}
 
 // maxSessionKey is for sources that give some usage keys by number or name: the maximum length in bytes of such a
 // key. A longer key is an id that is unique in the source. No field of an event states the scope of a key.
-var maxSessionKey = map[Source]int{Codex: 19, Pi: 36, OpenClaw: 36, Kiro: 11, Vibe: 36, Cline: 19, Roo: 19, Kilo: 19, Goose: 39}
+var maxSessionKey = map[Source]int{Codex: 19, Pi: 36, OpenClaw: 36, Kiro: 11, Vibe: 36, Cline: 19, Roo: 19, Kilo: 19, Goose: 39, VSCodeCopilot: 36}
 
 // modelProviders are the providers of agents that only run models of one provider, by their names in the semantic
 // conventions of OpenTelemetry.

@@ -23,6 +23,7 @@ import (
 	"tributary/normalizers/qwen/qwentest"
 	"tributary/normalizers/roo/rootest"
 	"tributary/normalizers/vibe/vibetest"
+	"tributary/normalizers/vscode/vscodetest"
 )
 
 // suites are the suites of all vendors.
@@ -48,4 +49,5 @@ var suites = []normalizerstest.Suite{
 	groktest.Suite,
 	droidtest.Suite,
 	goosetest.Suite,
+	vscodetest.Suite,
 }

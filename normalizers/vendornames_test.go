@@ -24,6 +24,7 @@ var vendorNameAllowed = []struct{ file, names, reason string }{
 	{"cmd/internal/printer/lines.go", "acp", "the protocol, a form of output"},
 	{"envelopes/schema/schema.go", "acp", "the protocol, a form of output"},
 	{"pipeline/genai/model.go", "claude codex gemini grok", "families of models"},
+	{"normalizers/core/vendor.go", "vscode", "the folder of an editor on a server"},
 	{"normalizers/core/profile.go", "opencode", "the name of a shape of tool_metadata"},
 	{"pipeline/streams/settings.go", "opencode", "the name of a shape of tool_metadata"},
 	{"cmd/tributary/config.go", "opencode", "TRIBUTARY_TOOL_METADATA, the name of a shape"},

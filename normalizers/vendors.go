@@ -26,6 +26,7 @@ import (
 	"tributary/normalizers/qwen"
 	"tributary/normalizers/roo"
 	"tributary/normalizers/vibe"
+	"tributary/normalizers/vscode"
 )
 
 // vendors is the table of vendors. Records are recognized in this order, so vendors with looser rules come after
@@ -39,6 +40,7 @@ var vendors = []*core.Vendor{
 	&kimi.Vendor,
 	&kiro.Vendor,
 	&vibe.Vendor,
+	&vscode.Vendor,
 	&openclaw.Vendor,
 	&pi.Vendor,
 	&qwen.Vendor,

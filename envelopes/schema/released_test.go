@@ -60,7 +60,7 @@ func TestVersionMayGainFieldsAndValues(t *testing.T) {
 	changed := string(Events.Producer())
 	for _, swap := range [][2]string{
 		{`"agent_id": {`, `"future": {"type": "string"}, "agent_id": {`},
-		{`"droid", "goose"]`, `"droid", "goose", "future"]`},
+		{`"goose", "vscode_copilot"]`, `"goose", "vscode_copilot", "future"]`},
 		{`        "log"
       ]`, `        "log", "future"
       ]`},

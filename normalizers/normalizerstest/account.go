@@ -41,13 +41,15 @@ func ReadLines(data []byte) []Line {
 
 // Account is what the raw bytes of a file state.
 type Account struct {
-	Sessions []string      // of each record
-	Threads  []RawThread   // of each record
-	Speakers [][]string    // agents of the events of each record, if they differ
-	Talk     []Utterance   // the messages and their speakers, in order
-	Calls    []ToolUse     // tool_use blocks, in order, each id once
-	Results  []ToolOutcome // tool_result blocks, in order, each id once
-	Naive    map[string]Figures
+	Sessions []string    // of each record
+	Threads  []RawThread // of each record
+	Speakers [][]string  // agents of the events of each record, if they differ
+	// Inner are the calls of subagents in records of the main conversation: the agent by session and call.
+	Inner   map[[2]string]string
+	Talk    []Utterance   // the messages and their speakers, in order
+	Calls   []ToolUse     // tool_use blocks, in order, each id once
+	Results []ToolOutcome // tool_result blocks, in order, each id once
+	Naive   map[string]Figures
 	// Trimmed: one placeholder replaces the values of the file, so many ids collide and only the laws apply.
 	Trimmed bool
 }

@@ -145,6 +145,14 @@ func (r *Reader) Call(id, name string) {
 	}
 }
 
+// Inner notes that a call in a record of the main conversation is one of a subagent.
+func (r *Reader) Inner(id, agent string) {
+	if r.account.Inner == nil {
+		r.account.Inner = make(map[[2]string]string)
+	}
+	r.account.Inner[[2]string{r.Session, id}] = agent
+}
+
 // Tool returns the name of the tool of a call; empty if the call is not known.
 func (r *Reader) Tool(id string) string { return r.names[r.Session+"\x00"+id] }
 

@@ -204,6 +204,9 @@ func checkThreads(p *Problems, lines []Line, want Account, steps []Step) {
 			if i < len(want.Speakers) && len(want.Speakers[i]) > 0 {
 				w.Agent, want.Speakers[i] = want.Speakers[i][0], want.Speakers[i][1:]
 			}
+			if agent, ok := want.Inner[[2]string{e.Event.SessionID, Value(e.Event.ToolCallID)}]; ok {
+				w = RawThread{Agent: agent, Internal: true}
+			}
 			if Value(e.Event.AgentID) != w.Agent || e.Event.IsInternal != w.Internal {
 				p.Errorf("line %d: %s of agent %q internal %t, want %q %t", s.Line, e.Event.EventType,
 					Value(e.Event.AgentID), e.Event.IsInternal, w.Agent, w.Internal)

@@ -1,0 +1,133 @@
+package vscode
+
+import (
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// invoked is the kind of a part that is a call.
+const invoked = "toolInvocationSerialized"
+
+// answer writes parts of an answer, from the n-th on. used has the calls of the model, as far as they are known.
+func (m *mapper) answer(q *request, n int, response jsontext.Value, used *metadata) {
+	q.truncate(n)
+	parts := lenient.ReadElements[part](response)
+	for i, raw := range lenient.Elements(response) {
+		if raw.Kind() == '"' {
+			parts[i].Value = raw
+		}
+	}
+	if response.Kind() == '"' {
+		parts = []part{{Value: response}}
+	}
+	m.expect(parts, used)
+	for i := range parts {
+		m.part(q, &parts[i])
+	}
+	m.say(q)
+	if m.First < 0 && !m.Duplicate && len(parts) > 0 {
+		m.Skip = core.SkipProgress
+	}
+}
+
+// part writes a part of an answer.
+func (m *mapper) part(q *request, p *part) {
+	if text, ok := p.text(); ok || len(q.Texts) > 0 && isEdit(p.Kind) {
+		if dir := p.BaseURI.Value.file(); len(dir) > 1 {
+			m.Session.SetRoot(strings.TrimSuffix(dir, "/"))
+		}
+		m.add(q, text)
+		return
+	}
+	m.say(q)
+	q.Texts = nil
+	m.SetID(q.ID + lenient.Text("/"+strconv.Itoa(q.Parts)))
+	m.Agent = p.Agent
+	switch p.Kind {
+	case invoked:
+		m.invocation(q, &p.invocation)
+	case "thinking":
+		m.Think(joined(p.Value))
+	case "warning", "info", "systemNotification":
+		m.System(envelopes.Log, textOf(p.Content))
+	case "autoModeResolution":
+		if id := p.Resolved.Value.ID; id != "" && len(id) <= core.MaxName {
+			q.Model, m.Model = id, id
+			m.Session.SetModel(string(id))
+		}
+	default:
+		if !quietParts[p.Kind] {
+			m.Unknown(core.UnknownBlock, "response", p.Kind)
+		}
+	}
+	m.Agent = ""
+	q.Parts++
+}
+
+// isEdit reports whether a part is an edit, which does not end a text.
+func isEdit(kind lenient.Text) bool { return kind == "textEditGroup" || kind == "notebookEditGroup" }
+
+// text returns the text of a part of a text. The editor puts a fence around an edit, which is none.
+func (p *part) text() (_ string, ok bool) {
+	switch p.Kind {
+	case "", "markdownContent", "markdownVuln":
+		text := joined(p.Value) + textOf(p.Content)
+		if fence := strings.TrimSpace(string(text)); len(fence) >= 3 && strings.Trim(fence, "`") == "" {
+			text = ""
+		}
+		return string(text), true
+	case "inlineReference":
+		r := &p.Reference.Value
+		for _, name := range []lenient.Text{p.Name, r.Name, r.URI.Value.Path, r.Path} {
+			if name != "" {
+				return "`" + path.Base(string(name)) + "`", true
+			}
+		}
+		return "", true
+	default:
+		return "", false
+	}
+}
+
+// joined returns a text, or the texts in a list as one.
+func joined(v jsontext.Value) lenient.Text {
+	text := lenient.Unquote(v)
+	for _, t := range lenient.Elements(v) {
+		text += lenient.Unquote(t)
+	}
+	return lenient.Text(text)
+}
+
+// textOf returns a text, or the value of an object.
+func textOf(v jsontext.Value) lenient.Text {
+	var o valued
+	lenient.ReadObject(v, &o)
+	return lenient.Text(lenient.Unquote(v) + lenient.Unquote(o.Value))
+}
+
+// add adds a part to the last text of an answer. A text that is too long to be remembered goes on in another event.
+func (m *mapper) add(q *request, text string) {
+	if len(q.Texts) > 0 && !core.FitsDelta(strings.Join(q.Texts, "")+text) {
+		m.say(q)
+		q.Texts = nil
+	}
+	q.Texts = append(q.Texts[:len(q.Texts):len(q.Texts)], text)
+	q.Parts++
+	if !core.FitsDelta(text) {
+		m.say(q)
+		q.Texts = nil
+	}
+}
+
+// say writes the last text of an answer as it is now.
+func (m *mapper) say(q *request) {
+	m.SetID(q.ID + lenient.Text("/"+strconv.Itoa(q.first())))
+	m.Answer(lenient.Text(strings.Join(q.Texts, "")))
+}

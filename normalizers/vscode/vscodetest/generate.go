@@ -1,0 +1,277 @@
+package vscodetest
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"pgregory.net/rapid"
+
+	"tributary/normalizers/normalizerstest"
+)
+
+// maxRequests is how many requests a generated session has at most.
+const maxRequests = 8
+
+// script writes the journal of one session, and sometimes the whole of it as a document.
+type script struct {
+	normalizerstest.Script
+
+	n        int
+	isOld    bool     // calls have ids of the editor's own
+	future   []string // calls that a result has and the answer does not show yet
+	requests []map[string]any
+}
+
+// lines generates the records of one session.
+func lines(t *rapid.T, session string) [][]byte {
+	s := &script{Script: normalizerstest.NewScript(t, session)}
+	s.isOld = s.Chance(30)
+	s.whole()
+	moves := []func(){s.push, s.push, s.answer, s.answer, s.answer, s.rewrite, s.result, s.result, s.settle, s.settle, s.other, s.whole, s.again}
+	for range rapid.IntRange(1, 25).Draw(t, "records") {
+		rapid.SampledFrom(moves).Draw(t, "move")()
+	}
+	return s.Lines
+}
+
+func (s *script) word() string {
+	return s.OneOf("fix the test", "yes", "  \n", "", "two\nlines \u2028 \U0001F642", "\n```\n", "ERROR while calling tool: x", "{")
+}
+
+func (s *script) number(name string) int {
+	return rapid.SampledFrom([]int{0, 1, 57, 11_480}).Draw(s.T, name)
+}
+
+// whole writes the session as a document, or as the first entry of a journal.
+func (s *script) whole() {
+	v := map[string]any{
+		"version": 3, "sessionId": s.Session, "creationDate": s.Now.UnixMilli(), "responderUsername": "GitHub Copilot",
+		"initialLocation": "panel", "requests": append([]map[string]any{}, s.requests...),
+	}
+	if s.Chance(30) {
+		v["customTitle"] = s.word()
+	}
+	if s.Chance(50) {
+		s.Emit(v)
+		return
+	}
+	s.Emit(map[string]any{"kind": 0, "v": v})
+}
+
+func (s *script) push() {
+	if len(s.requests) == maxRequests {
+		return
+	}
+	s.n++
+	s.Stamp()
+	q := map[string]any{
+		"requestId": fmt.Sprintf("request_%s-%d", s.Session, s.n), "timestamp": s.Now.UnixMilli(), "message": map[string]any{"text": s.word(), "parts": []any{}},
+		"modelId": s.OneOf("copilot/gpt-5.1", "copilot/auto", ""), "response": s.parts(), "modelState": map[string]any{"value": 0},
+		"variableData": map[string]any{"variables": []any{}},
+	}
+	entry := map[string]any{"kind": 2, "k": []any{"requests"}, "v": []any{q}}
+	if n := len(s.requests); n > 0 && s.Chance(20) {
+		s.requests = s.requests[:n-1]
+		entry["i"] = n - 1
+	}
+	s.requests, s.future = append(s.requests, q), nil
+	s.Emit(copied(entry))
+}
+
+func (s *script) parts() []any {
+	list := []any{}
+	for range rapid.IntRange(0, 4).Draw(s.T, "parts") {
+		list = append(list, s.part())
+	}
+	return list
+}
+
+func (s *script) part() any {
+	switch s.OneOf("text", "text", "reference", "edit", "thinking", "call", "call", "quiet") {
+	case "text":
+		return map[string]any{"value": s.word(), "supportThemeIcons": false}
+	case "reference":
+		return map[string]any{"kind": "inlineReference", "inlineReference": map[string]any{"path": "/home/ada/app/a.go", "scheme": "file"}}
+	case "edit":
+		return map[string]any{"kind": "textEditGroup", "edits": []any{}, "done": s.Chance(50)}
+	case "thinking":
+		return map[string]any{"kind": "thinking", "value": []any{s.word(), "x"}}
+	case "quiet":
+		return map[string]any{"kind": s.OneOf("undoStop", "autoModeResolution", "mcpServersStarting")}
+	}
+	s.n++
+	id := fmt.Sprintf("%s_call%d", s.Session, s.n)
+	if s.isOld {
+		id = fmt.Sprintf("%08d-0000-4000-8000-000000000000", s.n)
+	}
+	c := map[string]any{
+		"kind": "toolInvocationSerialized", "toolCallId": id, "isComplete": true,
+		"toolId": s.OneOf("copilot_readFile", "run_in_terminal", "mcp_x"), "isConfirmed": map[string]any{"type": rapid.IntRange(0, 5).Draw(s.T, "confirmed")},
+	}
+	switch s.OneOf("", "terminal", "details", "subagent") {
+	case "terminal":
+		data := map[string]any{"kind": "terminal", "commandLine": map[string]any{"original": "ls"}}
+		if s.Chance(60) {
+			data["terminalCommandState"] = map[string]any{"exitCode": rapid.SampledFrom([]int{0, 1, -1}).Draw(s.T, "code")}
+		}
+		c["toolSpecificData"] = data
+	case "details":
+		c["resultDetails"] = map[string]any{"input": "{}", "output": []any{map[string]any{"type": "embed", "value": s.word()}}}
+	case "subagent":
+		c["subAgentInvocationId"] = s.Session + "-agent"
+	}
+	return c
+}
+
+// last returns the last request; nil if there is none.
+func (s *script) last() (n int, q map[string]any) {
+	if n = len(s.requests) - 1; n < 0 {
+		return n, nil
+	}
+	return n, s.requests[n]
+}
+
+func (s *script) answer() {
+	n, q := s.last()
+	if q == nil {
+		return
+	}
+	more := s.parts()
+	for _, id := range s.future {
+		c := map[string]any{
+			"kind": "toolInvocationSerialized", "toolCallId": id, "isComplete": true, "toolId": "run_in_terminal",
+			"toolSpecificData": map[string]any{"kind": "terminal", "terminalCommandState": map[string]any{"exitCode": s.number("code")}},
+		}
+		if s.n++; s.isOld {
+			c["toolCallId"] = fmt.Sprintf("%08d-0000-4000-8000-000000000000", s.n)
+		}
+		more = append(more, c)
+	}
+	s.future = nil
+	q["response"] = slices.Concat(q["response"].([]any), more)
+	s.Emit(map[string]any{"kind": 2, "k": []any{"requests", n, "response"}, "v": more})
+}
+
+// rewrite replaces the end of an answer: from within its last text, or from behind another part.
+func (s *script) rewrite() {
+	n, q := s.last()
+	if q == nil || q["result"] != nil {
+		return
+	}
+	before := q["response"].([]any)
+	at := rapid.IntRange(0, len(before)).Draw(s.T, "at")
+	for at > 0 && !isLastText(before[at:]) && isLastText(before[at-1:at]) {
+		at--
+	}
+	more := s.parts()
+	q["response"] = slices.Concat(before[:at], more)
+	s.Emit(map[string]any{"kind": 2, "k": []any{"requests", n, "response"}, "v": more, "i": at})
+}
+
+// isLastText reports whether all parts belong to a text.
+func isLastText(parts []any) bool {
+	return !slices.ContainsFunc(parts, func(p any) bool {
+		kind := text(p, "kind")
+		return kind != "" && kind != "inlineReference" && kind != "textEditGroup"
+	})
+}
+
+func (s *script) set(n int, name string, value any) {
+	s.requests[n][name] = value
+	s.Emit(map[string]any{"kind": 1, "k": []any{"requests", n, name}, "v": value})
+}
+
+// result states the calls of the model: those that the answer shows, one that it will show, and one more.
+func (s *script) result() {
+	n, q := s.last()
+	if q == nil || q["result"] != nil {
+		return
+	}
+	var calls []any
+	results := map[string]any{}
+	state := func(id, name string) {
+		id += fmt.Sprint("__vscode-", s.n)
+		calls = append(calls, map[string]any{"id": id, "name": name, "arguments": `{"filePath":"/home/ada/app/a.go"}`})
+		if s.Chance(80) {
+			results[id] = map[string]any{"content": []any{map[string]any{"value": s.word()}, map[string]any{"value": map[string]any{"node": map[string]any{"children": []any{map[string]any{"text": "x"}}}}}}}
+		}
+	}
+	for _, p := range q["response"].([]any) {
+		c := p.(map[string]any)
+		if c["toolCallId"] == nil || c["subAgentInvocationId"] != nil {
+			continue
+		}
+		id, name := c["toolCallId"].(string), c["toolId"].(string)
+		if s.isOld {
+			id = "old_" + id[:8]
+		}
+		if is := names[name]; is != "" {
+			name = is
+		}
+		state(id, name)
+	}
+	if s.Chance(50) {
+		s.n++
+		id := fmt.Sprintf("%s_call%d", s.Session, s.n)
+		s.future = append(s.future, id)
+		state(id, "run_in_terminal")
+	}
+	if s.Chance(30) {
+		s.n++
+		state(fmt.Sprintf("%s_hidden%d", s.Session, s.n), "manage_todo_list")
+	}
+	v := map[string]any{"timings": map[string]any{"totalElapsed": 5}, "metadata": map[string]any{
+		"toolCallRounds": []any{map[string]any{"toolCalls": calls, "timestamp": s.Now.UnixMilli()}}, "toolCallResults": results,
+		"promptTokens": s.number("input"), "outputTokens": s.number("output"),
+	}}
+	if s.Chance(20) {
+		v["errorDetails"] = map[string]any{"code": s.OneOf("canceled", "failed"), "message": s.word()}
+	}
+	s.set(n, "result", v)
+}
+
+func (s *script) settle() {
+	n, q := s.last()
+	if q == nil {
+		return
+	}
+	switch name := s.OneOf("promptTokens", "completionTokens", "modelTotals", "modelState", "copilotCredits", "vote"); name {
+	case "modelTotals":
+		s.set(n, name, []any{map[string]any{"inputTokens": 11_480, "cachedTokens": s.number("cached"), "outputTokens": s.number("total")}})
+	case "modelState":
+		s.Stamp()
+		s.set(n, name, map[string]any{"value": rapid.IntRange(0, 4).Draw(s.T, "state"), "completedAt": s.Now.UnixMilli()})
+	case "copilotCredits":
+		s.set(n, name, 0.25)
+	default:
+		s.set(n, name, s.number(name))
+	}
+}
+
+func (s *script) other() {
+	switch name := s.OneOf("inputState", "customTitle", "pendingRequests", "repoData", "workingDirectory", "hasPendingEdits"); name {
+	case "customTitle":
+		s.Emit(map[string]any{"kind": 1, "k": []any{name}, "v": s.word()})
+	case "repoData":
+		s.Emit(map[string]any{"kind": 1, "k": []any{name}, "v": map[string]any{"localBranch": "main"}})
+	case "workingDirectory":
+		s.Emit(map[string]any{"kind": 1, "k": []any{name}, "v": "file:///home/ada/app"})
+	default:
+		s.Emit(map[string]any{"kind": 3, "k": []any{name}})
+	}
+}
+
+// again writes an entry again that changes nothing more.
+func (s *script) again() {
+	if n, q := s.last(); q != nil && q["vote"] != nil {
+		s.set(n, "vote", q["vote"])
+	}
+}
+
+// copied returns a copy that later changes do not affect.
+func copied(v map[string]any) (out map[string]any) {
+	data, _ := json.Marshal(v)
+	_ = json.Unmarshal(data, &out) // was made just before
+	return out
+}
