@@ -1,6 +1,7 @@
 package vscode
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -42,15 +43,25 @@ func (u *metadata) calls() (list []statedCall) {
 // shown ones ids of their own: then the calls of a tool are in the same order. A call that has an event keeps its id.
 // The result has the numbers of the shown calls; -1 for none.
 func (m *mapper) pair(calls []statedCall, shown []shownCall) []int {
-	taken, pairs := make([]bool, len(shown)), make([]int, len(calls))
+	byID, byTool := make(map[lenient.Text]int), make(map[lenient.Text][]int)
+	for k, s := range slices.Backward(shown) {
+		byID[s.ID] = k
+	}
+	for k, s := range shown {
+		if isOwnID(s.ID) {
+			byTool[s.Tool] = append(byTool[s.Tool], k)
+		}
+	}
+	pairs := make([]int, len(calls))
 	for i := range calls {
 		c := &calls[i]
 		id, _, _ := strings.Cut(string(c.ID), "__vscode") // Copilot adds this to keep it unique
 		c.ID, pairs[i] = lenient.Text(id), -1
-		for k, s := range shown {
-			if pairs[i] < 0 && !taken[k] && (s.ID == c.ID || isOwnID(s.ID) && s.Tool == c.Name) {
-				pairs[i], taken[k] = k, true
-			}
+		if k, ok := byID[c.ID]; ok {
+			pairs[i] = k
+			delete(byID, c.ID)
+		} else if list := byTool[c.Name]; len(list) > 0 {
+			pairs[i], byTool[c.Name] = list[0], list[1:]
 		}
 		if k := pairs[i]; k >= 0 && m.Session.HasEvent(string(shown[k].ID)) {
 			c.ID = shown[k].ID
@@ -111,7 +122,7 @@ func (m *mapper) invocation(q *request, v *invocation) {
 		if earlier.Text != nil {
 			r.Text = earlier.Text
 		}
-		if r.Exit != nil {
+		if r.Exit != nil || r.Failed && r.Text != nil {
 			m.Result(r)
 		}
 	case ok:
@@ -142,7 +153,7 @@ func (m *mapper) calls(q *request, used *metadata) {
 			shown = q.Calls[k]
 		} else {
 			u := unshownCall{ID: s.ID, Tool: s.Name, Returned: s.text != nil}
-			if m.IsShell(s.ID, s.Name) {
+			if s.text != nil && (len(*s.text) <= core.MaxName || m.IsShell(s.ID, s.Name)) {
 				u.Text = s.text
 			}
 			q.addUnshown(u)

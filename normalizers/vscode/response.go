@@ -114,13 +114,13 @@ func textOf(v jsontext.Value) lenient.Text {
 
 // add adds a part to the last text of an answer. A text that is too long to be remembered goes on in another event.
 func (m *mapper) add(q *request, text string) {
-	if len(q.Texts) > 0 && !core.FitsDelta(strings.Join(q.Texts, "")+text) {
+	if !q.fits(text) {
 		m.say(q)
 		q.Texts = nil
 	}
 	q.Texts = append(q.Texts[:len(q.Texts):len(q.Texts)], text)
 	q.Parts++
-	if !core.FitsDelta(text) {
+	if len(text) > maxText {
 		m.say(q)
 		q.Texts = nil
 	}

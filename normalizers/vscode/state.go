@@ -11,7 +11,9 @@ import (
 const (
 	maxRequests = 16       // whose changes are read
 	maxCalls    = 256      // of a request
-	maxText     = 16 << 10 // bytes of the results of the unshown calls of a request
+	maxPieces   = 256      // of a text
+	maxText     = 24 << 10 // bytes of a text that may go on
+	maxResults  = 16 << 10 // bytes of the results of the unshown calls of a request
 )
 
 // state is what a session remembers: the entries of a journal name a request by its number, and a part of an answer by
@@ -49,7 +51,7 @@ type unshownCall struct {
 	ID       lenient.Text `json:"id,omitzero"`
 	Tool     lenient.Text `json:"n,omitzero"`
 	Returned bool         `json:"r,omitzero"` // its result is known
-	Text     *string      `json:"t,omitzero"` // of the result of a shell; nil if it is too long
+	Text     *string      `json:"t,omitzero"` // of the result of a shell; or a short one; nil for another
 }
 
 // Clone implements [core.State].
@@ -128,6 +130,15 @@ func (q *request) truncate(n int) {
 	q.Calls = q.Calls.Without(func(c shownCall) bool { return c.Part >= n })
 }
 
+// fits reports whether the last text may go on with a part.
+func (q *request) fits(part string) bool {
+	n := len(part)
+	for _, t := range q.Texts {
+		n += len(t)
+	}
+	return n <= maxText && len(q.Texts) < maxPieces
+}
+
 // first returns the number of the part with which the last text begins.
 func (q *request) first() int { return q.Parts - len(q.Texts) }
 
@@ -144,7 +155,7 @@ func (q *request) addUnshown(c unshownCall) {
 	for _, o := range q.Unshown {
 		sum += o.size()
 	}
-	if sum > maxText {
+	if sum > maxResults {
 		c.Text = nil
 	}
 	if len(c.ID)+len(c.Tool) <= core.MaxName {
