@@ -33,7 +33,7 @@ func TestOverviewOfSamples(t *testing.T) {
 		}
 		p.visit("/?since=2026-03-01&until=2026-03-15&tz=UTC")
 		p.until("document.getElementById('bars').innerText.startsWith('Cost by ')")
-		p.shows("claude-opus-4-5-20251101", "$0.50+")
+		p.shows("claude-opus-4-5-20251101", "$0.55+")
 		p.until("(document.querySelector('#chart canvas') !== null) === " + strconv.FormatBool(script))
 		p.until("document.getElementById('chart-table').checkVisibility() === " + strconv.FormatBool(!script))
 		p.choose("nav[aria-label=Figure] a", "Tokens")
@@ -55,7 +55,7 @@ func TestListOfSamples(t *testing.T) {
 			p.withoutScript()
 		}
 		p.visit("/sessions")
-		p.until(rowsOfSessions + " === 24")
+		p.until(rowsOfSessions + " === 25")
 		p.shows("Fix Transfer crediting the wrong account")
 		const costs = "[...document.querySelectorAll('table.sessions td[data-label=Cost]')].map((td) => +(/[\\d.]+/.exec(td.innerText) ?? 0))"
 		p.choose("table.sessions thead a", "Cost")
