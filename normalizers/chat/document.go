@@ -24,9 +24,20 @@ type element struct {
 // distinguishes the documents of a session; it may be empty. The vendor needs [NewState] in its row.
 func (w *Writer) Elements(name string, elements []jsontext.Value, read func(raw jsontext.Value)) {
 	s := w.Session.State.(*state)
-	before, whole := *w, w.Raw
 	head := s.Documents[name]
-	from := head.Unchanged(elements)
+	w.ElementsFrom(name, head.Unchanged(elements), elements, read)
+	if head.Read(elements); head != s.Documents[name] {
+		s.Documents = maps.Clone(s.Documents)
+		if s.Documents == nil {
+			s.Documents = make(map[string]core.DocumentHead, 1)
+		}
+		s.Documents[name] = head
+	}
+}
+
+// ElementsFrom is [Writer.Elements] for a vendor that knows itself how many elements were read before.
+func (w *Writer) ElementsFrom(name string, from int, elements []jsontext.Value, read func(raw jsontext.Value)) {
+	before, whole := *w, w.Raw
 	w.element.repeated = w.element.repeated || from > 0
 	for i := from; i < len(elements); i++ {
 		w.NextElement()
@@ -47,13 +58,6 @@ func (w *Writer) Elements(name string, elements []jsontext.Value, read func(raw 
 	w.element.place = ""
 	if w.Raw = whole; w.element.emitted {
 		w.Raw = nil // the events of its elements have all of it
-	}
-	if head.Read(elements); head != s.Documents[name] {
-		s.Documents = maps.Clone(s.Documents)
-		if s.Documents == nil {
-			s.Documents = make(map[string]core.DocumentHead, 1)
-		}
-		s.Documents[name] = head
 	}
 }
 

@@ -202,14 +202,12 @@ func (v *invocation) result() (r chat.Result, ok bool) {
 	if v.Error.Kind() == 't' || v.Error.Kind() == '"' {
 		r.Failed, r.Message, ok = true, lenient.Text(lenient.Unquote(v.Error)), true
 	}
-	switch v.Details.Kind() {
-	case '{':
+	if v.Details.Kind() == '{' {
 		var io ioDetail
 		lenient.ReadObject(v.Details, &io)
 		r.Failed, r.Text, ok = r.Failed || bool(io.IsError), new(contentText(io.Output)), true
-	case '[': // files
-		ok = true
 	}
+	ok = ok || v.Details.Kind() == '[' // files
 	d := &v.Specific.Value
 	for _, text := range []lenient.NullText{d.Output.Value.Text, d.Result} {
 		if text.OK {

@@ -2,6 +2,7 @@ package vscode
 
 import (
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -58,10 +59,7 @@ func (m *mapper) part(q *request, p *part) {
 	case "warning", "info", "systemNotification":
 		m.System(envelopes.Log, textOf(p.Content))
 	case "autoModeResolution":
-		if id := p.Resolved.Value.ID; id != "" && len(id) <= core.MaxName {
-			q.Model, m.Model = id, id
-			m.Session.SetModel(string(id))
-		}
+		m.setModel(q, p.Resolved.Value.ID)
 	default:
 		if !quietParts[p.Kind] {
 			m.Unknown(core.UnknownBlock, "response", p.Kind)
@@ -98,11 +96,11 @@ func (p *part) text() (_ string, ok bool) {
 
 // joined returns a text, or the texts in a list as one.
 func joined(v jsontext.Value) lenient.Text {
-	text := lenient.Unquote(v)
+	texts := []string{lenient.Unquote(v)}
 	for _, t := range lenient.Elements(v) {
-		text += lenient.Unquote(t)
+		texts = append(texts, lenient.Unquote(t))
 	}
-	return lenient.Text(text)
+	return lenient.Text(strings.Join(texts, ""))
 }
 
 // textOf returns a text, or the value of an object.
@@ -118,7 +116,7 @@ func (m *mapper) add(q *request, text string) {
 		m.say(q)
 		q.Texts = nil
 	}
-	q.Texts = append(q.Texts[:len(q.Texts):len(q.Texts)], text)
+	q.Texts = append(slices.Clip(q.Texts), text)
 	q.Parts++
 	if len(text) > maxText {
 		m.say(q)

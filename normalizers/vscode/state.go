@@ -97,7 +97,7 @@ func (s *state) request(n int) request {
 
 // put remembers a request, which is then the only one whose text may go on.
 func (s *state) put(q request) {
-	others := s.cut(func(o request) bool { return o.Index != q.Index })
+	others := s.Requests.Without(func(o request) bool { return o.Index == q.Index })
 	for i, o := range others {
 		if o.Texts != nil {
 			o.Texts = nil
@@ -110,11 +110,7 @@ func (s *state) put(q request) {
 
 // truncate drops the requests from the n-th on.
 func (s *state) truncate(n int) {
-	s.Requests, s.Count = s.cut(func(q request) bool { return q.Index < n }), n
-}
-
-func (s *state) cut(keep func(request) bool) core.Window[request] {
-	return s.Requests.Without(func(q request) bool { return !keep(q) })
+	s.Requests, s.Count = s.Requests.Without(func(q request) bool { return q.Index >= n }), n
 }
 
 // truncate drops the parts of an answer from the n-th on.

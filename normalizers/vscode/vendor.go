@@ -34,8 +34,9 @@ var Vendor = core.Vendor{
 	Checked: "1.132",
 	Ignored: ignored,
 	Evidence: core.Evidence{
-		Read:   []core.Basis{core.Fixtures, core.Code},
-		Limits: "edits of the editor that no call made, attachments, the folder of a workspace that no answer states",
+		Read: []core.Basis{core.Fixtures, core.Code},
+		Limits: "edits of the editor that no call made, attachments, the folder of a workspace that no answer states; " +
+			"input tokens are those of the last API call of a request, unless `modelTotals` states all",
 	},
 
 	Logs: core.Logs{

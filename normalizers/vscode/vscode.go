@@ -26,11 +26,7 @@ import (
 // mapper writes the events of one record.
 type mapper struct {
 	*chat.Writer
-	st       *state
-	repeated bool // a request of the record was read before
-	emitted  bool // a request of the record has an event: the first one, and its raw
-	first    int
-	raw      jsontext.Value
+	st *state
 
 	// Of a request that is read whole:
 	stated  map[lenient.Text]*statedCall // the calls of the model, by the id of the shown call
@@ -62,8 +58,7 @@ func (m *mapper) session(s *session) {
 	m.settings(s)
 	from := m.st.Document.Unchanged(requests)
 	m.st.truncate(from)
-	m.repeated = from > 0
-	m.requests(from, requests[from:])
+	m.ElementsFrom("", from, requests, m.next)
 	m.st.Document.Read(requests)
 	m.title(s.Title + s.OldTitle)
 	m.keep()
@@ -85,32 +80,8 @@ func (m *mapper) title(text lenient.Text) {
 	m.SetID("")
 }
 
-// requests reads requests, each as a record of its own, which its first event carries.
-func (m *mapper) requests(from int, list []jsontext.Value) {
-	for i, raw := range list {
-		m.NextElement()
-		m.Agent, m.Model = "", ""
-		if m.Raw = raw; m.Session.TS != "" {
-			m.TS = m.Session.TS
-		}
-		m.request(from+i, raw)
-		if m.First >= 0 {
-			m.CarryRaw(m.First, raw)
-		}
-		if m.First >= 0 && !m.emitted {
-			m.emitted, m.first, m.raw = true, m.First, raw
-		}
-		m.repeated = m.repeated || m.Duplicate
-	}
-	m.NextElement()
-	m.Agent, m.Model, m.Raw = "", "", m.Record.Data
-	switch {
-	case m.emitted:
-		m.First, m.Raw = m.first, m.raw
-	case m.repeated:
-		m.Skip = core.SkipDuplicate
-	}
-}
+// next writes the request that follows.
+func (m *mapper) next(raw jsontext.Value) { m.request(m.st.Count, raw) }
 
 // request writes a whole request.
 func (m *mapper) request(n int, raw jsontext.Value) {
@@ -118,7 +89,7 @@ func (m *mapper) request(n int, raw jsontext.Value) {
 	lenient.ReadObject(raw, &r)
 	q := request{Index: n, ID: cmp.Or(r.ID, placeOf(n))}
 	m.At(core.TimeOfMillis(r.Timestamp))
-	m.setModel(&q, &r)
+	m.setModel(&q, q.modelOf(&r))
 	if raw.Kind() != '{' {
 		m.Unknown(core.UnknownRecord, "request")
 		m.SetID(q.ID)
@@ -134,14 +105,23 @@ func (m *mapper) request(n int, raw jsontext.Value) {
 // placeOf returns the id of a request without one.
 func placeOf(n int) lenient.Text { return lenient.Text("requests/" + strconv.Itoa(n)) }
 
-// setModel notes the model of a request. With auto Copilot chooses one, which a part of the answer or the result
-// states.
-func (m *mapper) setModel(q *request, r *wireRequest) {
+// modelOf returns the model that a request states. With auto Copilot chooses one, which a part of the answer or the
+// result states.
+func (q *request) modelOf(r *wireRequest) lenient.Text {
 	id := lenient.Text(strings.TrimPrefix(string(r.ModelID), "copilot/"))
-	if id == "" || id == "auto" {
-		id = r.Result.Value.Metadata.Value.Model
+	switch chosen := r.Result.Value.Metadata.Value.Model; {
+	case id != "" && id != "auto":
+		return id
+	case q.Model == "" || r.ModelID != "":
+		return chosen
+	default:
+		return ""
 	}
-	if id != "" && len(id) <= core.MaxName && (q.Model == "" || r.ModelID != "") {
+}
+
+// setModel notes the model of a request, unless it is empty.
+func (m *mapper) setModel(q *request, id lenient.Text) {
+	if id != "" && len(id) <= core.MaxName {
 		q.Model = id
 	}
 	m.Model = q.Model
@@ -171,13 +151,11 @@ func (m *mapper) settle(q *request, r *wireRequest) {
 	result := &r.Result.Value
 	m.calls(q, &result.Metadata.Value)
 	m.At(core.TimeOfMillis(r.State.Value.Completed))
-	if p := result.Error.Value; result.Error.OK && p.Code != "canceled" {
-		m.SetID(q.ID + "/error")
-		m.Error(p.Code, p.Message)
-	}
-	if p := r.OldError.Value; r.OldError.OK {
-		m.SetID(q.ID + "/error")
-		m.Error(p.Code, p.Message)
+	for _, p := range []lenient.Object[problem]{result.Error, r.OldError} {
+		if p.OK && p.Value.Code != "canceled" {
+			m.SetID(q.ID + "/error")
+			m.Error(p.Value.Code, p.Value.Message)
+		}
 	}
 	m.SetID(q.ID)
 	for _, t := range r.tokens(q) {
@@ -238,7 +216,7 @@ func (m *mapper) change(r *record, path []jsontext.Value) {
 			n = 0
 		}
 		m.st.truncate(n)
-		m.requests(n, lenient.Elements(r.V))
+		m.ElementsFrom("", 0, lenient.Elements(r.V), m.next)
 	case name == "requests":
 		m.changeRequest(r, int(lenient.NumberOf(path[1]).Count()), path[2:])
 	case name == "customTitle":
@@ -258,7 +236,7 @@ func (m *mapper) change(r *record, path []jsontext.Value) {
 // changeRequest writes what an entry changes in a request.
 func (m *mapper) changeRequest(r *record, n int, path []jsontext.Value) {
 	if len(path) == 0 {
-		m.requests(n, []jsontext.Value{r.V})
+		m.ElementsFrom("", 0, []jsontext.Value{r.V}, func(raw jsontext.Value) { m.request(n, raw) })
 		return
 	}
 	q, name := m.st.request(n), lenient.Text(lenient.Unquote(path[0]))
@@ -275,7 +253,7 @@ func (m *mapper) changeRequest(r *record, n int, path []jsontext.Value) {
 	case len(path) == 1 && name != "timestamp":
 		var changed wireRequest
 		lenient.ReadObject(memberOf(name, r.V), &changed)
-		m.setModel(&q, &changed)
+		m.setModel(&q, q.modelOf(&changed))
 		m.settle(&q, &changed)
 	}
 	m.st.put(q)
@@ -283,7 +261,10 @@ func (m *mapper) changeRequest(r *record, n int, path []jsontext.Value) {
 
 // keep keeps a record without an event and without a reason for none.
 func (m *mapper) keep() {
-	if m.First < 0 && !m.Duplicate && m.Skip == "" {
+	switch {
+	case m.HasElements():
+		m.Skip = "" // its requests decide
+	case m.First < 0 && !m.Duplicate && m.Skip == "":
 		m.SetID("")
 		m.Meta()
 	}

@@ -13,7 +13,7 @@ import (
 // content replaces the content of a record by placeholders of a rule: every string except metadata. It also replaces
 // secrets in metadata. A record that is not JSON is all content, except for its white space.
 func (r *Redactor) content(done <-chan struct{}, data []byte, rule string) ([]byte, []Hit, error) {
-	c := contentScan{Redactor: r, rule: rule, out: make([]byte, 0, len(data))}
+	c := contentScan{Redactor: r, rule: rule, out: make([]byte, 0, len(data)), chat: chatStart.Match(data)}
 	if !c.values(data, false) {
 		c.out, c.hits = c.out[:0], nil
 		text := bytes.TrimSpace(data)
@@ -45,6 +45,11 @@ type contentScan struct {
 
 	attribute string // name of the attribute of OpenTelemetry whose value is copied; empty outside of one
 	messages  bool   // what is copied is the value of one of messageNames
+
+	chat    bool   // the record is a chat of an editor, or a change in the journal of one
+	within  string // of a chat: the member whose object is copied
+	changed string // of a journal: the last name of the path of the change
+	hidden  bool   // of a journal: a name before that is not one of chatMembers
 }
 
 // values copies the JSON values of data, which may belong to a tool. It reports whether data is valid.
@@ -71,7 +76,9 @@ func (c *contentScan) values(data []byte, tool bool) bool {
 func (c *contentScan) value(dec *jsontext.Decoder, name string, tool bool) bool {
 	switch dec.PeekKind() {
 	case '{':
-		return c.object(dec, tool || toolNames[name] || c.messages && ofTool(name))
+		defer func(around string) { c.within = around }(c.within)
+		c.within = name
+		return c.object(dec, tool || c.hides(name))
 	case '[':
 		return c.list(dec, name, tool)
 	case '"':
@@ -80,7 +87,7 @@ func (c *contentScan) value(dec *jsontext.Decoder, name string, tool bool) bool 
 			return false
 		}
 		s := t.String()
-		if (tool || !c.keeps(name, s)) && strings.TrimSpace(s) != "" {
+		if (tool || !c.keeps(name, s)) && strings.Trim(strings.TrimSpace(s), "`") != "" {
 			s = c.text(s, int(dec.InputOffset())-1-len(s))
 		}
 		c.out = lenient.AppendQuote(c.out, s)
@@ -95,6 +102,8 @@ func (c *contentScan) value(dec *jsontext.Decoder, name string, tool bool) bool 
 // keeps reports whether the string s of a member with this name is metadata, or a number that is written as a string.
 func (c *contentScan) keeps(name, s string) bool {
 	switch {
+	case c.chat:
+		return len(s) <= maxMetadata && (name == "kind" || name == "code" || name == "name" && c.within == "toolCalls" || metadataEnd.MatchString(name))
 	case name == "stringValue" && c.attribute != "":
 		return isMetadata(c.attribute, s) || isMetadata(strings.ReplaceAll(c.attribute, ".", "_"), s)
 	case otlpNumbers[name]:
@@ -102,6 +111,14 @@ func (c *contentScan) keeps(name, s string) bool {
 	default:
 		return isMetadata(name, s)
 	}
+}
+
+// hides reports whether nothing in the object of a member is metadata.
+func (c *contentScan) hides(name string) bool {
+	if c.chat {
+		return name != "" && !chatMembers[name]
+	}
+	return toolNames[name] || c.messages && ofTool(name)
 }
 
 // attributeAt returns the name of the attribute of OpenTelemetry that begins at an offset; empty for any other value.
@@ -121,6 +138,7 @@ func (c *contentScan) object(dec *jsontext.Decoder, tool bool) bool {
 		defer func(around string) { c.attribute = around }(c.attribute)
 		c.attribute = attribute
 	}
+	isEntry := c.chat && dec.StackDepth() == 0
 	_, _ = dec.ReadToken()
 	c.out = append(c.out, '{')
 	for first := true; dec.PeekKind() != '}'; first = false {
@@ -132,22 +150,63 @@ func (c *contentScan) object(dec *jsontext.Decoder, tool bool) bool {
 		if !first {
 			c.out = append(c.out, ',')
 		}
-		written := name
-		if !memberName.MatchString(name) && !isPlaceholder(name) {
-			written = c.replaced(name, int(dec.InputOffset())-1-len(name))
-		}
-		c.out = append(lenient.AppendQuote(c.out, written), ':')
+		c.member(dec, name)
+		c.out = append(c.out, ':')
 		if attribute != "" && name == "key" {
 			_, _ = dec.ReadToken() // attributeAt has seen it
 			c.out = lenient.AppendQuote(c.out, attribute)
 			continue
 		}
-		if !c.value(dec, name, tool || ofTool(attribute)) {
+		var ok bool
+		switch {
+		case isEntry && name == "k" && dec.PeekKind() == '[':
+			ok = c.path(dec)
+		case isEntry && name == "v":
+			ok = c.value(dec, c.changed, c.hidden)
+		default:
+			ok = c.value(dec, name, tool || ofTool(attribute))
+		}
+		if !ok {
 			return false
 		}
 	}
 	_, err := dec.ReadToken()
 	c.out = append(c.out, '}')
+	return err == nil
+}
+
+// member copies the name of a member, which was just read.
+func (c *contentScan) member(dec *jsontext.Decoder, name string) {
+	if !memberName.MatchString(name) && !isPlaceholder(name) {
+		name = c.replaced(name, int(dec.InputOffset())-1-len(name))
+	}
+	c.out = lenient.AppendQuote(c.out, name)
+}
+
+// path copies the path of a change in the journal of a chat: names of members, and numbers of elements.
+func (c *contentScan) path(dec *jsontext.Decoder) bool {
+	_, _ = dec.ReadToken()
+	c.out = append(c.out, '[')
+	for first := true; dec.PeekKind() != ']'; first = false {
+		if !first {
+			c.out = append(c.out, ',')
+		}
+		if dec.PeekKind() != '"' {
+			if !c.value(dec, "", true) {
+				return false
+			}
+			continue
+		}
+		t, err := dec.ReadToken()
+		if err != nil {
+			return false
+		}
+		c.hidden = c.hidden || c.hides(c.changed)
+		c.changed = t.String()
+		c.member(dec, c.changed)
+	}
+	_, err := dec.ReadToken()
+	c.out = append(c.out, ']')
 	return err == nil
 }
 
@@ -232,6 +291,7 @@ var (
 	// keptHead matches what agents write before an injected text or the output of a command, keptTail what they write
 	// behind one.
 	keptHead = regexp.MustCompile(`^(?:<[a-z][a-z_-]{0,40}>|(?:Error: )?Exit code:? -?\d{1,10}(?:\s|$)|` +
+		`ERROR while calling tool: |ERROR: Your input to the tool was invalid|` +
 		`(?:(?:Chunk ID: \w+|Wall time:? [\d.]+ ?(?:seconds|s)|Process exited with code -?\d{1,10}|Process running with session ID \d+|` +
 		`(?:Original token count|Total output lines): \d+|Output:)[ \t]*(?:\r?\n|$))+)+`)
 	keptTail = regexp.MustCompile(`(?:\s<exited with exit code -?\d{1,10}>|\nExit Code: -?\d{1,10}(?:\n(?:Signal|Background PIDs|Process Group PGID): [\w()-]+)*)\s*$`)
@@ -244,7 +304,9 @@ var (
 var (
 	// attributeStart matches the beginning of an attribute of OpenTelemetry in JSON, whose name is like that of a member.
 	attributeStart = regexp.MustCompile(`^[\s,:]*\{\s*"key"\s*:\s*"([\w$@-][\w$@.:-]{0,63})"\s*,\s*"value"\s*:\s*\{\s*"(?:string|int|double|bool|array|kvlist|bytes)Value"`)
-	numberText     = regexp.MustCompile(`^-?[0-9]{1,20}$`)
+	// chatStart matches what only a chat of an editor has: the beginning of an entry of its journal, or a member of it.
+	chatStart  = regexp.MustCompile(`^\s*\{\s*"kind"\s*:\s*\d\s*,\s*"[kv]"\s*:|"responderUsername"\s*:\s*"`)
+	numberText = regexp.MustCompile(`^-?[0-9]{1,20}$`)
 )
 
 // otlpNumbers are members whose numbers OTLP writes as strings.
@@ -268,6 +330,9 @@ var metadataNames = setOf("type", "subtype", "kind", "role", "status", "state", 
 // toolNames are names of members with the input or output of a tool.
 var toolNames = setOf("input", "arguments", "args", "parameters", "toolUseResult", "tool_input", "tool_response", "tool_output", "rawInput", "rawOutput",
 	"structuredPatch", "structured_output", "tool_use_result", "toolArgs", "resultDisplay", "response")
+
+// chatMembers are the members of a chat of an editor whose objects have metadata.
+var chatMembers = setOf("requests", "response", "result", "metadata", "toolCallRounds", "toolCalls", "resolved", "errorDetails", "responseErrorDetails")
 
 // messageNames are attributes with messages of the conventions for generative AI as JSON, which have metadata.
 var messageNames = setOf("gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions")

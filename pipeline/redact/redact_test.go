@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf16"
@@ -510,6 +511,54 @@ func TestMetadataOnlyOfMessages(t *testing.T) {
 	part := list("parts", text("type", "tool_call"), text("content", "hidden"), text("name", "read_file"), list("arguments", text("name", "hidden")))
 	got, _ := r.Record([]byte(`{"eventName":"gen_ai.user.message","body":` + list("gen_ai.input.messages", text("role", "user"), part) + `}`))
 	requireHidden(t, got, `"eventName":"gen_ai.user.message"`, text("role", "user"), text("type", "tool_call"), text("name", "read_file"))
+}
+
+// Of the chat of an editor, metadata_only keeps kinds, ids, times, models, codes of errors and the names of tools, and in
+// its journal the paths of changes. In what a human attaches or is typing, and in what a part of an answer or a result of
+// a tool has below it, nothing stays.
+func TestMetadataOnlyOfChats(t *testing.T) {
+	t.Parallel()
+	r := newRedactor(t, redact.MetadataOnly)
+	const parts = `[{"value":"hidden","baseUri":{"path":"/hidden","scheme":"file"}},"hidden","\n` + "```" + `\n",` +
+		`{"kind":"inlineReference","name":"hidden","inlineReference":{"name":"hidden","kind":"hidden","uri":{"path":"/hidden"}}},` +
+		`{"kind":"thinking","value":["hidden"],"id":"th1"},{"kind":"autoModeResolution","resolved":{"id":"m-1","name":"hidden"}},` +
+		`{"kind":"elicitationSerialized","title":"hidden","acceptedResult":{"name":"hidden","id":"hidden"}},` +
+		`{"kind":"toolInvocationSerialized","toolCallId":"c1","toolId":"copilot_readFile","isConfirmed":{"type":1},` +
+		`"invocationMessage":{"value":"hidden","uris":{"file:///hidden":{"id":"hidden"}}},"resultDetails":{"input":"hidden","output":[{"type":"hidden","value":"hidden"}]},` +
+		`"toolSpecificData":{"kind":"hidden","commandLine":{"original":"hidden"},"cwd":"hidden","todoList":[{"id":"hidden","status":"hidden"}]}}]`
+	const result = `{"errorDetails":{"code":"canceled","message":"hidden"},"metadata":{"resolvedModel":"m-2","toolCallRounds":[{"response":"hidden","thinking":{"id":"hidden"},` +
+		`"toolCalls":[{"name":"read_file","arguments":"{\"name\":\"hidden\"}","id":"c1__x-1"}]}],` +
+		`"toolCallResults":{"c1__x-1":{"content":[{"value":"ERROR while calling tool: hidden"},{"value":{"node":{"children":[{"text":"hidden","name":"hidden","id":"hidden"}]}}}]}}}}`
+	const request = `{"requestId":"r1","timestamp":7,"modelId":"m-3","message":{"text":"hidden","parts":[{"kind":"dynamic","id":"hidden"}]},"response":` + parts +
+		`,"variableData":{"variables":[{"name":"hidden","id":"hidden","kind":"hidden"}]},"result":` + result + `}`
+	const whole = `{"responderUsername":"hidden","sessionId":"s1","customTitle":"hidden","inputState":{"inputText":"hidden","attachments":[{"name":"hidden","id":"hidden"}]},"requests":[` + request + `]}`
+	ofParts := []string{`"\n` + "```" + `\n"`, `"kind":"thinking"`, `"id":"th1"`, `"id":"m-1"`, `"toolCallId":"c1","toolId":"copilot_readFile","isConfirmed":{"type":1}`}
+	ofResult := []string{`"code":"canceled"`, `"resolvedModel":"m-2"`, `"name":"read_file"`, `"id":"c1__x-1"`, `"c1__x-1":{"content":[{"value":"ERROR while calling tool: [redacted:`}
+	ofWhole := slices.Concat([]string{`"sessionId":"s1"`, `"requestId":"r1","timestamp":7,"modelId":"m-3"`}, ofParts, ofResult)
+	for _, entry := range []struct {
+		record string
+		stays  []string
+	}{
+		{whole, ofWhole},
+		{`{"kind":0,"v":` + whole + `}`, ofWhole},
+		{`{"kind":2,"k":["requests"],"v":[` + request + `],"i":3}`, append(ofWhole[1:], `{"kind":2,"k":["requests"],"v":[`, `"i":3`)},
+		{`{"kind":2,"k":["requests",4,"response"],"v":` + parts + `}`, append(ofParts, `"k":["requests",4,"response"]`)},
+		{`{"kind":1,"k":["requests",4,"response",0],"v":{"kind":"thinking","name":"hidden","value":"hidden"}}`, []string{`"kind":"thinking"`}},
+		{`{"kind":1,"k":["requests",4,"result"],"v":` + result + `}`, append(ofResult, `"k":["requests",4,"result"]`)},
+		{`{"kind":1,"k":["requests",4,"modelId"],"v":"m-4"}`, []string{`"v":"m-4"`}},
+		{`{"kind":1,"k":["customTitle"],"v":"hidden"}`, []string{`"k":["customTitle"]`}},
+		{`{"kind":1,"k":["inputState","mode"],"v":{"id":"hidden"}}`, []string{`"k":["inputState","mode"]`}},
+		{`{"kind":1,"k":["inputState","x","id"],"v":"hidden"}`, []string{`"k":["inputState","x","id"]`}},
+		{`{"kind":1,"k":["editedFileEvents","file:///hidden",{"id":"hidden"}],"v":"hidden"}`, []string{`"k":["editedFileEvents","[redacted:content:`}},
+		{`{"kind":1,"k":["a"],"v":{"k":["hidden"]}}`, nil},
+		{`{"type":"user","k":["hidden"],"v":"hidden"}`, []string{`"type":"user"`}},
+	} {
+		got, _ := r.Record([]byte(entry.record))
+		requireHidden(t, got, entry.stays...)
+		if again, _ := r.Record(got); string(again) != string(got) {
+			t.Errorf("redacted twice: %s", again)
+		}
+	}
 }
 
 // requireHidden checks that a record has no text that is to be hidden, and what stays.

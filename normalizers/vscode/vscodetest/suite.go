@@ -206,10 +206,11 @@ func readRequest(r *normalizerstest.Reader, q any, place string, called bool) {
 	if called {
 		noteCalls(r, model, seen)
 	}
-	answer, begin := "", 0
+	var answer strings.Builder
+	begin := 0
 	say := func() {
-		r.Say("assistant", fmt.Sprint(id, " part ", begin, answer), answer)
-		answer = ""
+		r.Say("assistant", fmt.Sprint(id, " part ", begin, answer.String()), answer.String())
+		answer.Reset()
 	}
 	isOpen := false
 	for i, p := range parts {
@@ -218,7 +219,7 @@ func readRequest(r *normalizerstest.Reader, q any, place string, called bool) {
 			if !isOpen {
 				begin, isOpen = i, true
 			}
-			answer += words
+			answer.WriteString(words)
 			continue
 		}
 		say()
