@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -123,7 +124,7 @@ func (c *contentScan) hides(name string) bool {
 
 // attributeAt returns the name of the attribute of OpenTelemetry that begins at an offset; empty for any other value.
 func (c *contentScan) attributeAt(offset int64) string {
-	if m := attributeStart.FindSubmatch(c.data[offset:]); m != nil {
+	if m := attributeStart().FindSubmatch(c.data[offset:]); m != nil {
 		return string(m[1])
 	}
 	return ""
@@ -303,7 +304,10 @@ var (
 
 var (
 	// attributeStart matches the beginning of an attribute of OpenTelemetry in JSON, whose name is like that of a member.
-	attributeStart = regexp.MustCompile(`^[\s,:]*\{\s*"key"\s*:\s*"([\w$@-][\w$@.:-]{0,63})"\s*,\s*"value"\s*:\s*\{\s*"(?:string|int|double|bool|array|kvlist|bytes)Value"`)
+	// It is large, and made for the first record.
+	attributeStart = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[\s,:]*\{\s*"key"\s*:\s*"([\w$@-][\w$@.:-]{0,63})"\s*,\s*"value"\s*:\s*\{\s*"(?:string|int|double|bool|array|kvlist|bytes)Value"`)
+	})
 	// chatStart matches what only a chat of an editor has: the beginning of an entry of its journal, or a member of it.
 	chatStart  = regexp.MustCompile(`^\s*\{\s*"kind"\s*:\s*\d\s*,\s*"[kv]"\s*:|"responderUsername"\s*:\s*"`)
 	numberText = regexp.MustCompile(`^-?[0-9]{1,20}$`)
