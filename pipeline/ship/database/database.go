@@ -32,19 +32,16 @@ func Is(path string) bool {
 	return slices.Contains([]string{".db", ".sqlite", ".sqlite3", ".vscdb"}, filepath.Ext(path))
 }
 
-// DB is an open database that can only be read. Each statement is a transaction of its own. It is open only while rows
-// are read, because its agent may repair or replace the file at any time. It belongs to one goroutine.
+// DB is an open database that can only be read. It is open only while rows are read, because its agent may repair or
+// replace the file at any time. It belongs to one goroutine.
 type DB struct {
-	path     string
-	vendor   *core.Vendor
-	address  string // for the driver
-	conn     *sql.DB
-	opened   *Stamp              // its stamp when it was opened as a file that nobody writes; nil for another
-	unlocked bool                // it is in rollback mode, and read without locks
-	copied   string              // folder of the copy that is read; empty for none
-	have     map[string][]string // its columns, by table
-	limit    int                 // rows of the next statement
-	waits    bool                // the last scan left out rows that may not be complete
+	connection
+
+	vendor *core.Vendor
+	copied string              // folder of the copy that is read; empty for none
+	have   map[string][]string // its columns, by table
+	limit  int                 // rows of the next statement
+	waits  bool                // the last scan left out rows that may not be complete
 }
 
 // Stamp changes with every change of a database, which is in its file or in the log of its writers.
@@ -81,7 +78,7 @@ func Open(ctx context.Context, path string, source envelopes.Source) (*DB, error
 	if err != nil {
 		return nil, err
 	}
-	d := &DB{path: path, limit: firstRows}
+	d := &DB{connection: connection{path: path}, limit: firstRows}
 	d.address, err = d.prepare()
 	if err == nil {
 		err = d.connect()
@@ -93,14 +90,6 @@ func Open(ctx context.Context, path string, source envelopes.Source) (*DB, error
 		return nil, errors.Join(reason(err), d.Close())
 	}
 	return d, nil
-}
-
-// connect opens the connection, which has no pages of the database yet.
-func (d *DB) connect() (err error) {
-	if d.conn, err = sql.Open("sqlite", d.address); err == nil {
-		d.conn.SetMaxOpenConns(1)
-	}
-	return err
 }
 
 // open opens a file for reading. It does not block if the path has become a pipe.
@@ -183,8 +172,8 @@ func (d *DB) Source() envelopes.Source { return d.vendor.Source }
 
 // Close closes the database and removes the copy.
 func (d *DB) Close() (err error) {
-	if d.conn != nil {
-		err = d.conn.Close()
+	if d.pool != nil {
+		err = d.pool.Close()
 	}
 	if d.copied != "" {
 		err = errors.Join(err, os.RemoveAll(d.copied))

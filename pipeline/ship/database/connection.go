@@ -18,21 +18,38 @@ const (
 	pause    = 200 * time.Microsecond // before the statement is tried again
 )
 
+// connection is a connection to a database, each statement of which is a transaction of its own.
+type connection struct {
+	path     string // of the database
+	address  string // for the driver: of the database or of a copy
+	pool     *sql.DB
+	opened   *Stamp // its stamp when it was opened as a file that nobody writes; nil for another
+	unlocked bool   // it is in rollback mode, and read without locks
+}
+
+// connect opens the connection, which has no pages of the database yet.
+func (c *connection) connect() (err error) {
+	if c.pool, err = sql.Open("sqlite", c.address); err == nil {
+		c.pool.SetMaxOpenConns(1)
+	}
+	return err
+}
+
 // query runs a statement and passes its rows to read, which may be called again from the beginning.
-func (d *DB) query(ctx context.Context, query string, args []any, read func(*sql.Rows) error) error {
-	if !d.unlocked {
-		err := d.queryOnce(ctx, query, args, read)
-		return cmp.Or(d.check(), err)
+func (c *connection) query(ctx context.Context, query string, args []any, read func(*sql.Rows) error) error {
+	if !c.unlocked {
+		err := c.queryOnce(ctx, query, args, read)
+		return cmp.Or(c.check(), err)
 	}
 	for end := time.Now().Add(patience); ; {
-		before, err := d.settled()
+		before, err := c.settled()
 		if err == nil {
-			err = d.queryOnce(ctx, query, args, read)
-			if d.isStill(before) {
+			err = c.queryOnce(ctx, query, args, read)
+			if c.isStill(before) {
 				return err
 			}
 			// The connection may keep pages of two transactions.
-			if err = errors.Join(d.conn.Close(), d.connect()); err != nil {
+			if err = errors.Join(c.pool.Close(), c.connect()); err != nil {
 				return err
 			}
 			err = ErrLocked
@@ -49,8 +66,8 @@ func (d *DB) query(ctx context.Context, query string, args []any, read func(*sql
 }
 
 // queryOnce runs a statement and passes its rows to read.
-func (d *DB) queryOnce(ctx context.Context, query string, args []any, read func(*sql.Rows) error) error {
-	rows, err := d.conn.QueryContext(ctx, query, args...)
+func (c *connection) queryOnce(ctx context.Context, query string, args []any, read func(*sql.Rows) error) error {
+	rows, err := c.pool.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err
 	}
@@ -58,8 +75,8 @@ func (d *DB) queryOnce(ctx context.Context, query string, args []any, read func(
 }
 
 // row runs a statement that finds at most one row, and stores its columns in into.
-func (d *DB) row(ctx context.Context, query string, args []any, into ...any) (found bool, err error) {
-	err = d.query(ctx, query, args, func(rows *sql.Rows) error {
+func (c *connection) row(ctx context.Context, query string, args []any, into ...any) (found bool, err error) {
+	err = c.query(ctx, query, args, func(rows *sql.Rows) error {
 		if found = rows.Next(); !found {
 			return nil
 		}
@@ -70,11 +87,11 @@ func (d *DB) row(ctx context.Context, query string, args []any, into ...any) (fo
 
 // check returns ErrLocked if what was read may be inconsistent, because another process has opened a file that nobody
 // wrote.
-func (d *DB) check() error {
-	if d.opened == nil {
+func (c *connection) check() error {
+	if c.opened == nil {
 		return nil
 	}
-	if now, err := StampOf(d.path); err != nil || now != *d.opened {
+	if now, err := StampOf(c.path); err != nil || now != *c.opened {
 		return ErrLocked
 	}
 	return nil
@@ -87,8 +104,8 @@ type state struct {
 }
 
 // settled returns the state of a database in rollback mode; ErrLocked if a writer may be in the midst of a commit.
-func (d *DB) settled() (s state, err error) {
-	if s, err = d.state(); err == nil && hasJournal(d.path) {
+func (c *connection) settled() (s state, err error) {
+	if s, err = c.state(); err == nil && hasJournal(c.path) {
 		err = ErrLocked
 	}
 	return s, err
@@ -96,17 +113,17 @@ func (d *DB) settled() (s state, err error) {
 
 // isStill reports whether nothing was written since the state was settled. A writer counts its commit before it ends
 // its journal, so the journal is looked at first.
-func (d *DB) isStill(before state) bool {
-	if hasJournal(d.path) {
+func (c *connection) isStill(before state) bool {
+	if hasJournal(c.path) {
 		return false
 	}
-	now, err := d.state()
+	now, err := c.state()
 	return err == nil && now == before
 }
 
 // state returns the present state of a database in rollback mode; ErrLocked if it has left that mode.
-func (d *DB) state() (s state, err error) {
-	head, err := headOf(d.path)
+func (c *connection) state() (s state, err error) {
+	head, err := headOf(c.path)
 	if err != nil {
 		return s, err
 	}
@@ -114,7 +131,7 @@ func (d *DB) state() (s state, err error) {
 		return s, ErrLocked
 	}
 	s.changes = head.changes()
-	s.Stamp, err = StampOf(d.path)
+	s.Stamp, err = StampOf(c.path)
 	return s, err
 }
 
