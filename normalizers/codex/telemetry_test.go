@@ -32,9 +32,10 @@ func exported(alone []envelopes.AgentEventV1) (out [][]byte) {
 		a["event.name"], a["event.timestamp"], a["conversation.id"], a["model"] = name, e.TS, "s", "gpt-5.2-codex"
 		out = append(out, normalizerstest.ExportedLog("codex_exec", "codex_otel.log_only", time.Time{}, a))
 	}
-	calls, revised := make(map[string]envelopes.AgentEventV1), make(map[string]bool)
+	calls, revised, superseded := make(map[string]envelopes.AgentEventV1), make(map[string]bool), make(map[string]bool)
 	for _, e := range alone {
 		revised[e.Supersedes], revised[e.EventID] = true, revised[e.EventID] || e.Supersedes != ""
+		superseded[e.Supersedes] = true
 	}
 	for _, e := range alone {
 		if u := e.Usage; u != nil {
@@ -45,7 +46,7 @@ func exported(alone []envelopes.AgentEventV1) (out [][]byte) {
 			})
 		}
 		switch {
-		case e.EventType == envelopes.UserMessage && e.Origin == "":
+		case e.EventType == envelopes.UserMessage && e.Origin == "" && !superseded[e.EventID]: // a prompt is exported once
 			add(e, "codex.user_prompt", normalizerstest.Attributes{"prompt": value(e.Text)})
 		case e.EventType == envelopes.AssistantMessage && strings.HasPrefix(e.EventID, "message_") && !revised[e.EventID]:
 			add(e, "codex.agent_response", normalizerstest.Attributes{"item.id": e.EventID, "response": value(e.Text), "response_truncated": false})
