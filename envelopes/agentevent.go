@@ -73,6 +73,18 @@ func (e *AgentEventV1) ContinuesAnswer(counted bool) bool {
 	}
 }
 
+// Via is the way on which an agent stated an event. Empty means its log: a file, a database or its output.
+type Via string
+
+// The ways beside the log.
+const (
+	ViaTelemetry Via = "telemetry" // exported by OpenTelemetry
+	ViaHooks     Via = "hooks"     // posted by a hook
+)
+
+// vias lists every way that is written.
+var vias = []Via{ViaTelemetry, ViaHooks}
+
 // EventType is the kind of occurrence.
 type EventType string
 
@@ -233,6 +245,7 @@ type AgentEventV1 struct {
 	IsInternal      bool           `json:"is_internal,omitzero"` // work of a sidechain or a subagent
 	Supersedes      string         `json:"supersedes,omitzero"`  // event_id of the event that this one replaces
 	TextTruncated   bool           `json:"text_truncated,omitzero"`
+	Via             Via            `json:"via,omitzero"`
 	Edge            *Edge          `json:"edge,omitzero"`
 	VCS             *VCS           `json:"vcs,omitzero"`
 }

@@ -101,6 +101,9 @@ func (w *plainWriter) additive(e *AgentEventV1, c Checked) {
 	if e.TextTruncated {
 		w.add(`,"text_truncated":true`)
 	}
+	if e.Via != "" {
+		w.text(`,"via":`, string(e.Via))
+	}
 	w.edge(e.Edge)
 	w.vcs(e.VCS)
 }

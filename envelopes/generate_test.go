@@ -180,6 +180,7 @@ func anyEvent() *rapid.Generator[AgentEventV1] {
 			AgentID:       orNil(t, "agent_id", text),
 			Sequence:      rapid.Uint64Range(1, 1<<64-1).Draw(t, "sequence"),
 			Origin:        rapid.SampledFrom(append([]Origin{""}, origins...)).Draw(t, "origin"),
+			Via:           rapid.SampledFrom(append([]Via{""}, vias...)).Draw(t, "via"),
 			IsInternal:    rapid.Bool().Draw(t, "is_internal"),
 			TextTruncated: rapid.Bool().Draw(t, "text_truncated"),
 		}

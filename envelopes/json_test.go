@@ -252,7 +252,7 @@ func TestValidEventSurvivesJSON(t *testing.T) {
 func TestEventOfEveryFieldTakesTheFastPath(t *testing.T) {
 	t.Parallel()
 	all := plainToolResult()
-	all.TokensCached, all.TokensThinking, all.TokensTool, all.AgentID = new(int64(2)), new(int64(3)), new(int64(4)), new("agent")
+	all.TokensCached, all.TokensThinking, all.TokensTool, all.AgentID, all.Via = new(int64(2)), new(int64(3)), new(int64(4)), new("agent"), ViaTelemetry
 	for i := range reflect.TypeFor[AgentEventV1]().NumField() {
 		if reflect.ValueOf(all).Field(i).IsZero() {
 			t.Errorf("%s is not set: the fast path could forget it", reflect.TypeFor[AgentEventV1]().Field(i).Name)

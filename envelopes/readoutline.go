@@ -82,6 +82,7 @@ var outlineReaders = map[string]func(*outlineReader, jsontext.Value) bool{
 	"is_internal":     func(r *outlineReader, v jsontext.Value) bool { return readFlag(v, &r.e.IsInternal) },
 	"supersedes":      func(r *outlineReader, v jsontext.Value) bool { return readText(v, &r.e.Supersedes) },
 	"text_truncated":  func(r *outlineReader, v jsontext.Value) bool { return readFlag(v, &r.e.TextTruncated) },
+	"via":             func(r *outlineReader, v jsontext.Value) bool { return readName(v, &r.e.Via) },
 	"edge":            func(r *outlineReader, v jsontext.Value) bool { return readEdge(v, &r.e.Edge) },
 	"vcs":             func(r *outlineReader, v jsontext.Value) bool { return readVCS(v, &r.e.VCS) },
 }
@@ -140,6 +141,7 @@ var enumNames = sync.OnceValue(func() map[string]string {
 	addNames(names, toolStatuses)
 	addNames(names, fileOps)
 	addNames(names, origins)
+	addNames(names, vias)
 	return names
 })
 

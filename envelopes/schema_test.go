@@ -99,6 +99,7 @@ func enumOf(goType reflect.Type) []string {
 		reflect.TypeFor[Source](): Sources, reflect.TypeFor[EventType](): EventTypes, reflect.TypeFor[Role](): roles,
 		reflect.TypeFor[Channel](): channels, reflect.TypeFor[ToolStatus](): toolStatuses, reflect.TypeFor[FileOp](): fileOps,
 		reflect.TypeFor[Origin](): origins,
+		reflect.TypeFor[Via]():    vias,
 	}
 	var values []string
 	if enum, ok := enums[goType]; ok {
@@ -248,6 +249,7 @@ func TestSchemaRejectsWhatValidateRejects(t *testing.T) {
 		"channel":                func(e *AgentEventV1) { e.Channel = new(Channel("x")) },
 		"status":                 func(e *AgentEventV1) { e.ToolStatus = new(ToolStatus("x")) },
 		"file op":                func(e *AgentEventV1) { e.FileOp = new(FileOp("x")) },
+		"via":                    func(e *AgentEventV1) { e.Via = "x" },
 		"origin":                 func(e *AgentEventV1) { e.Origin = "x" },
 		"latency":                func(e *AgentEventV1) { e.ToolLatencyMS = new(int64(-1)) },
 		"tokens":                 func(e *AgentEventV1) { e.TokensTool = new(int64(-1)) },

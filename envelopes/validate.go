@@ -89,6 +89,8 @@ func (e *AgentEventV1) validateNature() error {
 		return invalid("file_op", "is unknown")
 	case e.Origin != "" && !slices.Contains(origins, e.Origin):
 		return invalid("origin", "is unknown")
+	case e.Via != "" && !slices.Contains(vias, e.Via):
+		return invalid("via", "is unknown")
 	case e.ToolLatencyMS != nil && !validCount(*e.ToolLatencyMS):
 		return invalid("tool_latency_ms", "is not a count")
 	}

@@ -62,6 +62,7 @@ func TestValidateNamesTheInvalidField(t *testing.T) {
 		"unknown channel":        {"channel", func(e *AgentEventV1) { e.Channel = new(Channel(secret)) }},
 		"unknown status":         {"tool_status", func(e *AgentEventV1) { e.ToolStatus = new(ToolStatus(secret)) }},
 		"unknown file op":        {"file_op", func(e *AgentEventV1) { e.FileOp = new(FileOp(secret)) }},
+		"unknown via":            {"via", func(e *AgentEventV1) { e.Via = secret }},
 		"unknown origin":         {"origin", func(e *AgentEventV1) { e.Origin = secret }},
 		"negative latency":       {"tool_latency_ms", func(e *AgentEventV1) { e.ToolLatencyMS = new(int64(-1)) }},
 		"negative tokens":        {"tokens_cached", func(e *AgentEventV1) { e.TokensCached = new(int64(-1)) }},

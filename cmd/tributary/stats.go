@@ -34,10 +34,12 @@ func statsCommand(a *app) *cobra.Command {
 		Use:   "stats [flags]",
 		Short: "Sum up tokens, cost, tools and time of all sessions",
 		Long: `Sum up the events of the broker by hour, day, week, month, model, source, project, repo,
-branch, session, tool, host, user or team, or by several of them. team is the label of
-this name, label:NAME any other one. Worktrees of one repository are one repo, where the
-agent states the repository: a path does not name it. Events that do not state a value
-have a row of their own, so the rows always have the same sum.
+branch, session, tool, host, user, team or via, or by several of them. team is the label
+of this name, label:NAME any other one. Worktrees of one repository are one repo, where
+the agent states the repository: a path does not name it. via is log, telemetry or hooks:
+with source or session, each way that it came on has a row, and one that it lacks has
+none. Events that do not state a value have a row of their own, so the rows always have
+the same sum.
 --since and --until select by the time of an event, and --tz is the time zone of periods
 and dates. A week begins on Monday. --repo, --branch, --host, --user and --model select
 events by the same values.
@@ -71,6 +73,7 @@ tokens_output are the old names of input and output, and end with the next relea
   tributary stats --by repo,branch --sort cost_usd --limit 10
   tributary stats --by model --since 7d --compare previous
   tributary stats --by branch --repo acme/shop --user ada
+  tributary stats --by source,session,via --since 7d
   tributary stats --by tool -o json | jq -r 'select(.error_rate > 0.1) | .tool'
   tributary stats --by project --prices model_prices_and_context_window.json`,
 		Args: noArgs,

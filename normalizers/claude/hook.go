@@ -55,6 +55,7 @@ func normalizeHook(s *core.Session, r core.Record) (core.Result, error) {
 		ts = received.UTC().Format(time.RFC3339Nano)
 	}
 	h.emitter = newEmitter(s.Begin(r, ts), h.AgentID)
+	h.Via = envelopes.ViaHooks
 	s.SetRoot(string(h.CWD))
 	s.SetResumeID(s.ID())
 	s.SetTextExtension("permissionMode", h.PermissionMode)

@@ -31,6 +31,7 @@ const redacted = "<REDACTED>"
 func normalizeExported(s *core.Session, r core.Record, record otlp.Record) (core.Result, error) {
 	x := exported{r: &record, name: strings.TrimPrefix(eventName(&record), "claude_code.")}
 	x.emitter = newEmitter(s.Begin(r, x.time()), x.text("agent_id"))
+	x.Via = envelopes.ViaTelemetry
 	x.model = x.text("model")
 	s.SetResumeID(s.ID())
 	s.SetTextExtension("version", lenient.Text(cmp.Or(x.r.Resource.Text("service.version"), x.r.Version)))

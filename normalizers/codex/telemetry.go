@@ -17,7 +17,7 @@ import (
 
 // telemetry maps a log record by its event. Spans and data points repeat log records.
 func telemetry(m *mapper, r *otlp.Record) {
-	m.exported = true
+	m.exported, m.Via = true, envelopes.ViaTelemetry
 	if r.Kind != otlp.Log {
 		m.skip = core.SkipMirror
 		return

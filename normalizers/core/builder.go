@@ -20,8 +20,9 @@ type Builder struct {
 	TS        string         // time of the record in the form of an event
 	Raw       jsontext.Value // raw of the first event: the record, unless the vendor sets a part of it
 	Events    []Emitted
-	First     int  // index of the first event of the record itself; -1 if there is none yet
-	Duplicate bool // an event was not emitted because the session had emitted it before
+	First     int           // index of the first event of the record itself; -1 if there is none yet
+	Via       envelopes.Via // of the record; empty for the log
+	Duplicate bool          // an event was not emitted because the session had emitted it before
 
 	unnamed int // events of the record without an id of their own, so far
 	err     error
@@ -72,6 +73,7 @@ type Pending struct {
 	Traceparent string          `json:"tp,omitzero"`
 	Tracestate  string          `json:"tst,omitzero"`
 	Edge        *envelopes.Edge `json:"edge,omitzero"`
+	Via         envelopes.Via   `json:"via,omitzero"`
 	Raw         jsontext.Value  `json:"raw,omitzero"` // nil if it is too long to keep
 }
 
@@ -187,6 +189,7 @@ func (b *Builder) ownRecord() Pending {
 		Traceparent: b.Record.Origin.Traceparent,
 		Tracestate:  b.Record.Origin.Tracestate,
 		Edge:        b.Record.Origin.Edge,
+		Via:         b.Via,
 	}
 }
 
@@ -204,7 +207,7 @@ func (b *Builder) describe(e *envelopes.AgentEventV1, from *Pending) {
 	if e.Metadata == nil {
 		e.Metadata = s.standardMetadata()
 	}
-	e.Edge, e.VCS = from.Edge, s.VCS
+	e.Via, e.Edge, e.VCS = from.Via, from.Edge, s.VCS
 	s.Events++
 	e.Sequence = s.Events
 }

@@ -178,7 +178,7 @@ func standingFields(e envelopes.AgentEventV1) map[string]string {
 	if e.AgentID != nil {
 		out["agent"] = shortValue(*e.AgentID)
 	}
-	places := make(map[string]string)
+	places := map[string]string{"via": string(e.Via)}
 	if d := e.Edge; d != nil {
 		places["edge.host"], places["edge.user"] = d.Host, d.User
 		if d.Verified {

@@ -31,6 +31,7 @@ type Row struct {
 	Role      *string    `parquet:"role,optional,dict" json:"role"`
 	Channel   *string    `parquet:"channel,optional,dict" json:"channel"`
 	Origin    *string    `parquet:"origin,optional,dict" json:"origin"`
+	Via       *string    `parquet:"via,optional,dict" json:"via"`
 	Internal  bool       `parquet:"is_internal" json:"is_internal"`
 	AgentID   *string    `parquet:"agent_id,optional,dict" json:"agent_id"`
 
@@ -104,7 +105,7 @@ func newRow(generation string, e *events.Event, raw bool) Row {
 	r := Row{
 		StreamSequence: int64(streams.PlaceOf(e.Cell, e.Position)), StoredAt: e.Stored, Generation: generation, RawSequence: int64(e.Provenance.RawSequence),
 		Source: string(e.Source), SessionID: e.SessionID, Sequence: int64(e.Sequence), EventID: e.EventID, ParentID: e.ParentEventID,
-		EventType: string(e.EventType), Role: asString(e.Role), Channel: asString(e.Channel), Origin: stated(string(e.Origin)),
+		EventType: string(e.EventType), Role: asString(e.Role), Channel: asString(e.Channel), Origin: stated(string(e.Origin)), Via: stated(string(e.Via)),
 		Internal: e.IsInternal, AgentID: e.AgentID, ProjectRoot: e.ProjectRoot, ProjectHash: e.ProjectHash, Supersedes: stated(e.Supersedes),
 		Text: e.Text, TextTruncated: e.TextTruncated,
 		ToolName: e.ToolName, ToolCallID: e.ToolCallID, ToolStatus: asString(e.ToolStatus), ToolLatencyMS: e.ToolLatencyMS, ToolExitCode: e.ToolExitCode,

@@ -1,6 +1,7 @@
 package sessions
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,11 +27,12 @@ const (
 	ByHost       Dimension = "host"
 	ByUser       Dimension = "user"
 	ByTeam       Dimension = "team" // the label named team
+	ByVia        Dimension = "via"  // log, or a way of envelopes.Via
 )
 
 // Dimensions lists all dimensions except labels.
 var Dimensions = []Dimension{
-	ByHour, ByDay, ByWeek, ByMonth, ByModel, BySource, ByProject, ByRepository, ByBranch, BySession, ByTool, ByHost, ByUser, ByTeam,
+	ByHour, ByDay, ByWeek, ByMonth, ByModel, BySource, ByProject, ByRepository, ByBranch, BySession, ByTool, ByHost, ByUser, ByTeam, ByVia,
 }
 
 // labelPrefix begins a label dimension: label:NAME.
@@ -85,6 +87,8 @@ func (s *Step) value(d Dimension, zone *time.Location) string {
 		return s.Host
 	case ByUser:
 		return s.User
+	case ByVia:
+		return cmp.Or(string(s.Via), "log")
 	default:
 		name, _ := d.label()
 		return s.Labels[name]

@@ -310,7 +310,7 @@ func TestDimensions(t *testing.T) {
 	t.Parallel()
 	late := time.Date(2026, 3, 31, 23, 30, 0, 0, time.UTC)
 	list := []sessions.Step{
-		{Source: "claude_code", Session: "a", Type: envelopes.UserMessage, Time: late.UnixNano(), Branch: "main"},
+		{Source: "claude_code", Session: "a", Type: envelopes.UserMessage, Time: late.UnixNano(), Branch: "main", Via: envelopes.ViaTelemetry},
 		{Source: "claude_code", Session: "a", Type: envelopes.AssistantMessage, Time: late.Add(time.Minute).UnixNano(), Model: "opus", Root: "/p", Usage: &envelopes.Usage{Input: 1, Key: "msg_1"}},
 		{Source: "claude_code", Session: "a", Type: envelopes.ToolCall, Time: late.Add(29 * time.Minute).UnixNano(), Call: "c", Tool: "Bash", Branch: "main", Repository: "github.com/acme/shop", Host: "mars"},
 		{
@@ -364,6 +364,10 @@ func TestDimensions(t *testing.T) {
 			"|||: 1 sessions, 2 events, 1 tokens, 0 calls, 0 failures, 1m0s",
 			"|ada|payments|ci: 1 sessions, 1 events, 5 tokens, 0 calls, 0 failures, 2m0s",
 			"mars|||: 1 sessions, 1 events, 0 tokens, 1 calls, 1 failures, 0s",
+		}},
+		"session and via": {by(sessions.BySession, sessions.ByVia), []string{
+			"claude_code|a|log: 1 sessions, 3 events, 6 tokens, 1 calls, 1 failures, 3m0s",
+			"claude_code|a|telemetry: 1 sessions, 1 events, 0 tokens, 0 calls, 0 failures, 0s",
 		}},
 		"since": {sessions.StatsQuery{By: []sessions.Dimension{sessions.ByModel, sessions.ByProject}, Since: late.Add(30 * time.Minute)}, []string{
 			"opus|/p: 1 sessions, 1 events, 5 tokens, 0 calls, 0 failures, 2m0s",

@@ -52,7 +52,8 @@ type Step struct {
 	User        string            `json:"us,omitzero"`
 	Labels      map[string]string `json:"la,omitempty"`
 
-	Permission permission `json:"pm,omitzero"`
+	Via        envelopes.Via `json:"va,omitzero"`
+	Permission permission    `json:"pm,omitzero"`
 }
 
 // NewStep returns the step of an event at a position of the events stream; 0 for an event from elsewhere. Without a
@@ -62,7 +63,7 @@ func NewStep(e *envelopes.AgentEventV1, position uint64) Step {
 		Source: e.Source, Session: e.SessionID, Position: position, Sequence: e.Sequence, Type: e.EventType,
 		Model: cut(value(e.Model), nameBytes), Root: cut(value(e.ProjectRoot), pathBytes), Hash: cut(e.ProjectHash, nameBytes),
 		Call: value(e.ToolCallID), Tool: cut(value(e.ToolName), nameBytes), Status: value(e.ToolStatus), Latency: e.ToolLatencyMS,
-		Usage: e.Usage, Role: value(e.Role), Origin: e.Origin, Internal: e.IsInternal,
+		Usage: e.Usage, Role: value(e.Role), Origin: e.Origin, Internal: e.IsInternal, Via: e.Via,
 	}
 	if v := e.VCS; v != nil {
 		s.Repository, s.Branch, s.PullRequest = cut(v.Repository, pathBytes), cut(v.Branch, nameBytes), cut(v.PullRequest, pathBytes)
@@ -100,7 +101,7 @@ func (s Step) Detached() *Step {
 	}
 	texts := []*string{
 		(*string)(&s.Source), &s.Session, (*string)(&s.Type), &s.Model, &s.Root, &s.Hash, &s.Call, &s.Tool, (*string)(&s.Status), &s.Text,
-		(*string)(&s.Role), (*string)(&s.Origin), &s.Resume, &s.Repository, &s.Branch, &s.PullRequest, &s.Host, &s.User,
+		(*string)(&s.Role), (*string)(&s.Origin), &s.Resume, &s.Repository, &s.Branch, &s.PullRequest, &s.Host, &s.User, (*string)(&s.Via),
 	}
 	s.Labels = cloneLabels(s.Labels)
 	if s.Usage != nil {
