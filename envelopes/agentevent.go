@@ -39,10 +39,12 @@ const (
 	Goose       Source = "goose"
 
 	VSCodeCopilot Source = "vscode_copilot"
+
+	OTel Source = "otel" // by the conventions of OpenTelemetry, from any program
 )
 
 // Sources lists every source, in the order of the documentation.
-var Sources = []Source{ClaudeCode, Codex, Gemini, Cursor, Copilot, ACP, OpenCode, Pi, OpenClaw, Kimi, Kiro, Antigravity, Qwen, Vibe, Hermes, Cline, Roo, Kilo, Grok, Droid, Goose, VSCodeCopilot}
+var Sources = []Source{ClaudeCode, Codex, Gemini, Cursor, Copilot, ACP, OpenCode, Pi, OpenClaw, Kimi, Kiro, Antigravity, Qwen, Vibe, Hermes, Cline, Roo, Kilo, Grok, Droid, Goose, VSCodeCopilot, OTel}
 
 // sendsChunks are the sources that may split an assistant message into several events without a separator between
 // their texts. Events of other sources are complete messages or paragraphs. No field of an event states this.

@@ -19,6 +19,7 @@ import (
 	"tributary/normalizers/normalizerstest"
 	"tributary/normalizers/openclaw/openclawtest"
 	"tributary/normalizers/opencode/opencodetest"
+	"tributary/normalizers/otel/oteltest"
 	"tributary/normalizers/pi/pitest"
 	"tributary/normalizers/qwen/qwentest"
 	"tributary/normalizers/roo/rootest"
@@ -50,4 +51,5 @@ var suites = []normalizerstest.Suite{
 	droidtest.Suite,
 	goosetest.Suite,
 	vscodetest.Suite,
+	oteltest.Suite,
 }

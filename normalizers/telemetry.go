@@ -23,6 +23,15 @@ func AssignTelemetry(service, scope string, attribute func(name string) string) 
 			return assignmentTo(v, attribute), true
 		}
 	}
+	if attribute("gen_ai.operation.name")+attribute("gen_ai.provider.name")+attribute("gen_ai.system") == "" {
+		return Assignment{}, false
+	}
+	for _, v := range vendors {
+		if t := v.Telemetry; t != nil && t.Conventions {
+			is := assignmentTo(v, attribute)
+			return is, is.Session != ""
+		}
+	}
 	return Assignment{}, false
 }
 

@@ -43,6 +43,7 @@ var commonNames = map[string]*regexp.Regexp{
 	"cline":  regexp.MustCompile(`\bCline\b`),
 	"droid":  regexp.MustCompile(`\bDroid\b`),
 	"goose":  regexp.MustCompile(`\bGoose\b`),
+	"otel":   nil, // packages of OpenTelemetry have the name
 	"kilo":   regexp.MustCompile(`\bKilo\b`),
 	"pi":     regexp.MustCompile(`\bPi\b`),
 	"roo":    regexp.MustCompile(`\bRoo\b`),

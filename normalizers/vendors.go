@@ -22,6 +22,7 @@ import (
 	"tributary/normalizers/kiro"
 	"tributary/normalizers/openclaw"
 	"tributary/normalizers/opencode"
+	"tributary/normalizers/otel"
 	"tributary/normalizers/pi"
 	"tributary/normalizers/qwen"
 	"tributary/normalizers/roo"
@@ -54,6 +55,7 @@ var vendors = []*core.Vendor{
 	&copilot.Vendor,
 	&claude.Vendor,
 	&cursor.Vendor,
+	&otel.Vendor,
 }
 
 // Vendors returns the rows of the table in the order of [envelopes.Sources]. The caller must not change them.

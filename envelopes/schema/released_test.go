@@ -60,7 +60,7 @@ func TestVersionMayGainFieldsAndValues(t *testing.T) {
 	changed := string(Events.Producer())
 	for _, swap := range [][2]string{
 		{`"agent_id": {`, `"future": {"type": "string"}, "agent_id": {`},
-		{`"goose", "vscode_copilot"]`, `"goose", "vscode_copilot", "future"]`},
+		{`"vscode_copilot", "otel"]`, `"vscode_copilot", "otel", "future"]`},
 		{`        "log"
       ]`, `        "log", "future"
       ]`},

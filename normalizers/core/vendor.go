@@ -112,7 +112,9 @@ type Logs struct {
 type Telemetry struct {
 	Services []string // values of service.name, which users may change
 	Scopes   []string // beginnings of the names of instrumentation scopes
-	Sessions []string // attributes with the session: the first that a record, its scope or its resource has
+	// Conventions is set for whoever no other row matches and uses attributes of the conventions for generative AI.
+	Conventions bool
+	Sessions    []string // attributes with the session: the first that a record, its scope or its resource has
 	// SessionOf returns the session of a record whose attributes state another one; nil if they never do.
 	SessionOf func(stated string, attribute func(name string) string) string
 	// Sequence is the attribute that numbers the records of a process in their session; empty if no attribute does.

@@ -22,7 +22,7 @@ import (
 )
 
 // digestIDs are the agents whose logs state no ids, so that those of events are digests of texts.
-var digestIDs = map[envelopes.Source]bool{envelopes.Cline: true, envelopes.Roo: true, envelopes.Kilo: true, envelopes.Grok: true}
+var digestIDs = map[envelopes.Source]bool{envelopes.Cline: true, envelopes.Roo: true, envelopes.Kilo: true, envelopes.Grok: true, envelopes.OTel: true}
 
 // events returns the events of a log but for their texts, and what was redacted.
 func events(tb testing.TB, r *redact.Redactor, mode redact.Mode, path string) (list []string, hits map[string]int) {

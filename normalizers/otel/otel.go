@@ -1,0 +1,357 @@
+// Package otel normalizes spans and log records by OpenTelemetry's conventions for generative AI, from any program.
+//
+// Start with [Vendor]. A record is read by read, a span by its operation. README.md has the rules.
+//
+// The invariant: spans repeat messages, and each is emitted once. A span may have the whole conversation so far: a
+// message is then known by its role, its content, and how many equal ones precede it. Or it has only what is new in
+// its turn: then by the turn, too.
+package otel
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/normalizers/chat"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+	"tributary/normalizers/otlp"
+)
+
+// reader writes the events of one record.
+type reader struct {
+	*chat.Writer
+	otlp.Record
+
+	said  map[core.Fingerprint]int // messages of the record so far
+	whole bool                     // the record has the whole conversation, not only what is new in its turn
+	// answering means that the messages are the answer, not what precedes it.
+	answering bool
+	answer    int // index of the first event of the model's answer; -1 for none
+}
+
+// read writes what a record states.
+func read(w *chat.Writer, _ *record) {
+	is, ok := otlp.Read(w.Record.Data)
+	if !ok {
+		w.UnknownRecord("export")
+		return
+	}
+	r := &reader{Writer: w, Record: is, said: make(map[core.Fingerprint]int), answer: -1}
+	r.at(is.Time)
+	w.Session.SetResumeID(r.Attribute("gen_ai.conversation.id"))
+	w.Session.SetTextExtension("version", lenient.Text(r.Resource.Text("service.version")))
+	w.Session.SetTextExtension("service", lenient.Text(r.Service()))
+	w.Model = lenient.Text(cmp.Or(r.text("gen_ai.response.model"), r.text("gen_ai.request.model")))
+	switch is.Kind {
+	case otlp.Span:
+		r.span()
+	case otlp.Log:
+		r.event()
+	default:
+		w.Skip = core.SkipMirror // metrics repeat what spans state
+	}
+}
+
+// at sets the time of the next events.
+func (r *reader) at(t time.Time) {
+	if !t.IsZero() {
+		r.At(core.ParseTime(t.Format("2006-01-02T15:04:05.000Z")))
+	}
+}
+
+// value returns an attribute of the record, or of an event within the span, where some programs put the contents.
+func (r *reader) value(name string) jsontext.Value {
+	v := r.Attributes.Value(name)
+	for i := 0; v == nil && i < len(r.Events); i++ {
+		v = r.Events[i].Attributes.Value(name)
+	}
+	return v
+}
+
+func (r *reader) text(name string) string { return string(lenient.Scalar(r.value(name))) }
+
+// number returns the first of the attributes that the record has.
+func (r *reader) number(names ...string) lenient.Number {
+	for _, name := range names {
+		if n := r.Attributes.Number(name); n.OK {
+			return n
+		}
+	}
+	return lenient.Number{}
+}
+
+// span writes a span by its operation.
+func (r *reader) span() {
+	switch operation := r.text("gen_ai.operation.name"); operation {
+	case "chat", "generate_content", "text_completion", "embeddings":
+		r.call()
+	case "execute_tool":
+		r.tool()
+	case "invoke_agent", "invoke_workflow":
+		r.agent()
+	case "create_agent", "retrieval", "plan":
+		r.Meta()
+		r.problem()
+	default:
+		r.UnknownRecord("span", lenient.Text(operation))
+	}
+}
+
+// event writes a log record by its name.
+func (r *reader) event() {
+	name := cmp.Or(r.Name, r.text("event.name"))
+	switch name {
+	case "gen_ai.client.inference.operation.details":
+		r.call()
+	case "gen_ai.evaluation.result":
+		r.Meta()
+	case "gen_ai.system.message", "gen_ai.user.message", "gen_ai.assistant.message", "gen_ai.tool.message":
+		var m message
+		lenient.ReadObject(r.Body, &m)
+		m.Role = lenient.Text(strings.TrimSuffix(strings.TrimPrefix(name, "gen_ai."), ".message"))
+		r.message(&m)
+	case "gen_ai.choice":
+		var c choice
+		lenient.ReadObject(r.Body, &c)
+		c.Message.Role = "assistant"
+		r.message(&c.Message)
+	default:
+		r.UnknownRecord("event", lenient.Text(name))
+	}
+}
+
+// call writes a call to a model: what is new in the conversation, the answer, and the tokens. Its span and its event
+// state the same call.
+func (r *reader) call() {
+	r.Session.SetModel(string(r.Writer.Model))
+	r.at(r.Start)
+	r.conversation()
+	r.problem()
+	if r.First < 0 {
+		r.Meta()
+	}
+	first := r.First
+	if r.answer >= 0 {
+		r.First = r.answer
+	}
+	r.Use(lenient.Text(r.callID()), chat.Tokens{
+		Input:      r.number("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
+		CacheRead:  r.number("gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens"),
+		CacheWrite: r.number("gen_ai.usage.cache_creation.input_tokens", "gen_ai.usage.cache_creation_input_tokens"),
+		Output:     r.number("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
+		Reasoning:  r.number("gen_ai.usage.reasoning.output_tokens", "gen_ai.usage.reasoning_tokens"),
+
+		CacheInInput: true, ReasoningInOutput: true,
+	})
+	r.First = first
+}
+
+// callID returns the id of the call to the model: of its response, else of its span; empty for none.
+func (r *reader) callID() string { return cmp.Or(r.text("gen_ai.response.id"), r.spanID()) }
+
+// spanID returns the id of the span, unique with that of its trace; empty for none.
+func (r *reader) spanID() string {
+	if r.SpanID == "" {
+		return ""
+	}
+	return r.TraceID + ":" + r.SpanID
+}
+
+// conversation writes what precedes an answer, and the answer. A conversation that has an earlier answer is whole.
+func (r *reader) conversation() {
+	if system := structured(r.value("gen_ai.system_instructions")); system != nil {
+		r.message(&message{Role: "system", Parts: lenient.ReadElements[part](system)})
+	}
+	input, output := messagesOf(r.value("gen_ai.input.messages")), messagesOf(r.value("gen_ai.output.messages"))
+	r.whole = slices.ContainsFunc(input, func(m message) bool { return m.Role == "assistant" })
+	for i := range input {
+		r.message(&input[i])
+	}
+	r.at(r.Time)
+	r.answering = true
+	n := len(r.Builder.Events)
+	for i := range output {
+		output[i].Role = "assistant"
+		r.message(&output[i])
+	}
+	if len(r.Builder.Events) > n {
+		r.answer = n
+	}
+}
+
+// message writes the parts of a message that the session does not have.
+func (r *reader) message(m *message) {
+	if text := textOf(m.Content); text != "" {
+		if m.Role == "tool" {
+			r.result(m.ID, text)
+			return
+		}
+		r.say(m.Role, "text", text)
+	}
+	for i := range m.Parts {
+		p := &m.Parts[i]
+		switch p.Type {
+		case "text", "reasoning":
+			r.say(m.Role, p.Type, string(p.Content))
+		case "tool_call":
+			r.request(p.ID, p.Name, p.Arguments)
+		case "tool_call_response":
+			r.result(p.ID, cmp.Or(textOf(p.Response), textOf(p.Result)))
+		case "blob", "file", "uri", "server_tool_call", "server_tool_call_response":
+		default:
+			r.Unknown(core.UnknownBlock, m.Role, p.Type)
+		}
+	}
+	for i := range m.Calls {
+		c := &m.Calls[i]
+		r.request(c.ID, c.Function.Name, c.Function.Arguments)
+	}
+}
+
+// say writes a text of a message.
+func (r *reader) say(role, kind lenient.Text, text string) {
+	if strings.TrimSpace(text) == "" {
+		return
+	}
+	id := r.messageID(core.FingerprintOf(string(role), string(kind), text))
+	if r.Session.HasEvent(string(id)) {
+		r.Duplicate = true
+		return
+	}
+	r.SetID(id)
+	switch {
+	case role == "assistant" && kind == "reasoning":
+		r.Think(lenient.Text(text))
+	case role == "assistant":
+		r.Answer(lenient.Text(text))
+	case role == "user":
+		r.Say(core.SpeechHuman, lenient.Text(text))
+	default:
+		r.Say(core.SpeechInjected, lenient.Text(text))
+	}
+	r.SetID("")
+}
+
+// messageID returns the id of the event of a text: its number among the equal ones of the session. A whole conversation
+// shows the number. Else it is the one that the call has given its answer, or that the turn has given the text, and
+// otherwise the next one.
+func (r *reader) messageID(text core.Fingerprint) lenient.Text {
+	r.said[text]++
+	n := r.said[text]
+	if r.whole {
+		return idOfMessage(text, n)
+	}
+	inTurn := core.FingerprintOf("turn", r.TraceID, text.String(), strconv.Itoa(n))
+	inCall := core.FingerprintOf("call", r.callID(), text.String(), strconv.Itoa(n))
+	isAnswer := r.answering && r.text("gen_ai.operation.name") != "invoke_agent"
+	at, known := r.Session.IDs.Get(inTurn)
+	if isAnswer {
+		known = known && at[4] == ofAgent
+		if number, ok := r.Session.IDs.Get(inCall); ok {
+			at, known = number, true
+		}
+	}
+	if !known {
+		for n = 1; r.Session.HasEvent(string(idOfMessage(text, n))); n++ {
+		}
+		at = core.Fingerprint{}
+		binary.BigEndian.PutUint32(at[:], uint32(n)) //nolint:gosec // bounded by the ids of a session
+		if r.answering && !isAnswer {
+			at[4] = ofAgent
+		}
+	}
+	n = int(binary.BigEndian.Uint32(at[:]))
+	if isAnswer {
+		at[4] = 0
+		r.Session.IDs.Put(inCall, at)
+	}
+	r.Session.IDs.Put(inTurn, at)
+	return idOfMessage(text, n)
+}
+
+// ofAgent marks the answer of an agent until a call to the model states it: an agent repeats the last one.
+const ofAgent = 1
+
+func idOfMessage(text core.Fingerprint, n int) lenient.Text {
+	return lenient.Text("message:" + text.String() + "." + strconv.Itoa(n))
+}
+
+// request writes the call of a tool, unless the session has it.
+func (r *reader) request(id, name lenient.Text, arguments jsontext.Value) {
+	if r.Session.HasEvent(string(id)) {
+		r.Duplicate = true
+		return
+	}
+	r.Call(chat.Call{ID: id, Name: name, Arguments: arguments})
+}
+
+// result writes what a tool returned, unless the session has it.
+func (r *reader) result(id lenient.Text, text string) {
+	bare := bareKey(id)
+	if _, is := r.Session.IDs.Get(bare); !is && r.Session.HasEvent(string(core.PartID(id, "result"))) {
+		r.Duplicate = true
+		return
+	}
+	r.Result(chat.Result{ID: id, Text: &text})
+}
+
+// bareKey is the key of a call whose result has no text yet.
+func bareKey(id lenient.Text) core.Fingerprint { return core.FingerprintOf("without text", string(id)) }
+
+// tool writes the run of a tool: its call and its result with the time that it took, as far as no message has stated
+// them. A run without contents gets the text of a later message.
+func (r *reader) tool() {
+	id := lenient.Text(cmp.Or(r.text("gen_ai.tool.call.id"), r.spanID()))
+	name := lenient.Text(r.text("gen_ai.tool.name"))
+	r.at(r.Start)
+	r.request(id, name, r.value("gen_ai.tool.call.arguments"))
+	r.at(r.Time)
+	if r.Session.HasEvent(string(core.PartID(id, "result"))) {
+		if r.First < 0 {
+			r.Meta() // it has the time that the tool took
+		}
+		return
+	}
+	text := textOf(r.value("gen_ai.tool.call.result"))
+	out := chat.Result{ID: id, Name: name, Text: &text, Latency: r.duration()}
+	if out.Failed = r.Failed || r.text("error.type") != ""; out.Failed {
+		out.Code, out.Message = lenient.Text(r.text("error.type")), lenient.Text(r.Message)
+	}
+	out.Exit = r.number("process.exit.code").Integer()
+	if text == "" {
+		r.Session.IDs.Put(bareKey(id), core.Fingerprint{})
+	}
+	r.Result(out)
+}
+
+// duration returns how long the span took, in milliseconds.
+func (r *reader) duration() lenient.Number {
+	if r.Start.IsZero() || r.Time.Before(r.Start) {
+		return lenient.Number{}
+	}
+	return lenient.Number{Value: float64(r.Time.Sub(r.Start).Milliseconds()), OK: true}
+}
+
+// agent writes the run of an agent. Its tokens are the sum of those of its calls, so they bill nothing.
+func (r *reader) agent() {
+	r.at(r.Start)
+	r.conversation()
+	r.problem()
+	type turn struct {
+		Duration *int64 `json:"durationMs,omitzero"`
+	}
+	r.Facts(map[string]any{"turn": turn{core.CountOf(r.duration())}})
+}
+
+// problem writes the error that ended the span.
+func (r *reader) problem() {
+	if code := r.text("error.type"); r.Failed || code != "" {
+		r.Error(lenient.Text(code), lenient.Text(cmp.Or(r.Message, r.text("error.message"))))
+	}
+}

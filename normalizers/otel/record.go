@@ -1,0 +1,71 @@
+package otel
+
+import (
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/normalizers/lenient"
+)
+
+// message is a message to a model or of it, in the form of the conventions, or, with Content and Calls, in that of
+// their events before version 1.37.
+type message struct {
+	Role    lenient.Text       `json:"role"`
+	Parts   lenient.List[part] `json:"parts"`
+	Content jsontext.Value     `json:"content"`
+	Calls   lenient.List[call] `json:"tool_calls"`
+	ID      lenient.Text       `json:"id"` // of the call that a message of a tool answers
+}
+
+// part is a part of a message.
+type part struct {
+	Type      lenient.Text   `json:"type"`
+	Content   lenient.Text   `json:"content"`
+	ID        lenient.Text   `json:"id"`
+	Name      lenient.Text   `json:"name"`
+	Arguments jsontext.Value `json:"arguments"`
+	Response  jsontext.Value `json:"response"`
+	Result    jsontext.Value `json:"result"` // of drafts of the conventions
+}
+
+// call is a call in a message of before version 1.37.
+type call struct {
+	ID       lenient.Text `json:"id"`
+	Function struct {
+		Name      lenient.Text   `json:"name"`
+		Arguments jsontext.Value `json:"arguments"`
+	} `json:"function"`
+}
+
+// choice is the body of an event with an answer, before version 1.37.
+type choice struct {
+	Message message `json:"message"`
+}
+
+// messagesOf reads messages, which are a list, or the JSON of one as a text.
+func messagesOf(v jsontext.Value) []message {
+	return lenient.ReadElements[message](structured(v))
+}
+
+// structured returns a value, or the value in a text that is JSON.
+func structured(v jsontext.Value) jsontext.Value {
+	if v.Kind() != '"' {
+		return v
+	}
+	in := jsontext.Value(lenient.Unquote(v))
+	if k := in.Kind(); k != '[' && k != '{' || lenient.ReadValue(in) != nil {
+		return nil
+	}
+	return in
+}
+
+// textOf returns a string as it is, and any other value as JSON; empty for none.
+func textOf(v jsontext.Value) string {
+	switch {
+	case v.Kind() == '"':
+		return lenient.Unquote(v)
+	case lenient.IsValue(v):
+		return lenient.CompactText(v)
+	default:
+		return ""
+	}
+}

@@ -1,0 +1,47 @@
+package otel
+
+import (
+	"embed"
+	"time"
+
+	"tributary/envelopes"
+	"tributary/normalizers/chat"
+	"tributary/normalizers/core"
+	"tributary/normalizers/otlp"
+)
+
+//go:embed all:samples
+var samples embed.FS
+
+//go:embed ignored.txt
+var ignored string
+
+// Vendor is the row of whatever exports by OpenTelemetry's conventions for generative AI, and is no agent with a row of
+// its own.
+var Vendor = core.Vendor{
+	Source: envelopes.OTel,
+	Name:   "OpenTelemetry GenAI",
+	Reads:  "spans and log records by OpenTelemetry's GenAI conventions, as OTLP/JSON",
+
+	// Records are recognized by what they export (normalizers.AssignTelemetry).
+	Recognize: func(*core.Shape) string { return "" },
+	Session:   (*core.Shape).Session,
+	Time:      func(s *core.Shape) time.Time { return s.Time([]string{"timestamp"}) },
+
+	Normalize: chat.Normalizer(nil, read),
+	NewState:  chat.NewState,
+
+	Telemetry: &core.Telemetry{Conventions: true, Sessions: []string{"gen_ai.conversation.id", "session.id"}},
+
+	Checked: "1.41", // of the conventions
+	Ignored: ignored,
+	Evidence: core.Evidence{
+		Lacks:  []core.Fact{core.Subagents},
+		Read:   []core.Basis{core.RealLogs, core.Code},
+		Limits: "images and files; which agent called which",
+	},
+	Samples: samples,
+}
+
+// record is an export request; [otlp.Read] reads it.
+type record struct{ otlp.Export }
