@@ -110,24 +110,13 @@ func telemetryAnswer(m *mapper, a otlp.Attributes) {
 	}
 }
 
-// permissionFact is the decision about the permission of a call.
-type permissionFact struct {
-	ToolCallID *string `json:"toolCallId,omitzero"`
-	Kind       *string `json:"kind,omitzero"`
-	Decision   *string `json:"decision,omitzero"`
-}
-
 // telemetryDecision emits who allowed or refused a call, which the rollout does not state.
 func telemetryDecision(m *mapper, a otlp.Attributes) {
 	call, decision := lenient.Text(a.Text("call_id")), lenient.Text(a.Text("decision"))
-	text := decision
+	d := m.Session.PermissionDraft(call, lenient.Text(a.Text("tool_name")), decision)
 	if source := a.Text("source"); source != "" {
-		text += lenient.Text(" by " + strings.ToLower(source))
+		d.Text = new(string(decision) + " by " + strings.ToLower(source))
 	}
-	d := core.SystemDraft(envelopes.Log, text)
-	d.Metadata = m.Session.MetadataWithFacts(map[string]any{
-		"permission": permissionFact{core.NameOf(call), core.NameOf(lenient.Text(a.Text("tool_name"))), core.NameOf(decision)},
-	})
 	m.put(core.PartID(call, string(decision)), d)
 }
 

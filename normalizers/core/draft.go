@@ -80,3 +80,18 @@ func (s *Session) ErrorDraft(code, message string) Draft {
 	d.Metadata = s.MetadataWithError(code, message)
 	return d
 }
+
+// permissionFact is the decision about the permission of a call.
+type permissionFact struct {
+	ToolCallID *string `json:"toolCallId,omitzero"`
+	Kind       *string `json:"kind,omitzero"`
+	Decision   *string `json:"decision,omitzero"`
+}
+
+// PermissionDraft returns the draft of the log event for the decision about the permission of a call: its text is the
+// decision, and its metadata has call, tool and decision.
+func (s *Session) PermissionDraft(call, tool, decision lenient.Text) Draft {
+	d := SystemDraft(envelopes.Log, decision)
+	d.Metadata = s.MetadataWithFacts(map[string]any{"permission": permissionFact{NameOf(call), NameOf(tool), NameOf(decision)}})
+	return d
+}

@@ -64,9 +64,14 @@ func (b *Builder) EmitLogged(d Draft) bool {
 	if d.Text != nil {
 		text = *d.Text
 	}
-	stated := []Statements{StatementsOf(b.Session, d.EventType, text)}
+	return b.EmitStated(d, StatementsOf(b.Session, d.EventType, text))
+}
+
+// EmitStated is [Builder.EmitLogged] for an event of the log that the telemetry states as another text.
+func (b *Builder) EmitStated(d Draft, as Statements) bool {
+	stated := []Statements{as}
 	switch revises := b.Session.HasEvent(d.EventID); {
-	case revises && stated[0].Replaced() != "":
+	case revises && as.Replaced() != "":
 		return b.Emit(d)
 	case !revises && d.EventType == envelopes.UserMessage:
 		stated = append(stated, RedactedPrompts(b.Session))

@@ -49,15 +49,11 @@ func telemetry(m *mapper, r *otlp.Record) {
 	case "api_response":
 		telemetryResponse(m, a)
 	case "api_error":
-		code := lenient.Text(a.Text("error.type"))
-		if code == "" {
-			code = lenient.Text(a.Text("status_code"))
-		}
-		m.put("", m.Session.ErrorDraft(string(code), a.Text("error.message")))
+		m.put("", m.Session.ErrorDraft(a.APIError()))
 	case "tool_call":
 		telemetryCall(m, a)
 	default:
-		if !knownEvents[name] {
+		if !otlp.IsNotice(name) && !knownEvents[name] {
 			m.Unknown(core.UnknownRecord, "telemetry", lenient.Text(name))
 			m.put("", core.UnknownDraft())
 			return
@@ -115,10 +111,8 @@ func telemetryResponse(m *mapper, a otlp.Attributes) {
 		d.Model = model.Ptr()
 		m.put("", d)
 	}
-	t := &tokens{
-		Input: a.Number("input_token_count"), Output: a.Number("output_token_count"), Cached: a.Number("cached_content_token_count"),
-		Thoughts: a.Number("thoughts_token_count"), Tool: a.Number("tool_token_count"),
-	}
+	c := a.Counts()
+	t := &tokens{Input: c.Input, Output: c.Output, Cached: c.Cached, Thoughts: c.Thoughts, Tool: c.Tool}
 	cached := min(t.Cached.Count(), t.Input.Count())
 	i := &increment{
 		input: t.Input.Count(), cached: cached, tool: t.Tool.Count(), stated: t,
@@ -156,71 +150,34 @@ func telemetryAnswer(m *mapper, a otlp.Attributes, model lenient.Text) {
 		m.putStated(core.StatementsOf(m.Session, envelopes.AssistantMessage, text), core.ChatDraft(envelopes.AssistantMessage, &text, model.Ptr()))
 	}
 	for _, f := range calls {
-		if len(f.ID) <= core.MaxIdentity {
-			m.st.Asked = m.st.Asked.Push(askedCall{askedKey(f.Name, f.Args), string(f.ID)}, maxAsked, nil)
-		}
+		m.st.Asked.Add(core.CallKey(f.Name, compactArguments(f.Args)), string(f.ID))
 		if !m.Session.HasEvent(string(f.ID)) {
 			m.emitCall(f.ID, f.Name, f.Args, "", model)
 		}
 	}
 }
 
-// maxAsked is how many calls of exported answers are remembered for their results.
-const maxAsked = 32
-
-// askedCall is a call in an exported answer.
-type askedCall struct {
-	Key core.Fingerprint `json:"k"`
-	ID  string           `json:"i"`
-}
-
-func askedKey(name lenient.Text, args jsontext.Value) core.Fingerprint {
-	if lenient.IsValue(args) {
-		return core.FingerprintOf(string(name), lenient.CompactText(args))
+// compactArguments returns the arguments of a call as JSON; nil for none.
+func compactArguments(args jsontext.Value) *string {
+	if !lenient.IsValue(args) {
+		return nil
 	}
-	return core.FingerprintOf(string(name))
-}
-
-// permissionFact is the decision about the permission of a call.
-type permissionFact struct {
-	ToolCallID *string `json:"toolCallId,omitzero"`
-	Kind       *string `json:"kind,omitzero"`
-	Decision   *string `json:"decision,omitzero"`
+	return new(lenient.CompactText(args))
 }
 
 // telemetryCall emits the end of a call: the decision, which the log does not state, and a result without its text,
 // unless the log has one. The record has no id, so it belongs to the oldest call of an exported answer with its name
 // and arguments.
 func telemetryCall(m *mapper, a otlp.Attributes) {
-	name := lenient.Text(a.Text("function_name"))
-	args := jsontext.Value(a.Text("function_args"))
-	if lenient.ReadValue(args) != nil {
-		args = nil
-	}
-	var id lenient.Text
-	key, found := askedKey(name, args), false
-	m.st.Asked = m.st.Asked.Without(func(c askedCall) bool {
-		if found || c.Key != key {
-			return false
-		}
-		id, found = lenient.Text(c.ID), true
-		return true
-	})
-	decision := lenient.Text(a.Text("decision"))
-	d := core.SystemDraft(envelopes.Log, decision)
-	d.Metadata = m.Session.MetadataWithFacts(map[string]any{
-		"permission": permissionFact{core.NameOf(id), core.NameOf(name), core.NameOf(decision)},
-	})
-	m.put(core.PartID(id, "decision"), d)
+	end := a.End()
+	id := lenient.Text(m.st.Asked.Take(core.CallKey(end.Name, compactArguments(end.Arguments))))
+	m.put(core.PartID(id, "decision"), m.Session.PermissionDraft(id, end.Name, end.Decision))
 	if id == "" || m.Session.HasEvent(string(resultID(id))) {
 		return
 	}
-	r := result{name: name, status: "error", display: a.Text("error.message")}
-	if a.Text("success") == "true" {
+	r := result{name: end.Name, status: "error", display: end.Message, latency: core.CountOf(end.Latency)}
+	if end.Succeeded {
 		r.status = "success"
-	}
-	if n := a.Number("duration_ms"); n.OK && n.Value >= 0 {
-		r.latency = new(n.Count())
 	}
 	m.emitResult(resultID(id), id, r)
 	m.noteResult(id, inTelemetry, r.latency)
@@ -254,17 +211,13 @@ func (e *emitter) sentResult(call lenient.Text) (latency *int64, only bool) {
 	return latency, v[0] == inTelemetry
 }
 
-// knownEvents are only meta.
+// knownEvents are only meta, as those of [otlp.IsNotice].
 var knownEvents = map[string]bool{
-	"config": true, "startup_stats": true, "model_routing": true, "ripgrep_fallback": true, "flash_fallback": true,
-	"next_speaker_check": true, "conseca.verdict": true, "slash_command": true, "slash_command.model": true, "rewind": true,
-	"chat_compression": true, "ide_connection": true, "conversation_finished": true, "file_operation": true,
-	"chat.invalid_chunk": true, "chat.content_retry": true, "chat.content_retry_failure": true, "network_retry_attempt": true,
-	"extension_install": true, "extension_uninstall": true, "extension_update": true, "extension_enable": true, "extension_disable": true,
-	"tool_output_truncated": true, "tool_output_masking": true, "llm_loop_check": true, "loop_detected": true,
-	"loop_detection_disabled": true, "edit_strategy": true, "edit_correction": true, "agent.start": true, "agent.finish": true,
-	"agent.recovery_attempt": true, "hook_call": true, "plan.execution": true, "plan.approval_mode_switch": true,
-	"plan.approval_mode_duration": true, "approval_mode_switch": true, "approval_mode_duration": true, "plan_execution": true,
-	"keychain.availability": true, "token_storage.initialization": true, "onboarding.start": true, "onboarding.success": true,
-	"malformed_json_response": true, "web_fetch_fallback_attempt": true, "end_session": true,
+	"startup_stats": true, "model_routing": true, "conseca.verdict": true, "rewind": true, "chat.invalid_chunk": true,
+	"network_retry_attempt": true, "tool_output_masking": true, "llm_loop_check": true, "edit_strategy": true,
+	"edit_correction": true, "agent.start": true, "agent.finish": true, "agent.recovery_attempt": true,
+	"plan.execution": true, "plan.approval_mode_switch": true, "plan.approval_mode_duration": true,
+	"approval_mode_switch": true, "approval_mode_duration": true, "plan_execution": true,
+	"keychain.availability": true, "token_storage.initialization": true, "onboarding.start": true,
+	"onboarding.success": true, "malformed_json_response": true, "web_fetch_fallback_attempt": true,
 }

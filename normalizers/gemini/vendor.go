@@ -65,8 +65,8 @@ type state struct {
 	Document core.DocumentHead `json:"doc,omitzero"`
 	Deltas   deltas            `json:"delta,omitzero"`
 
-	Balance core.Balance           `json:"sent,omitzero"`  // of the telemetry
-	Asked   core.Window[askedCall] `json:"asked,omitzero"` // calls in exported answers, whose results have no id
+	Balance core.Balance   `json:"sent,omitzero"`  // of the telemetry
+	Asked   core.OpenCalls `json:"asked,omitzero"` // calls in exported answers, whose ends have no id
 }
 
 // stateOf returns the state of Gemini CLI in a session.
@@ -77,11 +77,7 @@ func (s *state) Clone() core.State { c := *s; return &c }
 
 // Size implements [core.State].
 func (s *state) Size() int {
-	n := len(s.Agent) + 48*len(s.Stated) + len(s.Deltas.Text) + s.Deltas.From.Size()
-	for _, c := range s.Asked {
-		n += 32 + len(c.ID)
-	}
-	return n
+	return len(s.Agent) + 48*len(s.Stated) + len(s.Deltas.Text) + s.Deltas.From.Size() + s.Asked.Size()
 }
 
 // Shrink implements [core.State]. It drops stated values, pending deltas and asked calls at once.
