@@ -9,12 +9,16 @@ import (
 // maxRemembered is how many values a session remembers, each of at most core.MaxName bytes.
 const maxRemembered = 32
 
-// state is what a session of a plain log remembers: a few short values, and its documents, each by name, and calls
-// whose results do not state them. Nothing is changed in place.
+// state is what a session of a plain log remembers: a few short values, and its documents, each by name, calls whose
+// results do not state them, and what its log and its telemetry have stated. Nothing is changed in place.
 type state struct {
 	Values    map[string]string            `json:"v,omitzero"`
 	Documents map[string]core.DocumentHead `json:"d,omitzero"`
 	Waiting   core.Window[waiting]         `json:"w,omitzero"`
+
+	Balance  core.Balance   `json:"b,omitzero"` // of the telemetry
+	Logged   core.OpenCalls `json:"l,omitzero"` // calls of the log whose ends the telemetry has not stated
+	Exported core.OpenCalls `json:"x,omitzero"` // calls of the telemetry without an id that the log has not stated
 }
 
 // NewState returns the empty state of a session, for the row of a vendor that uses [Writer.Remember],
@@ -35,15 +39,15 @@ func (s *state) Size() (n int) {
 	for _, c := range s.Waiting {
 		n += 16 + len(c.ID) + len(c.Kind)
 	}
-	return n
+	return n + s.Logged.Size() + s.Exported.Size()
 }
 
-// Shrink implements [core.State]. It drops everything at once.
+// Shrink implements [core.State]. It drops everything at once but the balance, which has a fixed size.
 func (s *state) Shrink() bool {
-	if len(s.Values)+len(s.Documents)+len(s.Waiting) == 0 {
+	if len(s.Values)+len(s.Documents)+len(s.Waiting)+len(s.Logged)+len(s.Exported) == 0 {
 		return false
 	}
-	s.Values, s.Documents, s.Waiting = nil, nil, nil
+	s.Values, s.Documents, s.Waiting, s.Logged, s.Exported = nil, nil, nil, nil, nil
 	return true
 }
 

@@ -60,7 +60,8 @@ func (t *Tokens) set(e *envelopes.AgentEventV1) {
 
 // Use adds the tokens of an API call to the first event of the record, or writes an event for them if it has none.
 // call is the vendor's id of the API call: of counts stated several times the highest count. Without an id each
-// statement is a call of its own. History of another session has no tokens.
+// statement is a call of its own. History of another session has no tokens, and what the other channel has billed is not
+// billed again.
 func (w *Writer) Use(call lenient.Text, t Tokens) {
 	now := t.consumption()
 	var before core.Consumption
@@ -76,7 +77,7 @@ func (w *Writer) Use(call lenient.Text, t Tokens) {
 	if call != "" {
 		w.Session.APICalls.Put(key, now)
 	}
-	if u == nil || w.Copied {
+	if u == nil || w.Copied || !w.leave(u) {
 		return
 	}
 	if call != "" && !t.Several {

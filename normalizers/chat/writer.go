@@ -31,7 +31,8 @@ func Normalizer[T any](tools map[string]core.Tool, read func(w *Writer, record *
 		if err := r.Read(&record); err != nil {
 			return core.Result{}, err
 		}
-		w := &Writer{Builder: s.Begin(r, ""), memory: memory{s}, tools: tools}
+		b := s.Begin(r, "")
+		w := &Writer{Builder: b, memory: memory{s}, channels: channels{builder: b}, tools: tools}
 		read(w, &record)
 		return w.Finish(skipOf(w))
 	}
@@ -41,6 +42,7 @@ func Normalizer[T any](tools map[string]core.Tool, read func(w *Writer, record *
 type Writer struct {
 	*core.Builder
 	memory
+	channels
 
 	ID     lenient.Text    // id of the record, or of a message in it, unique in its session; empty for none
 	Agent  lenient.Text    // subagent that the record belongs to; empty for the main conversation
@@ -193,8 +195,19 @@ func (w *Writer) Call(c Call) (id string) {
 			file = files[0].Path
 		}
 	}
+	before := w.Duplicate
+	if !w.Copied {
+		d.Supersedes = w.replacedCall(id, c.Name, text)
+	}
 	if w.put(lenient.Text(id), d) {
-		w.Session.RememberCall(id, core.Call{Tool: string(c.Name), Channel: tool.Channel, Op: tool.Op, Path: file})
+		made := core.Call{Tool: string(c.Name), Channel: tool.Channel, Op: tool.Op, Path: file}
+		if d.Supersedes != "" {
+			replaced, _ := w.Session.RecallCall(d.Supersedes)
+			made.Outcome = replaced.Outcome
+		}
+		w.Session.RememberCall(id, made)
+	} else {
+		w.repeatsCall(id, before)
 	}
 	return id
 }
@@ -206,6 +219,8 @@ type Result struct {
 	Text   *string      // what the tool returned; nil for nothing
 	Exit   *int64       // exit code, if the record states one
 	Failed bool
+	// Succeeded means that the record states success, whatever the tool returned.
+	Succeeded bool
 	// Running means that the tool goes on in the background.
 	Running bool
 	// Latency is the duration of the call in milliseconds, if the record states one.
@@ -229,6 +244,7 @@ func (w *Writer) Result(r Result) {
 	if r.Code != "" || r.Message != "" {
 		d.Metadata = w.Session.MetadataWithError(string(r.Code), string(r.Message))
 	}
+	d.Supersedes = w.replacedResult(r.ID)
 	w.put(core.PartID(r.ID, "result"), d)
 }
 
@@ -248,7 +264,7 @@ func (r *Result) status() envelopes.ToolStatus {
 		return envelopes.StatusError
 	case r.Running:
 		return envelopes.StatusInProgress
-	case r.Text != nil, r.Exit != nil:
+	case r.Succeeded, r.Text != nil, r.Exit != nil:
 		return envelopes.StatusSuccess
 	default:
 		return envelopes.StatusUnknown
@@ -284,7 +300,7 @@ func (w *Writer) put(id lenient.Text, d core.Draft) bool {
 	if w.Copied && d.Origin == "" {
 		d.Origin = envelopes.OriginCopied
 	}
-	return w.Emit(d)
+	return w.emit(d)
 }
 
 // model returns the model of an event: that of the record, else, in the main conversation, that of the session.
@@ -313,6 +329,8 @@ func skipOf(w *Writer) core.SkipReason {
 		return ""
 	case w.Skip != "":
 		return w.Skip
+	case w.mirrored:
+		return core.SkipMirror
 	case w.Duplicate, w.element.repeated:
 		return core.SkipDuplicate
 	default:
