@@ -34,6 +34,18 @@ func TestAssignTelemetry(t *testing.T) {
 			normalizers.Assignment{Source: envelopes.ClaudeCode, Session: "s1"},
 			true,
 		},
+		{
+			"a span by the conventions, of an agent with log records of its own", "qwen-code", "qwen-code",
+			map[string]string{"session.id": "s1", "gen_ai.conversation.id": "s1", "gen_ai.operation.name": "chat"},
+			normalizers.Assignment{Source: envelopes.Qwen, Session: "s1"},
+			true,
+		},
+		{
+			"of an agent under another service", "team-a", "qwen-code",
+			map[string]string{"session.id": "s1", "prompt_id": "s1#explore-7f3c#0"},
+			normalizers.Assignment{Source: envelopes.Qwen, Session: "s1"},
+			true,
+		},
 		{"without a session", "claude-code", "", nil, normalizers.Assignment{Source: envelopes.ClaudeCode}, true},
 		{"of nobody", "checkout", "http", map[string]string{"session.id": "s1"}, normalizers.Assignment{}, false},
 	} {

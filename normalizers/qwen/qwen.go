@@ -15,10 +15,18 @@ import (
 	"tributary/normalizers/chat"
 	"tributary/normalizers/core"
 	"tributary/normalizers/lenient"
+	"tributary/normalizers/otlp"
 )
 
 // read writes what a record states.
 func read(w *chat.Writer, r *record) {
+	if r.IsExport() {
+		if is, ok := otlp.Read(w.Record.Data); ok {
+			readExported(w, &is)
+			return
+		}
+	}
+	w.Channel = chat.Log
 	w.ID, w.Model, w.Agent, w.Copied = r.UUID, r.Model, r.AgentID, bool(r.ForkedFrom)
 	w.At(core.ParseTime(string(r.Timestamp)))
 	w.Session.SetResumeID(string(r.SessionID))
@@ -48,6 +56,7 @@ func readPrompt(w *chat.Writer, r *record) {
 	switch r.Subtype {
 	case "", "mid_turn_user_message", "realtime_message":
 	case "notification", "cron", "goal_runtime":
+		w.StatedAs(envelopes.UserMessage, string(whole))
 		w.Say(core.SpeechInjected, whole)
 		return
 	default:
@@ -69,6 +78,7 @@ func readPrompt(w *chat.Writer, r *record) {
 	case !blank && string(prompt) == w.Remembered("command"):
 		w.Skip = core.SkipMirror
 	case !blank:
+		w.StatedAs(envelopes.UserMessage, sent(&r.Message.Value, prompt))
 		w.Say(core.SpeechHuman, prompt)
 		w.Remember("command", "")
 	case strings.TrimSpace(string(whole)) != "":
@@ -94,6 +104,19 @@ func typed(m *message) lenient.Text {
 	return lenient.Text(strings.TrimPrefix(text, "\n"))
 }
 
+// sent returns a prompt as the telemetry states it: the text that is sent, which may not be the one that is shown.
+func sent(m *message, shown lenient.Text) string {
+	if text := string(typed(m)); strings.TrimSpace(text) != "" {
+		return text
+	}
+	return string(typed(messageOf(string(shown))))
+}
+
+// messageOf returns a message with one text.
+func messageOf(text string) *message {
+	return &message{Parts: lenient.List[part]{{Text: lenient.NullText{Value: text, OK: true}}}}
+}
+
 func isMachine(text string) bool {
 	for _, tag := range machine {
 		if strings.HasPrefix(text, "<"+tag+">") && strings.HasSuffix(text, "</"+tag+">") {
@@ -109,6 +132,7 @@ func readAnswer(w *chat.Writer, r *record) {
 		w.Session.SetModel(string(r.Model))
 	}
 	id, texts, thoughts := pieceID(w), 0, 0
+	answer := exportedAnswer(strings.Join(r.Message.Value.texts(), ""))
 	for _, p := range r.Message.Value.Parts {
 		switch {
 		case p.Text.OK && bool(p.Thought):
@@ -118,7 +142,14 @@ func readAnswer(w *chat.Writer, r *record) {
 		case p.Text.OK:
 			w.ID = numbered(id, texts)
 			texts++
+			if strings.TrimSpace(p.Text.Value) == "" {
+				continue
+			}
+			if w.StatedAs(envelopes.AssistantMessage, answer); answer == "" {
+				w.Channel = chat.OnlyLog // the first text stands for all
+			}
 			w.Answer(lenient.Text(p.Text.Value))
+			w.Channel, answer = chat.Log, ""
 		case p.Call.OK:
 			c := &p.Call.Value
 			w.Call(chat.Call{ID: c.ID, Name: c.Name, Arguments: c.Args})
@@ -294,10 +325,13 @@ func readTelemetry(w *chat.Writer, r *record, t *telemetry) {
 		w.Put(d)
 		bill(w, r, statement{t.Input, t.Cached, t.Output, t.Thoughts, t.Total}, t.Auth)
 	case "qwen-code.api_error":
-		w.Error(t.ErrorType, lenient.Text(textOf(t.Error)))
+		readError(w, t, t.ErrorType, lenient.Text(textOf(t.Error))+t.Message)
 	case "qwen-code.tool_call":
 		if t.Duration.OK && t.Duration.Value >= 0 {
 			w.Session.SetOutcome(string(t.CallID), core.Outcome{Latency: new(t.Duration.Count())})
+		}
+		if t.CallID != "" {
+			w.EndHasID(t.CallID)
 		}
 		w.Meta()
 	case "":

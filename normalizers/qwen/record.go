@@ -6,10 +6,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/normalizers/lenient"
+	"tributary/normalizers/otlp"
 )
 
 // record has the members of a record: the envelope, and what its type adds.
 type record struct {
+	otlp.Export `json:",embed"`
+
 	UUID       lenient.Text            `json:"uuid"`
 	ParentUUID lenient.Text            `json:"parentUuid"`
 	SessionID  lenient.Text            `json:"sessionId"`
@@ -142,7 +145,7 @@ type problem struct {
 	Message lenient.Text `json:"message"`
 }
 
-// telemetry is an event of the vendor's telemetry.
+// telemetry is an event of the vendor's telemetry, in the log or exported.
 type telemetry struct {
 	Name       lenient.Text   `json:"event.name"`
 	Model      lenient.Text   `json:"model"`
@@ -153,6 +156,7 @@ type telemetry struct {
 	Duration   lenient.Number `json:"duration_ms"`
 	ErrorType  lenient.Text   `json:"error_type"`
 	Error      jsontext.Value `json:"error"`
+	Message    lenient.Text   `json:"error_message"`
 	Auth       lenient.Text   `json:"auth_type"`
 	Input      lenient.Number `json:"input_token_count"`
 	Output     lenient.Number `json:"output_token_count"`

@@ -24,6 +24,14 @@ func (s *statement) isApart(auth lenient.Text) bool {
 	return auth != "" && auth != "openai" && auth != "qwen-oauth"
 }
 
+// tokens returns the counts of a call.
+func (s *statement) tokens(auth lenient.Text) chat.Tokens {
+	return chat.Tokens{
+		Input: s.input, CacheRead: s.cached, CacheInInput: true,
+		Output: s.output, Reasoning: s.thoughts, ReasoningInOutput: !s.isApart(auth),
+	}
+}
+
 // bill writes the tokens of an API call. auth is empty for a message.
 //
 // The telemetry and the message of a call both state it, in either order, those of a subagent in two files. A statement
@@ -61,10 +69,7 @@ func bill(w *chat.Writer, r *record, s statement, auth lenient.Text) {
 		calls.note("matched", id, counts)
 		id = r.ParentUUID
 	}
-	w.Use(id, chat.Tokens{
-		Input: s.input, CacheRead: s.cached, CacheInInput: true,
-		Output: s.output, Reasoning: s.thoughts, ReasoningInOutput: !s.isApart(auth),
-	})
+	w.Use(id, s.tokens(auth))
 }
 
 // matcher remembers statements among the API calls of a session.

@@ -33,9 +33,15 @@ var Vendor = core.Vendor{
 
 	Ignored: ignored,
 	Evidence: core.Evidence{
-		Versions: "0.21.6",
+		Versions: "0.15.10 to 0.24.4",
 		Read:     []core.Basis{core.RealLogs, core.Fixtures, core.Code},
-		Limits:   "what a run prints; chats before 0.4; managed sessions; calls that only the telemetry states",
+		Limits:   "what a run prints; chats before 0.4; managed sessions; calls that only `ui_telemetry` states",
+	},
+
+	Telemetry: &core.Telemetry{
+		Services: []string{service},
+		Scopes:   []string{service},
+		Sessions: []string{"session.id", "gen_ai.conversation.id"},
 	},
 
 	Logs: core.Logs{
@@ -46,6 +52,9 @@ var Vendor = core.Vendor{
 	},
 	Samples: samples,
 }
+
+// service is the name under which Qwen Code exports, and the prefix of its events.
+const service = "qwen-code"
 
 // tools are the tools of Qwen Code that other agents lack.
 var tools = map[string]core.Tool{"notebook_edit": core.ToolModify, "lsp": core.ToolSearch}

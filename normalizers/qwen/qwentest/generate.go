@@ -3,6 +3,7 @@ package qwentest
 import (
 	"fmt"
 	"maps"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -14,6 +15,7 @@ type script struct {
 	normalizerstest.Script
 
 	n     int
+	times int // of what was exported
 	last  any // uuid of the last record
 	calls []string
 }
@@ -24,7 +26,7 @@ type object = map[string]any
 // lines generates the lines of one session.
 func lines(t *rapid.T, session string) [][]byte {
 	s := &script{Script: normalizerstest.NewScript(t, session)}
-	moves := []func(){s.prompt, s.prompt, s.turn, s.turn, s.turn, s.result, s.result, s.telemetry, s.other, s.Repeat}
+	moves := []func(){s.prompt, s.prompt, s.turn, s.turn, s.turn, s.result, s.result, s.telemetry, s.other, s.export, s.export, s.Repeat}
 	for range rapid.IntRange(1, 25).Draw(t, "records") {
 		rapid.SampledFrom(moves).Draw(t, "move")()
 	}
@@ -171,4 +173,47 @@ func (s *script) other() {
 		"phase": s.OneOf("invocation", "result"), "rawCommand": s.OneOf("/review", "/clear"), "sentToModel": s.Chance(50), "hiddenInvocation": s.Chance(20),
 		"outputHistoryItems": []any{object{"type": "info", "text": s.word()}}, "modelId": "small", "truncatedCount": 2,
 	}})
+}
+
+// export writes what Qwen Code exports.
+func (s *script) export() {
+	s.times++
+	a := normalizerstest.Attributes{
+		"session.id": s.Session, "event.timestamp": s.Stamp(), "model": "coder", "response_id": fmt.Sprint("r", s.times),
+		"prompt_id": s.OneOf(s.Session+"########0", s.Session+"########0", s.Session+"#helper-1#0", "side-query:recall"),
+	}
+	name := s.OneOf("user_prompt", "api_request", "api_response", "api_response", "tool_call", "tool_call", "api_error", "session.start")
+	a["event.name"] = "qwen-code." + name
+	switch name {
+	case "user_prompt":
+		a["prompt_id"] = s.Session + "########0"
+		if s.Chance(80) {
+			a["prompt"] = s.word()
+		}
+	case "api_response":
+		for _, of := range []string{"input", "output", "cached_content", "thoughts"} {
+			a[of+"_token_count"] = int64(s.figure())
+		}
+		a["auth_type"] = s.OneOf("openai", "gemini")
+		if a["prompt_id"] != "side-query:recall" {
+			a["response_text"] = s.OneOf("", "yes", s.word())
+		}
+		if s.Chance(10) {
+			a["subagent_name"] = "helper"
+		}
+	case "tool_call":
+		a["function_name"], a["function_args"] = s.OneOf("read_file", "edit", "run_shell_command"), "{\n  \"file_path\": \"a.go\"\n}"
+		a["success"], a["decision"], a["duration_ms"] = s.Chance(50), s.OneOf("accept", "reject", "auto_accept"), int64(s.figure())
+		if s.Chance(50) && len(s.calls) > 0 {
+			a["call_id"] = rapid.SampledFrom(s.calls).Draw(s.T, "call")
+		}
+		if s.Chance(20) {
+			a["error.message"] = "Exit Code: 3"
+		}
+	case "api_error":
+		a["error.type"], a["error.message"], a["duration_ms"] = "rate_limit", "it broke", int64(s.figure())
+	case "session.start":
+		a["event.name"] = name
+	}
+	s.Lines = append(s.Lines, normalizerstest.ExportedLog("qwen-code", "qwen-code", time.Time{}, a))
 }

@@ -23,16 +23,19 @@ var Suite = normalizerstest.Suite{
 		`{"type":"of_tomorrow","uuid":"t1","parentUuid":null,"sessionId":"$SESSION","timestamp":"$TIME","systemPayload":{}}`,
 		`{"type":"system","subtype":"of_tomorrow","uuid":"t2","sessionId":"$SESSION","timestamp":"$TIME","systemPayload":{"text":"x"}}`,
 		`42`,
+		`{"resourceLogs":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"qwen-code"}}]},"scopeLogs":[{"logRecords":[{"attributes":[{"key":"event.name","value":{"stringValue":"qwen-code.of_tomorrow"}},{"key":"session.id","value":{"stringValue":"$SESSION"}}]}]}]}]}`,
 	},
-	Source:    envelopes.Qwen,
-	Room:      "qwen",
-	Folders:   []string{"qwen"},
-	Others:    []string{"meta.json"},
-	Lines:     lines,
-	Read:      normalizerstest.ReadLines,
-	Bad:       normalizerstest.Malformed,
-	Ledger:    reading.Ledger,
-	Interpret: reading.Interpret,
+	Source:  envelopes.Qwen,
+	Room:    "qwen",
+	Folders: []string{"qwen"},
+	Others:  []string{"meta.json"},
+	Lines:   lines,
+	Read:    normalizerstest.ReadLines,
+	Bad:     normalizerstest.Malformed,
+	Ledger: func() normalizerstest.Ledger {
+		return &ledger{log: reading(nil).Ledger(), bills: make(map[string]*bill), seen: make(map[string]bool)}
+	},
+	Interpret: interpret,
 	VCS:       branches,
 }
 
@@ -54,29 +57,51 @@ func branches() func(string, normalizerstest.Line) envelopes.VCS {
 	}
 }
 
-var reading = normalizerstest.Reading{
-	Session: func(record any) string { return text(record, "sessionId") },
-	Read:    read,
+// reading reads the records; what both channels state is noted in c, which may be nil.
+func reading(c *channels) normalizerstest.Reading {
+	return normalizerstest.Reading{
+		Session: func(record any) string {
+			if a := normalizerstest.ExportedAttributes(record); a != nil {
+				return text(a, "session.id")
+			}
+			return text(record, "sessionId")
+		},
+		Read: func(r *normalizerstest.Reader, v any) {
+			read(r, v, c)
+			if c != nil {
+				c.lines = c.lines[1:]
+			}
+		},
+	}
 }
 
 // read notes what a record states.
-func read(r *normalizerstest.Reader, v any) {
+func read(r *normalizerstest.Reader, v any, c *channels) {
+	if a := normalizerstest.ExportedAttributes(v); a != nil {
+		if list(v, "resourceLogs") != nil {
+			c.export(r, v, a)
+		}
+		return
+	}
 	id, subtype := text(v, "uuid"), text(v, "subtype")
 	r.Agent = text(v, "agentId")
 	r.Copied = member(v, "forkedFrom") != nil
 	parts := list(v, "message", "parts")
 	switch text(v, "type") {
 	case "user":
-		readPrompt(r, v, id, subtype)
+		readPrompt(r, v, id, subtype, c)
 	case "assistant":
+		var whole strings.Builder
 		for i, p := range parts {
 			if body := text(p, "text"); body != "" && !flag(p, "thought") {
 				r.Say("assistant", fmt.Sprint(id, parts, i), body)
+				whole.WriteString(body)
 			}
 			if f := member(p, "functionCall"); f != nil {
-				r.Call(text(f, "id"), text(f, "name"))
+				c.call(r, text(f, "id"), text(f, "name"), member(f, "args"))
 			}
 		}
+		c.state(r, fmt.Sprint(id, parts), "assistant", whole.String())
 		if u := member(v, "usageMetadata"); u != nil {
 			use(r, "message", id, text(v, "parentUuid"), counts(u, "promptTokenCount", "cachedContentTokenCount", "candidatesTokenCount", "thoughtsTokenCount", "totalTokenCount"), true)
 		}
@@ -87,7 +112,7 @@ func read(r *normalizerstest.Reader, v any) {
 			}
 		}
 	case "system":
-		readSystem(r, member(v, "systemPayload"), id, subtype)
+		readSystem(r, member(v, "systemPayload"), id, subtype, c)
 	}
 }
 
@@ -95,7 +120,18 @@ func read(r *normalizerstest.Reader, v any) {
 var files = regexp.MustCompile(`(?s)(^|\n)--- Content from referenced files ---.*`)
 
 // readPrompt notes a prompt.
-func readPrompt(r *normalizerstest.Reader, v any, id, subtype string) {
+func readPrompt(r *normalizerstest.Reader, v any, id, subtype string, c *channels) {
+	if subtype == "notification" || subtype == "cron" || subtype == "goal_runtime" {
+		var all []string
+		for _, p := range list(v, "message", "parts") {
+			all = append(all, text(p, "text"))
+		}
+		if whole := strings.Join(all, "\n"); strings.TrimSpace(whole) != "" {
+			c.state(r, id, "human", whole)
+		} else {
+			c.state(r, id, "human", text(v, "systemPayload", "displayText"))
+		}
+	}
 	if subtype != "" && subtype != "mid_turn_user_message" && subtype != "realtime_message" {
 		return
 	}
@@ -114,8 +150,12 @@ func readPrompt(r *normalizerstest.Reader, v any, id, subtype string) {
 		attached = attached || member(p, "inlineData") != nil
 	}
 	prompt := text(v, "systemPayload", "displayText")
+	sent := files.ReplaceAllString(strings.Join(human, "\n"), "")
 	if strings.TrimSpace(prompt) == "" {
-		prompt = files.ReplaceAllString(strings.Join(human, "\n"), "")
+		prompt = sent
+	}
+	if strings.TrimSpace(sent) == "" {
+		sent = files.ReplaceAllString(prompt, "")
 	}
 	switch {
 	case r.Agent != "":
@@ -123,8 +163,13 @@ func readPrompt(r *normalizerstest.Reader, v any, id, subtype string) {
 	case prompt != "" && prompt == r.Noted("slash"):
 	case strings.TrimSpace(strings.Join(all, "")+prompt) == "" && attached:
 		r.Attach(id)
+		c.state(r, id, "human", "")
+		c.state(r, id, "prompt", "")
 	default:
 		r.Say("human", id, prompt)
+		if c.state(r, id, "human", sent); strings.TrimSpace(prompt) != "" {
+			c.state(r, id, "prompt", "")
+		}
 		if strings.TrimSpace(prompt) != "" {
 			r.Note("slash", "")
 		}
@@ -135,26 +180,40 @@ var exitLine = regexp.MustCompile(`(?m)^Exit Code: (-?[0-9]+|\(none\))`)
 
 // readResult notes the result of a call.
 func readResult(r *normalizerstest.Reader, f any) {
-	body := text(f, "response", "output") + "\n" + text(f, "response", "error")
-	tool := r.Tool(text(f, "id"))
+	id := text(f, "id")
+	tool := r.Tool(id)
 	if tool == "" {
 		tool = text(f, "name")
 	}
-	var code *int64
-	if found := exitLine.FindAllStringSubmatch(body, -1); found != nil && tool == "run_shell_command" {
+	code := exitCode(tool, text(f, "response", "output")+"\n"+text(f, "response", "error"))
+	if r.Noted("replaces "+id) == "" {
+		r.Result(id, code, "Exit Code:")
+	}
+}
+
+// readEnd notes the result of a call that the telemetry ends.
+func readEnd(r *normalizerstest.Reader, id, message string) {
+	r.Result(id, exitCode(r.Tool(id), message), "Exit Code:")
+}
+
+// exitCode returns the exit code in the output of a tool.
+func exitCode(tool, output string) *int64 {
+	if found := exitLine.FindAllStringSubmatch(output, -1); found != nil && tool == "run_shell_command" {
 		if n, err := strconv.ParseInt(found[len(found)-1][1], 10, 64); err == nil {
-			code = &n
+			return &n
 		}
 	}
-	r.Result(text(f, "id"), code, "Exit Code:")
+	return nil
 }
 
 // readSystem notes what a record of the program states.
-func readSystem(r *normalizerstest.Reader, p any, id, subtype string) {
+func readSystem(r *normalizerstest.Reader, p any, id, subtype string, c *channels) {
 	switch subtype {
 	case "slash_command":
 		if command := text(p, "rawCommand"); text(p, "phase") == "invocation" && !flag(p, "hiddenInvocation") {
 			r.Say("human", id, command)
+			c.state(r, id, "human", command)
+			c.state(r, id, "prompt", "")
 			if flag(p, "sentToModel") {
 				r.Note("slash", command)
 			}
@@ -169,6 +228,9 @@ func readSystem(r *normalizerstest.Reader, p any, id, subtype string) {
 			if named := text(e, "subagent_id"); named != "" {
 				r.Agent = named
 			}
+		}
+		if text(e, "event.name") == "qwen-code.tool_call" {
+			c.forget(r, text(e, "call_id"))
 		}
 		if text(e, "event.name") == "qwen-code.api_response" {
 			use(r, "telemetry", id, "", counts(e, "input_token_count", "cached_content_token_count", "output_token_count", "thoughts_token_count", "total_token_count"), strings.Contains("openai qwen-oauth", text(e, "auth_type")))
