@@ -328,7 +328,7 @@ var metadataNames = setOf("type", "subtype", "kind", "role", "status", "state", 
 	"projectHash", "project_root", "stop_reason", "stopReason", "finish", "finish_reason", "finishReason", "phase", "mode", "agent", "agentName", "entrypoint",
 	"userType", "content_type", "content_encoding", "content_url", "service_tier", "speed", "media_type", "mime", "mimeType", "originator", "approval_policy",
 	"effort", "reasoning_effort", "method", "jsonrpc", "sessionUpdate", "outcome", "trigger", "decision", "slug", "say", "ask", "event.name", "eventName", "message_ids",
-	"service.name",
+	"service.name", "function_name",
 	"gen_ai.tool.name", "gen_ai.operation.name", "gen_ai.agent.name", "gen_ai.provider.name", "gen_ai.system")
 
 // toolNames are names of members with the input or output of a tool.

@@ -561,6 +561,29 @@ func TestMetadataOnlyOfChats(t *testing.T) {
 	}
 }
 
+// Of the events of an agent's session, metadata_only keeps what joins them with its log: ids, names of tools, decisions,
+// tokens, and the last lines of a shell's output. Prompts, answers, arguments, requests and errors are hidden.
+func TestMetadataOnlyOfEvents(t *testing.T) {
+	t.Parallel()
+	r := newRedactor(t, redact.MetadataOnly)
+	text := func(name, value string) string {
+		return `{"key":"` + name + `","value":{"stringValue":` + quote(value) + `}}`
+	}
+	stays := []string{
+		text("session.id", "one"), text("event.name", "qwen-code.tool_call"), text("event.timestamp", "2026-11-09T09:00:03.000Z"),
+		text("function_name", "run_shell_command"), text("call_id", "call_1"), text("prompt_id", "one########0"), text("response_id", "chatcmpl-1"),
+		text("decision", "reject"), text("status", "cancelled"), text("model", "coder-1"), `{"key":"success","value":{"boolValue":false}}`,
+		`{"key":"input_token_count","value":{"intValue":1200}}`,
+	}
+	const output = "hidden\nExit Code: 3\nSignal: (none)\nProcess Group PGID: (none)"
+	attributes := append(slices.Clone(stays),
+		text("prompt", "hidden"), text("response_text", "hidden"), text("error", output), text("error.message", output), text("error_message", "hidden"),
+		text("function_args", `{ "command": "hidden", "id": "hidden", "name": "hidden" }`), text("user.email", "hidden@example.com"),
+		text("request_text", `[{"role":"user","parts":[{"text":"hidden"},{"functionCall":{"name":"hidden","args":{"path":"hidden"}}}]}]`))
+	got, _ := r.Record([]byte(`{"body":{"stringValue":"hidden"},"attributes":[` + strings.Join(attributes, ",") + `]}`))
+	requireHidden(t, got, append(stays, `\nExit Code: 3\nSignal: (none)`)...)
+}
+
 // requireHidden checks that a record has no text that is to be hidden, and what stays.
 func requireHidden(t *testing.T, record []byte, stays ...string) {
 	t.Helper()
