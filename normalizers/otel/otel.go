@@ -19,6 +19,7 @@ import (
 
 	"tributary/normalizers/chat"
 	"tributary/normalizers/core"
+	"tributary/normalizers/genai"
 	"tributary/normalizers/lenient"
 	"tributary/normalizers/otlp"
 )
@@ -26,7 +27,7 @@ import (
 // reader writes the events of one record.
 type reader struct {
 	*chat.Writer
-	otlp.Record
+	genai.Record
 
 	said  map[core.Fingerprint]int // messages of the record so far
 	whole bool                     // the record has the whole conversation, not only what is new in its turn
@@ -42,12 +43,12 @@ func read(w *chat.Writer, _ *record) {
 		w.UnknownRecord("export")
 		return
 	}
-	r := &reader{Writer: w, Record: is, said: make(map[core.Fingerprint]int), answer: -1}
+	r := &reader{Writer: w, Record: genai.Record{Record: is}, said: make(map[core.Fingerprint]int), answer: -1}
 	r.at(is.Time)
 	w.Session.SetResumeID(r.Attribute("gen_ai.conversation.id"))
 	w.Session.SetTextExtension("version", lenient.Text(r.Resource.Text("service.version")))
 	w.Session.SetTextExtension("service", lenient.Text(r.Service()))
-	w.Model = lenient.Text(cmp.Or(r.text("gen_ai.response.model"), r.text("gen_ai.request.model")))
+	w.Model = r.Record.Model()
 	switch is.Kind {
 	case otlp.Span:
 		r.span()
@@ -59,36 +60,11 @@ func read(w *chat.Writer, _ *record) {
 }
 
 // at sets the time of the next events.
-func (r *reader) at(t time.Time) {
-	if !t.IsZero() {
-		r.At(core.ParseTime(t.Format("2006-01-02T15:04:05.000Z")))
-	}
-}
-
-// value returns an attribute of the record, or of an event within the span, where some programs put the contents.
-func (r *reader) value(name string) jsontext.Value {
-	v := r.Attributes.Value(name)
-	for i := 0; v == nil && i < len(r.Events); i++ {
-		v = r.Events[i].Attributes.Value(name)
-	}
-	return v
-}
-
-func (r *reader) text(name string) string { return string(lenient.Scalar(r.value(name))) }
-
-// number returns the first of the attributes that the record has.
-func (r *reader) number(names ...string) lenient.Number {
-	for _, name := range names {
-		if n := r.Attributes.Number(name); n.OK {
-			return n
-		}
-	}
-	return lenient.Number{}
-}
+func (r *reader) at(t time.Time) { r.At(genai.EventTime(t)) }
 
 // span writes a span by its operation.
 func (r *reader) span() {
-	switch operation := r.text("gen_ai.operation.name"); operation {
+	switch operation := r.Operation(); operation {
 	case "chat", "generate_content", "text_completion", "embeddings":
 		r.call()
 	case "execute_tool":
@@ -105,19 +81,19 @@ func (r *reader) span() {
 
 // event writes a log record by its name.
 func (r *reader) event() {
-	name := cmp.Or(r.Name, r.text("event.name"))
+	name := cmp.Or(r.Name, r.Text("event.name"))
 	switch name {
 	case "gen_ai.client.inference.operation.details":
 		r.call()
 	case "gen_ai.evaluation.result":
 		r.Meta()
 	case "gen_ai.system.message", "gen_ai.user.message", "gen_ai.assistant.message", "gen_ai.tool.message":
-		var m message
+		var m genai.Message
 		lenient.ReadObject(r.Body, &m)
 		m.Role = lenient.Text(strings.TrimSuffix(strings.TrimPrefix(name, "gen_ai."), ".message"))
 		r.message(&m)
 	case "gen_ai.choice":
-		var c choice
+		var c genai.Choice
 		lenient.ReadObject(r.Body, &c)
 		c.Message.Role = "assistant"
 		r.message(&c.Message)
@@ -140,36 +116,15 @@ func (r *reader) call() {
 	if r.answer >= 0 {
 		r.First = r.answer
 	}
-	r.Use(lenient.Text(r.callID()), chat.Tokens{
-		Input:      r.number("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
-		CacheRead:  r.number("gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens"),
-		CacheWrite: r.number("gen_ai.usage.cache_creation.input_tokens", "gen_ai.usage.cache_creation_input_tokens"),
-		Output:     r.number("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
-		Reasoning:  r.number("gen_ai.usage.reasoning.output_tokens", "gen_ai.usage.reasoning_tokens"),
-
-		CacheInInput: true, ReasoningInOutput: true,
-	})
+	r.Use(lenient.Text(r.CallID()), r.Tokens())
 	r.First = first
-}
-
-// callID returns the id of the call to the model: of its response, else of its span; empty for none.
-func (r *reader) callID() string { return cmp.Or(r.text("gen_ai.response.id"), r.spanID()) }
-
-// spanID returns the id of the span, unique with that of its trace; empty for none.
-func (r *reader) spanID() string {
-	if r.SpanID == "" {
-		return ""
-	}
-	return r.TraceID + ":" + r.SpanID
 }
 
 // conversation writes what precedes an answer, and the answer. A conversation that has an earlier answer is whole.
 func (r *reader) conversation() {
-	if system := structured(r.value("gen_ai.system_instructions")); system != nil {
-		r.message(&message{Role: "system", Parts: lenient.ReadElements[part](system)})
-	}
-	input, output := messagesOf(r.value("gen_ai.input.messages")), messagesOf(r.value("gen_ai.output.messages"))
-	r.whole = slices.ContainsFunc(input, func(m message) bool { return m.Role == "assistant" })
+	r.message(&genai.Message{Role: "system", Parts: r.Instructions()})
+	input, output := r.Input(), r.Output()
+	r.whole = slices.ContainsFunc(input, func(m genai.Message) bool { return m.Role == "assistant" })
 	for i := range input {
 		r.message(&input[i])
 	}
@@ -177,7 +132,6 @@ func (r *reader) conversation() {
 	r.answering = true
 	n := len(r.Builder.Events)
 	for i := range output {
-		output[i].Role = "assistant"
 		r.message(&output[i])
 	}
 	if len(r.Builder.Events) > n {
@@ -186,8 +140,8 @@ func (r *reader) conversation() {
 }
 
 // message writes the parts of a message that the session does not have.
-func (r *reader) message(m *message) {
-	if text := textOf(m.Content); text != "" {
+func (r *reader) message(m *genai.Message) {
+	if text := genai.TextOf(m.Content); text != "" {
 		if m.Role == "tool" {
 			r.result(m.ID, text)
 			return
@@ -202,7 +156,7 @@ func (r *reader) message(m *message) {
 		case "tool_call":
 			r.request(p.ID, p.Name, p.Arguments)
 		case "tool_call_response":
-			r.result(p.ID, cmp.Or(textOf(p.Response), textOf(p.Result)))
+			r.result(p.ID, cmp.Or(genai.TextOf(p.Response), genai.TextOf(p.Result)))
 		case "blob", "file", "uri", "server_tool_call", "server_tool_call_response":
 		default:
 			r.Unknown(core.UnknownBlock, m.Role, p.Type)
@@ -248,8 +202,8 @@ func (r *reader) messageID(text core.Fingerprint) lenient.Text {
 		return idOfMessage(text, n)
 	}
 	inTurn := core.FingerprintOf("turn", r.TraceID, text.String(), strconv.Itoa(n))
-	inCall := core.FingerprintOf("call", r.callID(), text.String(), strconv.Itoa(n))
-	isAnswer := r.answering && r.text("gen_ai.operation.name") != "invoke_agent"
+	inCall := core.FingerprintOf("call", r.CallID(), text.String(), strconv.Itoa(n))
+	isAnswer := r.answering && r.Text("gen_ai.operation.name") != "invoke_agent"
 	at, known := r.Session.IDs.Get(inTurn)
 	if isAnswer {
 		known = known && at[4] == ofAgent
@@ -307,10 +261,10 @@ func bareKey(id lenient.Text) core.Fingerprint { return core.FingerprintOf("with
 // tool writes the run of a tool: its call and its result with the time that it took, as far as no message has stated
 // them. A run without contents gets the text of a later message.
 func (r *reader) tool() {
-	id := lenient.Text(cmp.Or(r.text("gen_ai.tool.call.id"), r.spanID()))
-	name := lenient.Text(r.text("gen_ai.tool.name"))
+	is := r.Tool()
+	id := is.ID
 	r.at(r.Start)
-	r.request(id, name, r.value("gen_ai.tool.call.arguments"))
+	r.request(id, is.Name, is.Arguments)
 	r.at(r.Time)
 	if r.Session.HasEvent(string(core.PartID(id, "result"))) {
 		if r.First < 0 {
@@ -318,24 +272,15 @@ func (r *reader) tool() {
 		}
 		return
 	}
-	text := textOf(r.value("gen_ai.tool.call.result"))
-	out := chat.Result{ID: id, Name: name, Text: &text, Latency: r.duration()}
-	if out.Failed = r.Failed || r.text("error.type") != ""; out.Failed {
-		out.Code, out.Message = lenient.Text(r.text("error.type")), lenient.Text(r.Message)
+	text := is.Result
+	out := chat.Result{ID: id, Name: is.Name, Text: &text, Latency: r.Duration(), Exit: is.Exit}
+	if code, message, failed := r.Problem(); failed {
+		out.Failed, out.Code, out.Message = true, lenient.Text(code), lenient.Text(message)
 	}
-	out.Exit = r.number("process.exit.code").Integer()
 	if text == "" {
 		r.Session.IDs.Put(bareKey(id), core.Fingerprint{})
 	}
 	r.Result(out)
-}
-
-// duration returns how long the span took, in milliseconds.
-func (r *reader) duration() lenient.Number {
-	if r.Start.IsZero() || r.Time.Before(r.Start) {
-		return lenient.Number{}
-	}
-	return lenient.Number{Value: float64(r.Time.Sub(r.Start).Milliseconds()), OK: true}
 }
 
 // agent writes the run of an agent. Its tokens are the sum of those of its calls, so they bill nothing.
@@ -346,12 +291,12 @@ func (r *reader) agent() {
 	type turn struct {
 		Duration *int64 `json:"durationMs,omitzero"`
 	}
-	r.Facts(map[string]any{"turn": turn{core.CountOf(r.duration())}})
+	r.Facts(map[string]any{"turn": turn{core.CountOf(r.Duration())}})
 }
 
 // problem writes the error that ended the span.
 func (r *reader) problem() {
-	if code := r.text("error.type"); r.Failed || code != "" {
-		r.Error(lenient.Text(code), lenient.Text(cmp.Or(r.Message, r.text("error.message"))))
+	if code, message, failed := r.Problem(); failed {
+		r.Error(lenient.Text(code), lenient.Text(cmp.Or(message, r.Text("error.message"))))
 	}
 }

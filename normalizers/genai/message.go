@@ -1,4 +1,4 @@
-package otel
+package genai
 
 import (
 	"github.com/go-json-experiment/json/jsontext"
@@ -6,18 +6,18 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// message is a message to a model or of it, in the form of the conventions, or, with Content and Calls, in that of
+// Message is a message to a model or of it, in the form of the conventions, or, with Content and Calls, in that of
 // their events before version 1.37.
-type message struct {
+type Message struct {
 	Role    lenient.Text       `json:"role"`
-	Parts   lenient.List[part] `json:"parts"`
+	Parts   lenient.List[Part] `json:"parts"`
 	Content jsontext.Value     `json:"content"`
-	Calls   lenient.List[call] `json:"tool_calls"`
+	Calls   lenient.List[Call] `json:"tool_calls"`
 	ID      lenient.Text       `json:"id"` // of the call that a message of a tool answers
 }
 
-// part is a part of a message.
-type part struct {
+// Part is a part of a message.
+type Part struct {
 	Type      lenient.Text   `json:"type"`
 	Content   lenient.Text   `json:"content"`
 	ID        lenient.Text   `json:"id"`
@@ -27,8 +27,8 @@ type part struct {
 	Result    jsontext.Value `json:"result"` // of drafts of the conventions
 }
 
-// call is a call in a message of before version 1.37.
-type call struct {
+// Call is a call in a message of before version 1.37.
+type Call struct {
 	ID       lenient.Text `json:"id"`
 	Function struct {
 		Name      lenient.Text   `json:"name"`
@@ -36,14 +36,14 @@ type call struct {
 	} `json:"function"`
 }
 
-// choice is the body of an event with an answer, before version 1.37.
-type choice struct {
-	Message message `json:"message"`
+// Choice is the body of an event with an answer, before version 1.37.
+type Choice struct {
+	Message Message `json:"message"`
 }
 
-// messagesOf reads messages, which are a list, or the JSON of one as a text.
-func messagesOf(v jsontext.Value) []message {
-	return lenient.ReadElements[message](structured(v))
+// messages reads messages, which are a list, or the JSON of one as a text.
+func messages(v jsontext.Value) []Message {
+	return lenient.ReadElements[Message](structured(v))
 }
 
 // structured returns a value, or the value in a text that is JSON.
@@ -58,8 +58,8 @@ func structured(v jsontext.Value) jsontext.Value {
 	return in
 }
 
-// textOf returns a string as it is, and any other value as JSON; empty for none.
-func textOf(v jsontext.Value) string {
+// TextOf returns a string as it is, and any other value as JSON; empty for none.
+func TextOf(v jsontext.Value) string {
 	switch {
 	case v.Kind() == '"':
 		return lenient.Unquote(v)
