@@ -129,6 +129,7 @@ func (e *emitter) emitCall(id, name lenient.Text, v jsontext.Value) {
 		}
 	}
 	if e.put(id, d) && id != "" {
-		e.Session.RememberCall(string(id), core.Call{Tool: string(name), Channel: tool.Channel, Op: tool.Op, Path: file})
+		was, _ := e.Session.RecallCall(string(id)) // with what the telemetry has stated of its result
+		e.Session.RememberCall(string(id), core.Call{Tool: string(name), Channel: tool.Channel, Op: tool.Op, Path: file, Outcome: was.Outcome})
 	}
 }

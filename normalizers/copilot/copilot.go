@@ -4,7 +4,7 @@
 //
 // Start with [Vendor] and normalize. A record of a log goes through logRecord (session.go)
 // to the function of its type (handlers.go); the document goes through document (document.go),
-// a line of plain text through textLine (text.go).
+// a line of plain text through textLine (text.go), an exported span through exportedRecord (telemetry.go).
 //
 // The invariant: the log states many things more than once, and each yields one event. A call is in the message that
 // requests it and in its start, a reasoning in its message and in a record of its own, tokens in a message, in a
@@ -33,10 +33,16 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 	if r.Origin.End {
 		m.Builder = s.Begin(r, "")
 		m.st.Open.flush(&m.emitter)
+		m.st.Permissions.flush(&m.emitter)
 		return m.Finish("")
 	}
 	if !m.isText(r) {
 		err := r.Read(&m.wireRecord)
+		if is, ok := m.export(r); ok && err == nil {
+			m.Builder = s.Begin(r, "")
+			exportedRecord(m, is)
+			return m.finish()
+		}
 		if err == nil {
 			lenient.ReadObject(m.Data, &m.data)
 			m.Builder = s.Begin(r, m.time())

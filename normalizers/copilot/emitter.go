@@ -13,11 +13,12 @@ type emitter struct {
 	st        *state
 	agent     string          // id of the record's subagent
 	sidechain bool            // the record belongs to a subagent that it does not name
+	sent      bool            // the record is of the telemetry
 	skip      core.SkipReason // why the record has no event; empty if its events are duplicates
 }
 
 // put emits an event with the vendor's id, or an empty one. It returns false if the session has emitted the event
-// before.
+// before. A message of the log replaces that of the telemetry.
 func (e *emitter) put(id lenient.Text, d core.Draft) bool {
 	d.EventID = string(id)
 	switch {
@@ -27,6 +28,13 @@ func (e *emitter) put(id lenient.Text, d core.Draft) bool {
 	case e.sidechain:
 		d.Thread = core.FingerprintOf("sidechain")
 		d.IsInternal = true
+	}
+	switch {
+	case e.sent:
+	case d.EventType == envelopes.UserMessage && d.Origin == "" && e.data.Interaction != "":
+		return e.EmitLogged(d, core.StatementsNamed(e.Session, d.EventType, string(e.data.Interaction)))
+	case d.EventType == envelopes.UserMessage, d.EventType == envelopes.AssistantMessage, d.EventType == envelopes.Reasoning:
+		return e.EmitLogged(d)
 	}
 	return e.Emit(d)
 }
@@ -40,7 +48,12 @@ func (e *emitter) putSystem(t envelopes.EventType, text lenient.Text) bool {
 
 // putError emits an error reported by the vendor.
 func (e *emitter) putError(code, message lenient.Text) {
-	e.put(e.ID, e.Session.ErrorDraft(string(code), string(message)))
+	stated := core.StatementsNamed(e.Session, envelopes.Log, string(code))
+	d := e.Session.ErrorDraft(string(code), string(message))
+	d.Supersedes = stated.Replaced()
+	if e.put(e.ID, d) && code != "" {
+		stated.InLog()
+	}
 }
 
 // putFacts emits an event by the runtime, with facts in its metadata.

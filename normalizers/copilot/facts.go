@@ -76,9 +76,20 @@ func permissionCompleted(m *mapper) {
 		call = cmp.Or(call, lenient.Text(a.Call))
 		return true
 	})
-	m.putFacts(envelopes.Meta, map[string]any{
+	stated := permissionsOf(m.Session, call)
+	d := core.SystemDraft(envelopes.Meta, "")
+	d.Identity, d.Supersedes = string(m.Data), stated.Replaced()
+	d.Metadata = m.Session.MetadataWithFacts(map[string]any{
 		"permission": permissionFact{RequestID: core.NameOf(m.data.RequestID), ToolCallID: core.NameOf(call), Decision: core.NameOf(decisionOf(m.data.Result))},
 	})
+	if m.put(m.ID, d) && call != "" {
+		stated.InLog()
+	}
+}
+
+// permissionsOf counts the decisions about a call, which the telemetry states, too.
+func permissionsOf(s *core.Session, call lenient.Text) core.Statements {
+	return core.StatementsNamed(s, envelopes.Meta, string(call))
 }
 
 // decisionOf returns the decision in a result: a word, or an object with a word.

@@ -5,6 +5,7 @@ import (
 
 	"tributary/normalizers/core"
 	"tributary/normalizers/lenient"
+	"tributary/normalizers/otlp"
 )
 
 // wireRecord is a record of a log, or the one document of a session.
@@ -19,6 +20,8 @@ type wireRecord struct {
 	StartTime    lenient.Text   `json:"startTime"`
 	Timeline     jsontext.Value `json:"timeline"`
 	ChatMessages jsontext.Value `json:"chatMessages"`
+
+	otlp.Export `json:",embed"`
 }
 
 // record is the content of the current record.
@@ -53,6 +56,7 @@ type data struct {
 	// Conversation.
 	Content      lenient.Text                             `json:"content"`
 	MessageID    lenient.Text                             `json:"messageId"`
+	Interaction  lenient.Text                             `json:"interactionId"`
 	APICallID    lenient.Text                             `json:"apiCallId"`
 	Reasoning    lenient.Text                             `json:"reasoningText"`
 	Requests     lenient.List[request]                    `json:"toolRequests"`

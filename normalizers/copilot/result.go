@@ -75,7 +75,7 @@ func shellEnd(output string) (exit *int64, running bool) {
 }
 
 // emitResult emits the result of a call; name is used if the call is forgotten. An exit code without a member of its
-// own is read from the output, only for a shell.
+// own is read from the output, only for a shell. A latency that the log does not state may be known from the telemetry.
 func (e *emitter) emitResult(id, name lenient.Text, r result) {
 	call, known := e.Session.RecallCall(string(id))
 	if !known {
@@ -87,6 +87,7 @@ func (e *emitter) emitResult(id, name lenient.Text, r result) {
 	}
 	d := core.ResultDraft(id, call, r.text.Ptr(), r.status(running))
 	d.Model, d.ToolExitCode = e.model(), r.exit
+	d.ToolLatencyMS = call.Outcome.Latency
 	if r.latency.OK && r.latency.Value >= 0 {
 		d.ToolLatencyMS = new(r.latency.Count())
 	}
@@ -94,6 +95,14 @@ func (e *emitter) emitResult(id, name lenient.Text, r result) {
 		d.Metadata = e.Session.MetadataWithError(r.code, r.message)
 	}
 	e.put(core.PartID(id, "result"), d)
+	if e.isResponse(id) {
+		e.Session.IDs.Put(responseKey(id), core.Fingerprint{})
+	}
+	if e.sent {
+		e.Session.SetOutcome(string(id), core.Outcome{Latency: d.ToolLatencyMS})
+	} else if d.ToolLatencyMS == nil {
+		e.Session.SetOutcome(string(id), core.Outcome{Emitted: true})
+	}
 }
 
 // status returns the status of the event. A nonzero exit code is a failure, whatever else is stated.

@@ -89,9 +89,13 @@ func billMessage(m *mapper, event int) {
 		return
 	}
 	st.Output = output
-	before := st.All.Billed.Output
 	st.add(m.model(), more)
-	billed := st.All.Billed.Output - before
+	before := st.Sum
+	st.Sum = before.Plus(m.logged(string(m.data.APICallID), stated, more))
+	billed := st.Sum.Output - before.Output
+	if billed == 0 {
+		return // the telemetry has billed it
+	}
 	e := &m.Events[event].Event
 	e.Usage = &envelopes.Usage{Output: billed, Key: call}
 	e.TokensOutput, e.TokensTotal = &billed, new(billed)
@@ -126,7 +130,7 @@ func usageRecord(m *mapper, f *figures) {
 	if key != "" {
 		m.Session.APICalls.Put(callKey(key), billed.Raise(now))
 	}
-	m.bill(m.First, now.Minus(billed), d.Model, key, f)
+	m.bill(m.First, billed, now.Minus(billed), d.Model, key, f)
 }
 
 // shutdown emits the end of a run, with the tokens by which its totals exceed those on events: one event per model,
@@ -170,7 +174,7 @@ func settle(m *mapper) {
 		}
 		model := lenient.Text(name).Ptr()
 		m.Events[event].Event.Model = model
-		m.bill(event, more, model, "", &f)
+		m.bill(event, core.Consumption{}, more, model, "", &f)
 		left, event = left.Minus(more), -1
 	}
 }
@@ -186,12 +190,19 @@ func lower(a, b core.Consumption) core.Consumption {
 	}
 }
 
-// bill raises the sums, and puts their growth on an event. Counts that are not stated are unknown, not zero.
-// Reasoning counts in tokens_thinking whatever event carried its output; in usage only up to the output of the event.
-func (e *emitter) bill(event int, more core.Consumption, model *string, key string, stated *figures) {
-	before := e.st.All.Billed
+// bill notes what the log states beyond what it has stated of a call, and puts what the telemetry has not billed of it
+// on an event.
+func (e *emitter) bill(event int, before, more core.Consumption, model *string, key string, stated *figures) {
 	e.st.add(model, more)
-	sum := &e.st.All.Billed
+	e.charge(event, e.logged(key, before, more), key, stated)
+}
+
+// charge raises the sum of the events, and puts its growth on an event. Counts that are not stated are unknown, not
+// zero. Reasoning counts in tokens_thinking whatever event carried its output; in usage only up to the output of the
+// event.
+func (e *emitter) charge(event int, more core.Consumption, key string, stated *figures) {
+	before, sum := e.st.Sum, &e.st.Sum
+	*sum = before.Plus(more)
 	thinking := sum.Reasoning - before.Reasoning
 	u := sum.UsageSince(before, key)
 	if u == nil {
@@ -218,7 +229,7 @@ func (e *emitter) bill(event int, more core.Consumption, model *string, key stri
 // maxModels is how many models have sums of their own.
 const maxModels = 16
 
-// account has the tokens on events since some record: their sum, and the sum of each model.
+// account has the tokens that the log has stated since some record: their sum, and the sum of each model.
 type account struct {
 	Billed core.Consumption       `json:"sum,omitzero"`
 	Models core.Window[modelBill] `json:"of,omitzero"`
@@ -252,13 +263,16 @@ func (a *account) add(model *string, more core.Consumption) {
 	a.Models = others.Push(modelBill{name, sum}, maxModels, nil)
 }
 
-// accounts has the tokens on events, and what each of the three places has stated.
+// accounts has the tokens that the log has stated, and what each of its three places has.
 type accounts struct {
 	All      account `json:"all,omitzero"`  // of the session
 	Run      account `json:"run,omitzero"`  // since its last start or resumption
 	Said     int64   `json:"said,omitzero"` // output tokens stated in messages
 	Output   int64   `json:"last,omitzero"` // output tokens of the last billed message
 	Recorded bool    `json:"rec,omitzero"`  // API calls have records of their own
+
+	Sum     core.Consumption `json:"out,omitzero"`  // on events, whichever channel stated it
+	Balance core.Balance     `json:"sent,omitzero"` // of the telemetry and of what the log states of no known call
 }
 
 // add adds to the accounts of the session and of its run.

@@ -21,7 +21,7 @@ var Vendor = core.Vendor{
 	Source: envelopes.Copilot,
 	Name:   "Copilot CLI",
 	Reads: "what `copilot -p --output-format json` prints, and what it prints as plain text: " +
-		"`copilot -p \"...\" --log-dir logs | tributary ship --source copilot --copilot-logs logs -`",
+		"`copilot -p \"...\" --log-dir logs | tributary ship --source copilot --copilot-logs logs -`; what it exports by OpenTelemetry",
 
 	Recognize: marker,
 	Session:   sessionOf,
@@ -60,6 +60,11 @@ var Vendor = core.Vendor{
 			{Dir: "history-session-state", Suffixes: []string{".json"}}, // of old versions
 		},
 	},
+	Telemetry: &core.Telemetry{
+		Services: []string{"github-copilot"},
+		Scopes:   []string{"github.copilot"},
+		Sessions: []string{"gen_ai.conversation.id"},
+	},
 	Samples: samples,
 }
 
@@ -72,8 +77,9 @@ type state struct {
 	Reasoning lastReasoning                 `json:"thought,omitzero"`
 	Document  core.DocumentHead             `json:"doc,omitzero"` // leading entries of the document
 	accounts
-	Asked   core.Window[asked] `json:"asked,omitzero"` // requested but undecided permissions
-	Version string             `json:"cli,omitzero"`   // of Copilot CLI
+	Asked       core.Window[asked] `json:"asked,omitzero"` // requested but undecided permissions
+	Permissions permissions        `json:"perm,omitzero"`  // of the telemetry
+	Version     string             `json:"cli,omitzero"`   // of Copilot CLI
 }
 
 // stateOf returns the state of Copilot CLI in a session.
@@ -84,7 +90,7 @@ func (s *state) Clone() core.State { c := *s; return &c }
 
 // Size implements [core.State].
 func (s *state) Size() int {
-	n := 256 + 12*(len(s.Prompts)+len(s.Started)) + s.Open.size() + len(s.Version)
+	n := 256 + 12*(len(s.Prompts)+len(s.Started)) + s.Open.size() + s.Permissions.size() + len(s.Version)
 	for _, a := range s.Asked {
 		n += 48 + len(a.Call)
 	}

@@ -24,6 +24,11 @@ func StatementsOf(s *Session, of envelopes.EventType, text string) Statements {
 	return statementsOf(s, of, cmp.Or(strings.Join(strings.Fields(text), ""), " "))
 }
 
+// StatementsNamed returns the counts of what both channels state under a name of their own, whatever its text.
+func StatementsNamed(s *Session, of envelopes.EventType, name string) Statements {
+	return statementsOf(s, of, "named "+name) // no text has white space
+}
+
 // RedactedPrompts returns the counts of all prompts, for telemetry that leaves out their texts.
 func RedactedPrompts(s *Session) Statements { return statementsOf(s, envelopes.UserMessage, "") }
 
@@ -57,9 +62,10 @@ func (t Statements) InTelemetry() (id string) {
 	return id
 }
 
-// EmitLogged emits a message of the log. It replaces the event of the telemetry for the same text, unless it revises an
-// event of the log: then that event of the telemetry waits for another message.
-func (b *Builder) EmitLogged(d Draft) bool {
+// EmitLogged emits a message of the log. It replaces the event of the telemetry for the same text, or for the same of
+// the other statements, unless it revises an event of the log: then that event of the telemetry waits for another
+// message.
+func (b *Builder) EmitLogged(d Draft, also ...Statements) bool {
 	text := ""
 	if d.Text != nil {
 		text = *d.Text
@@ -73,8 +79,12 @@ func (b *Builder) EmitStated(d Draft, as Statements) bool {
 	switch revises := b.Session.HasEvent(d.EventID); {
 	case revises && as.Replaced() != "":
 		return b.Emit(d)
-	case !revises && d.EventType == envelopes.UserMessage:
+	case revises:
+	case d.EventType == envelopes.UserMessage:
 		stated = append(stated, RedactedPrompts(b.Session))
+		fallthrough
+	default:
+		stated = append(stated, also...)
 	}
 	for _, s := range stated {
 		d.Supersedes = cmp.Or(d.Supersedes, s.Replaced())
