@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"tributary/normalizers/core"
+	"tributary/normalizers/otlp"
 )
 
 // form is what a file consists of.
@@ -73,13 +74,13 @@ func (f *Framer) settleForm() {
 	f.cutLines()
 }
 
-// beginsRecord reports whether a line begins with a record of a vendor's log.
+// beginsRecord reports whether a line begins with a record of a vendor's log, or with one that was exported.
 func beginsRecord(shapes *core.ShapeReader, v *core.Vendor, line []byte) bool {
 	if line[0] != '{' {
 		return false
 	}
 	sh, _, err := shapes.Read(line)
-	return err == nil && v.Recognize(&sh) != ""
+	return err == nil && (v.Recognize(&sh) != "" || otlp.Is(&sh))
 }
 
 // cutText cuts buf[:end], a line of plain text. A session that it states is its own.

@@ -80,14 +80,34 @@ func readArguments(v jsontext.Value) (text *string, args arguments) {
 }
 
 // requestedCall emits a call that a message requests. It returns false if the start of the call came before and
-// emitted it.
+// emitted it, or the telemetry did.
 func requestedCall(m *mapper, r *request) bool {
 	id := core.FingerprintOf(string(r.ToolCallID))
 	if r.ToolCallID != "" && slices.Contains(m.st.Started, id) {
 		m.st.Started = m.st.Started.Without(func(f core.Fingerprint) bool { return f == id })
 		return false
 	}
-	m.emitCall(r.ToolCallID, r.Name, r.Arguments)
+	isDuplicate := m.Duplicate
+	emitted := m.emitCall(r.ToolCallID, r.Name, r.Arguments)
+	if sent := m.isSent(r.ToolCallID); sent && !emitted {
+		m.Duplicate = isDuplicate // the message is no repeated one
+		return false
+	}
+	return true
+}
+
+// sentCallKey is the key of a call in the memory of ids: its value is not zero while only the telemetry has stated it.
+func sentCallKey(id lenient.Text) core.Fingerprint {
+	return core.FingerprintOf("sent call", string(id))
+}
+
+// isSent reports whether only the telemetry has stated a call, and notes that now the log does.
+func (e *emitter) isSent(id lenient.Text) bool {
+	v, _ := e.Session.IDs.Get(sentCallKey(id))
+	if v == (core.Fingerprint{}) {
+		return false
+	}
+	e.Session.IDs.Put(sentCallKey(id), core.Fingerprint{})
 	return true
 }
 
@@ -115,8 +135,8 @@ func skipOfStart(m *mapper) core.SkipReason {
 	return core.SkipMirror
 }
 
-// emitCall emits a call, and remembers it for its result.
-func (e *emitter) emitCall(id, name lenient.Text, v jsontext.Value) {
+// emitCall emits a call, and remembers it for its result. It returns false if the session has emitted it before.
+func (e *emitter) emitCall(id, name lenient.Text, v jsontext.Value) bool {
 	text, args := readArguments(v)
 	tool := toolOf(name, &args)
 	file := cmp.Or(args.File(), string(args.CamelPath))
@@ -128,8 +148,10 @@ func (e *emitter) emitCall(id, name lenient.Text, v jsontext.Value) {
 			file = files[0].Path
 		}
 	}
-	if e.put(id, d) && id != "" {
+	emitted := e.put(id, d)
+	if emitted && id != "" {
 		was, _ := e.Session.RecallCall(string(id)) // with what the telemetry has stated of its result
 		e.Session.RememberCall(string(id), core.Call{Tool: string(name), Channel: tool.Channel, Op: tool.Op, Path: file, Outcome: was.Outcome})
 	}
+	return emitted
 }

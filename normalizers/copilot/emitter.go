@@ -51,7 +51,7 @@ func (e *emitter) putError(code, message lenient.Text) {
 	stated := core.StatementsNamed(e.Session, envelopes.Log, string(code))
 	d := e.Session.ErrorDraft(string(code), string(message))
 	d.Supersedes = stated.Replaced()
-	if e.put(e.ID, d) && code != "" {
+	if e.put(e.ID, d) {
 		stated.InLog()
 	}
 }

@@ -246,7 +246,19 @@ func (s *span) putMessage(of envelopes.EventType, text lenient.Text) bool {
 func (s *span) call(id, name lenient.Text, arguments jsontext.Value) {
 	if !s.Session.HasEvent(string(id)) {
 		s.emitCall(id, name, arguments)
+		s.Session.IDs.Put(sentCallKey(id), core.Fingerprint{1})
 	}
+}
+
+// unquoted returns arguments as a message has them: a text that is the JSON of a text as that.
+func unquoted(arguments jsontext.Value) jsontext.Value {
+	if arguments.Kind() != '"' {
+		return arguments
+	}
+	if inner := jsontext.Value(lenient.Unquote(arguments)); inner.Kind() == '"' && lenient.ReadValue(inner) == nil {
+		return inner
+	}
+	return arguments
 }
 
 // failedTool is the message of a failed tool where contents are left out.
@@ -256,7 +268,7 @@ const failedTool = "Tool failed"
 func (s *span) tool() {
 	is := s.of.Tool()
 	s.at(s.of.Start)
-	s.call(is.ID, is.Name, is.Arguments)
+	s.call(is.ID, is.Name, unquoted(is.Arguments))
 	s.st.Permissions.ran(&s.emitter, s.of.Span(), is.ID)
 	s.at(s.of.Time)
 	r := result{text: lenient.Text(is.Result), stated: true, succeeded: true, exit: is.Exit, latency: s.of.Duration()}

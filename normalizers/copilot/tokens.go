@@ -76,10 +76,8 @@ func billMessage(m *mapper, event int) {
 	if event < 0 {
 		event = m.First
 	}
-	if event < 0 && !st.Recorded {
-		if event = m.putUsage(); event < 0 {
-			return
-		}
+	if event < 0 && m.Session.HasEvent(string(core.PartID(m.ID, "usage"))) {
+		return // a repeated message
 	}
 	if call != "" {
 		m.Session.APICalls.Put(key, core.Consumption{Output: output})
@@ -95,6 +93,11 @@ func billMessage(m *mapper, event int) {
 	billed := st.Sum.Output - before.Output
 	if billed == 0 {
 		return // the telemetry has billed it
+	}
+	if event < 0 {
+		if event = m.putUsage(); event < 0 {
+			return
+		}
 	}
 	e := &m.Events[event].Event
 	e.Usage = &envelopes.Usage{Output: billed, Key: call}

@@ -62,10 +62,10 @@ func (t Statements) InTelemetry() (id string) {
 	return id
 }
 
-// EmitLogged emits a message of the log. It replaces the event of the telemetry for the same text, or for the same of
-// the other statements, unless it revises an event of the log: then that event of the telemetry waits for another
-// message.
-func (b *Builder) EmitLogged(d Draft, also ...Statements) bool {
+// EmitLogged emits a message of the log. It replaces the event of the telemetry for the same text, unless it revises an
+// event of the log: then that event of the telemetry waits for another message. Where the telemetry has stated it under
+// one of the names, that decides alone.
+func (b *Builder) EmitLogged(d Draft, names ...Statements) bool {
 	text := ""
 	if d.Text != nil {
 		text = *d.Text
@@ -80,11 +80,16 @@ func (b *Builder) EmitStated(d Draft, as Statements) bool {
 	case revises && as.Replaced() != "":
 		return b.Emit(d)
 	case revises:
-	case d.EventType == envelopes.UserMessage:
-		stated = append(stated, RedactedPrompts(b.Session))
-		fallthrough
 	default:
-		stated = append(stated, also...)
+		if d.EventType == envelopes.UserMessage {
+			stated = append(stated, RedactedPrompts(b.Session))
+		}
+		stated = append(stated, names...)
+		for _, s := range names {
+			if s.Replaced() != "" {
+				stated = []Statements{s}
+			}
+		}
 	}
 	for _, s := range stated {
 		d.Supersedes = cmp.Or(d.Supersedes, s.Replaced())

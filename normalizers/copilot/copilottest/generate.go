@@ -1,7 +1,9 @@
 package copilottest
 
 import (
+	"encoding/json"
 	"fmt"
+	"strings"
 
 	"pgregory.net/rapid"
 
@@ -26,7 +28,7 @@ func lines(t *rapid.T, session string) [][]byte {
 	s.start()
 	moves := []func(){
 		s.user, s.user, s.user, s.answer, s.answer, s.answer, s.answer, s.execute, s.execute, s.execute, s.complete, s.complete, s.complete,
-		s.system, s.chunks, s.reasoning, s.usage, s.shutdown, s.resume, s.model, s.notice, s.subagent, s.document, s.other, s.Repeat, s.Repeat,
+		s.system, s.chunks, s.reasoning, s.usage, s.shutdown, s.resume, s.model, s.notice, s.subagent, s.document, s.other, s.spans, s.spans, s.Repeat, s.Repeat,
 	}
 	for range rapid.IntRange(1, 30).Draw(t, "records") {
 		rapid.SampledFrom(moves).Draw(t, "move")()
@@ -127,6 +129,8 @@ func (s *copilotScript) user() {
 		d["source"] = s.OneOf("agent-1f", "agent-1f", "")
 	}
 	switch {
+	case s.Chance(50):
+		d["interactionId"] = s.OneOf("i1", "i2")
 	case s.Chance(10):
 		d["isAutopilotContinuation"], d["content"] = true, ""
 	case s.Chance(10):
@@ -170,7 +174,7 @@ func (s *copilotScript) answer() {
 		s.used["outputTokens"] += d["outputTokens"].(int)
 	}
 	if s.Chance(60) {
-		d["apiCallId"] = s.id("api")
+		d["apiCallId"] = s.id("api") + s.OneOf("", "", strings.Repeat("x", 150))
 	}
 	if s.Chance(60) {
 		d["model"] = s.OneOf("gpt-5-mini", "claude-haiku-4.5")
@@ -365,5 +369,60 @@ func (s *copilotScript) other() {
 		s.Emit(map[string]any{"type": "result", "sessionId": s.Session, "exitCode": 0})
 	default:
 		s.EmitValue(kind)
+	}
+}
+
+// spans writes spans of a turn that no log states, or of one that it does.
+func (s *copilotScript) spans() {
+	trace, interaction := s.id("t"), s.OneOf("", "i1", "i2")
+	text := func(v any) string {
+		data, _ := json.Marshal(v) // never fails
+		return string(data)
+	}
+	put := func(name, operation, span, parent string, a normalizerstest.Attributes) {
+		start := s.Now
+		s.Stamp()
+		a["gen_ai.conversation.id"], a["gen_ai.operation.name"] = s.Session, operation
+		if operation == "" {
+			delete(a, "gen_ai.operation.name")
+		}
+		s.Lines = append(s.Lines, normalizerstest.ExportedSpan("github-copilot", "github.copilot", name, trace, span, parent, start, s.Now, a))
+	}
+	prompt := []any{map[string]any{"role": "user", "parts": []any{map[string]any{"type": "text", "content": "<current_datetime>now</current_datetime>\n\n" + s.OneOf("fix the test", "yes", "<system_notification>x")}}}}
+	cached, reasoning := int64(s.figure()), int64(s.figure())
+	chat := normalizerstest.Attributes{
+		"gen_ai.response.id": s.Session + "-api" + s.OneOf("1", "2", "3", "4", "5", "6"), "gen_ai.response.model": s.OneOf("gpt-5-mini", "claude-haiku-4.5"),
+		"gen_ai.usage.input_tokens": cached + int64(s.figure()), "gen_ai.usage.cache_read.input_tokens": cached,
+		"gen_ai.usage.output_tokens": reasoning + int64(s.figure()), "gen_ai.usage.reasoning.output_tokens": reasoning,
+		"github.copilot.initiator": s.OneOf("user", "agent", "sub-agent"), "github.copilot.interaction_id": interaction,
+	}
+	call := s.Session + "-c" + s.OneOf("3", "4", "5", "900")
+	tool := normalizerstest.Attributes{"gen_ai.tool.call.id": call, "gen_ai.tool.name": s.OneOf("bash", "view")}
+	if s.Chance(70) {
+		chat["gen_ai.input.messages"] = text(prompt)
+		chat["gen_ai.output.messages"] = text([]any{map[string]any{"role": "assistant", "parts": []any{
+			map[string]any{"type": "reasoning", "content": "Looking at it."}, map[string]any{"type": "text", "content": s.OneOf("Done.", "ok", "")},
+			map[string]any{"type": "tool_call", "id": call, "name": tool["gen_ai.tool.name"], "arguments": map[string]any{"path": "main.go"}},
+		}}})
+		tool["gen_ai.tool.call.arguments"], tool["gen_ai.tool.call.result"] = `{"path":"main.go"}`, s.OneOf("ok", "<shellId: 0 completed with exit code 3>")
+	}
+	if s.Chance(30) {
+		tool["process.exit.code"] = int64(2)
+	}
+	root := s.id("s")
+	ran := s.id("s")
+	if s.Chance(50) {
+		put("permission", "", s.id("s"), ran, normalizerstest.Attributes{"github.copilot.permission.kind": "shell", "github.copilot.permission.result": "approved"})
+	}
+	put("execute_tool", "execute_tool", ran, root, tool)
+	put("chat m", "chat", s.id("s"), root, chat)
+	if s.Chance(50) {
+		put("chat m", "chat", s.id("s"), root, normalizerstest.Attributes{"gen_ai.input.messages": text([]any{map[string]any{"role": "tool", "parts": []any{
+			map[string]any{"type": "tool_call_response", "id": call, "response": "ok"},
+		}}})})
+	}
+	put("invoke_agent", "invoke_agent", root, "", normalizerstest.Attributes{"gen_ai.input.messages": text(prompt), "gen_ai.usage.input_tokens": int64(9)})
+	if s.Chance(20) {
+		s.Lines = append(s.Lines, s.Lines[len(s.Lines)-2])
 	}
 }

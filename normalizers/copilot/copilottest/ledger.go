@@ -26,6 +26,10 @@ type copilotBill struct {
 	model     string     // of the main conversation
 	spendings []spending // what was emitted, in order
 	run       int        // number of spendings before the last start or resumption
+
+	sent    map[string]normalizerstest.Figures // of each API call, by the telemetry
+	ahead   normalizerstest.Figures            // the telemetry of the log, below zero if it is behind, where no call joins them
+	spanned map[string]bool                    // spans
 }
 
 // spending is what was emitted of a model at once.
@@ -97,10 +101,14 @@ func most(f, g normalizerstest.Figures) normalizerstest.Figures {
 func (l ledger) Add(session string, record []byte) {
 	b := l[session]
 	if b == nil {
-		b = &copilotBill{calls: make(map[string]normalizerstest.Figures), said: make(map[string]int64), seen: make(map[string]bool)}
+		b = &copilotBill{calls: make(map[string]normalizerstest.Figures), said: make(map[string]int64), seen: make(map[string]bool), sent: make(map[string]normalizerstest.Figures), spanned: make(map[string]bool)}
 		l[session] = b
 	}
 	v := normalizerstest.Parse(record)
+	if s := spanOf(v); s != nil {
+		b.span(s)
+		return
+	}
 	id, d := normalizerstest.Member[string](v, "id"), normalizerstest.Member[any](v, "data")
 	again := id + "\x00" + string(record)
 	if id != "" && b.seen[again] {
@@ -152,9 +160,10 @@ func (b *copilotBill) message(id string, d any, model string) {
 		f.Output = b.last
 		b.calls[key] = f
 	}
-	b.sum.Output += more
-	b.sum.UsageOutput += more
 	b.spendings = append(b.spendings, spending{model, normalizerstest.Figures{Output: more}})
+	fresh := b.logged(normalizerstest.Member[string](d, "apiCallId"), normalizerstest.Figures{Output: output - more}, normalizerstest.Figures{Output: more})
+	b.sum.Output += fresh.Output
+	b.sum.UsageOutput += fresh.Output
 }
 
 // usage counts what a record of usage states about an API call beyond what was counted.
@@ -169,7 +178,7 @@ func (b *copilotBill) usage(key string, u any, model string) {
 	if own := normalizerstest.Member[string](u, "model"); isModel(own) {
 		model = own
 	}
-	b.grow(model, rest(now, was))
+	b.grow(model, key, was, rest(now, was))
 	if key != "" {
 		b.calls[key] = most(now, was)
 	}
@@ -195,14 +204,67 @@ func (b *copilotBill) shutdown(metrics map[string]any) {
 		now := usageOf(normalizerstest.Member[any](metrics[name], "usage"))
 		more := least(rest(now, spentOn(counted, name, false)), left)
 		left = rest(left, more)
-		b.grow(name, more)
+		b.grow(name, "", normalizerstest.Figures{}, more)
 	}
 }
 
-// grow adds to the sum. An event cannot carry more reasoning than output; the rest comes with the next one.
-// tokens_thinking has all of it at once.
-func (b *copilotBill) grow(model string, more normalizerstest.Figures) {
+// grow notes what the log states of a call beyond what it had stated, and charges what the telemetry has not.
+func (b *copilotBill) grow(model, call string, was, more normalizerstest.Figures) {
 	b.spendings = append(b.spendings, spending{model, more})
+	b.charge(b.logged(call, was, more))
+}
+
+// joins reports whether the id of a call is the same in both channels.
+func joins(call string) bool { return call != "" && len(call) <= 128 }
+
+// logged returns what the telemetry has not charged of what the log states.
+func (b *copilotBill) logged(call string, was, more normalizerstest.Figures) normalizerstest.Figures {
+	matched := more
+	if joins(call) {
+		matched = least(more, rest(b.sent[call], was))
+	}
+	out := rest(more, matched)
+	fresh := rest(matched, rest(b.ahead, normalizerstest.Figures{}))
+	b.ahead = difference(b.ahead, matched)
+	out.Add(fresh)
+	return out
+}
+
+// span charges what a span states of a call to the model, and the log has not.
+func (b *copilotBill) span(s *sentSpan) {
+	id := s.trace + ":" + s.id
+	if b.spanned[id] || s.text("gen_ai.operation.name") != "chat" {
+		return
+	}
+	b.spanned[id] = true
+	n := func(name string) int64 { return normalizerstest.ExportedNumber(s.attributes, "gen_ai.usage."+name) }
+	now := normalizerstest.Figures{CacheRead: n("cache_read.input_tokens"), CacheWrite: n("cache_write.input_tokens"), Output: n("output_tokens"), Thinking: n("reasoning.output_tokens")}
+	now.UsageInput = n("input_tokens") - now.CacheRead - now.CacheWrite
+	call := cmp.Or(s.text("gen_ai.response.id"), id)
+	was := b.sent[call]
+	now = most(was, now)
+	b.sent[call] = now
+	var logged normalizerstest.Figures
+	if joins(call) {
+		logged = b.calls[call]
+	}
+	more := difference(rest(now, logged), rest(was, logged))
+	fresh := rest(more, rest(difference(normalizerstest.Figures{}, b.ahead), normalizerstest.Figures{}))
+	b.ahead = difference(b.ahead, difference(normalizerstest.Figures{}, more))
+	b.charge(fresh)
+}
+
+// difference returns f without g, part by part.
+func difference(f, g normalizerstest.Figures) normalizerstest.Figures {
+	return normalizerstest.Figures{
+		UsageInput: f.UsageInput - g.UsageInput, CacheRead: f.CacheRead - g.CacheRead, CacheWrite: f.CacheWrite - g.CacheWrite,
+		Output: f.Output - g.Output, Thinking: f.Thinking - g.Thinking,
+	}
+}
+
+// charge adds to the sum. An event cannot carry more reasoning than output; the rest comes with the next one.
+// tokens_thinking has all of it at once.
+func (b *copilotBill) charge(more normalizerstest.Figures) {
 	b.reasoning += more.Thinking
 	reasoning := min(b.reasoning-b.emitted, more.Output)
 	b.emitted += reasoning

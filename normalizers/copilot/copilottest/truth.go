@@ -69,13 +69,15 @@ func interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 		session := a.Sessions[i]
 		r := readers[session]
 		if r == nil {
-			r = &copilotReader{out: &a, session: session, emitted: make(map[string]string), names: make(map[string]string), started: make(map[string]bool)}
+			r = &copilotReader{out: &a, session: session, emitted: make(map[string]string), names: make(map[string]string), started: make(map[string]bool), prompts: make(map[string]int)}
 			readers[session] = r
 			order = append(order, r)
 		}
 		thread := normalizerstest.RawThread{}
-		switch {
+		switch sent := exportedSpan(l); {
 		case l.Bad:
+		case sent != nil:
+			thread = r.span(l.Number, sent)
 		case plain:
 			r.line(l)
 		default:
@@ -85,6 +87,9 @@ func interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 	}
 	for _, r := range order {
 		r.flush()
+	}
+	for _, r := range order {
+		a.Talk = normalizerstest.AddExported(a.Talk, r.session, r.sent())
 	}
 	return a
 }
@@ -108,6 +113,10 @@ func sessionsOf(name string, lines []normalizerstest.Line, plain bool) []string 
 	}
 	var out []string
 	for _, l := range lines {
+		if sent := sentSession.FindSubmatch(l.Data); sent != nil {
+			out = append(out, string(sent[1]))
+			continue
+		}
 		last = cmp.Or(statedSession(l, plain), last)
 		out = append(out, last)
 	}
@@ -142,6 +151,9 @@ type copilotReader struct {
 	openID    string // its messageId and agent
 	paragraph string
 	number    int
+
+	prompts map[string]int // of the log, by interaction
+	said    []sentText     // by the telemetry
 }
 
 // first reports whether this content is new for events with this id.
@@ -241,11 +253,17 @@ func (r *copilotReader) prompt(n int, id, agent string, d any) (who string) {
 	}
 	switch {
 	case strings.TrimSpace(content) != "":
-		r.utter(who, id, content, n)
+		said := len(r.out.Talk)
+		if r.utter(who, id, content, n); who == "human" && len(r.out.Talk) > said {
+			r.prompts[normalizerstest.Member[string](d, "interactionId")]++
+		}
 	case len(normalizerstest.Member[[]any](d, "attachments")) == 0:
 		return ""
 	case r.first(id, who):
 		r.out.Talk = append(r.out.Talk, normalizerstest.Utterance{Session: r.session, Who: who, Line: n})
+		if who == "human" {
+			r.prompts[normalizerstest.Member[string](d, "interactionId")]++
+		}
 	}
 	return who
 }
@@ -305,10 +323,14 @@ func (r *copilotReader) result(n int, id, body string, exit json.Number, outcome
 	if code, err := exit.Int64(); err == nil {
 		w.Code, w.Form = &code, "shellExecution"
 	} else if m := copilotExitLine.FindStringSubmatch(lines[len(lines)-1]); m != nil && (!known || strings.Contains(name, "bash") || strings.Contains(name, "shell")) {
-		code, _ := strconv.ParseInt(m[3], 10, 64)
-		w.Code, w.Form = &code, m[2]
+		w.Code, w.Form = number(m[3]), m[2]
 	}
 	r.out.Results = append(r.out.Results, w)
+}
+
+func number(text string) *int64 {
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return &n
 }
 
 // entry reads an entry of a timeline.
