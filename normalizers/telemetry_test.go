@@ -47,6 +47,24 @@ func TestAssignTelemetry(t *testing.T) {
 			true,
 		},
 		{"without a session", "claude-code", "", nil, normalizers.Assignment{Source: envelopes.ClaudeCode}, true},
+		{
+			"spans of an agent with a row of its own by its scope, not by the conventions", "my-agent", "github.copilot",
+			map[string]string{"gen_ai.conversation.id": "s1", "gen_ai.operation.name": "chat"},
+			normalizers.Assignment{Source: envelopes.Copilot, Session: "s1"},
+			true,
+		},
+		{
+			"by its service, whatever the scope", "github-copilot", "ledger",
+			map[string]string{"gen_ai.conversation.id": "s1"}, // a span permission has no operation
+			normalizers.Assignment{Source: envelopes.Copilot, Session: "s1"},
+			true,
+		},
+		{
+			"an editor's own agent, by the conventions", "copilot-chat", "copilot-chat",
+			map[string]string{"gen_ai.conversation.id": "s1", "gen_ai.operation.name": "chat"},
+			normalizers.Assignment{Source: envelopes.OTel, Session: "s1"},
+			true,
+		},
 		{"of nobody", "checkout", "http", map[string]string{"session.id": "s1"}, normalizers.Assignment{}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

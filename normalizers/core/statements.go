@@ -70,11 +70,11 @@ func (b *Builder) EmitLogged(d Draft, names ...Statements) bool {
 	if d.Text != nil {
 		text = *d.Text
 	}
-	return b.EmitStated(d, StatementsOf(b.Session, d.EventType, text))
+	return b.EmitStated(d, StatementsOf(b.Session, d.EventType, text), names...)
 }
 
 // EmitStated is [Builder.EmitLogged] for an event of the log that the telemetry states as another text.
-func (b *Builder) EmitStated(d Draft, as Statements) bool {
+func (b *Builder) EmitStated(d Draft, as Statements, names ...Statements) bool {
 	stated := []Statements{as}
 	switch revises := b.Session.HasEvent(d.EventID); {
 	case revises && as.Replaced() != "":

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -215,5 +216,41 @@ func TestRetriesAndRepetitions(t *testing.T) {
 	e.post("/v1/logs", protobufOf(t, resumed), "Content-Type", "application/x-protobuf")
 	if n := len(e.stored()); n != 7 {
 		t.Errorf("%d records are stored, want 7", n)
+	}
+}
+
+// A span by the conventions for generative AI belongs to the agent whose service or scope it names, else to the source
+// of the conventions: never to both. The session is that of the conversation.
+func TestSpansByTheConventions(t *testing.T) {
+	t.Parallel()
+	e := start(t, receive.Config{})
+	traces := ptrace.NewTraces()
+	add := func(service, scope, name string, attributes map[string]string) {
+		of := traces.ResourceSpans().AppendEmpty()
+		of.Resource().Attributes().PutStr("service.name", service)
+		in := of.ScopeSpans().AppendEmpty()
+		in.Scope().SetName(scope)
+		span := in.Spans().AppendEmpty()
+		span.SetName(name)
+		for k, v := range attributes {
+			span.Attributes().PutStr(k, v)
+		}
+	}
+	chat := map[string]string{"gen_ai.operation.name": "chat", "gen_ai.conversation.id": "c1"}
+	add("github-copilot", "github.copilot", "chat m", chat)
+	add("renamed", "github.copilot", "permission", map[string]string{"gen_ai.conversation.id": "c1"})
+	add("copilot-chat", "copilot-chat", "chat m", chat)
+	add("github-copilot", "github.copilot", "chat m", map[string]string{"gen_ai.operation.name": "chat"})
+	response, err := ptraceotlp.NewGRPCClient(e.dial()).Export(t.Context(), ptraceotlp.NewExportRequestFromTraces(traces))
+	if err != nil || response.PartialSuccess().RejectedSpans() != 1 {
+		t.Fatalf("%d refused, %v", response.PartialSuccess().RejectedSpans(), err)
+	}
+	var got []string
+	for _, r := range e.stored() {
+		got = append(got, fmt.Sprint(r.Source, " ", r.Session))
+	}
+	slices.Sort(got)
+	if want := []string{"copilot c1", "copilot c1", "otel c1"}; !slices.Equal(got, want) {
+		t.Errorf("stored %q, want %q", got, want)
 	}
 }

@@ -106,7 +106,8 @@ func (c *contentScan) keeps(name, s string) bool {
 	case c.chat:
 		return len(s) <= maxMetadata && (name == "kind" || name == "code" || name == "name" && c.within == "toolCalls" || metadataEnd.MatchString(name))
 	case name == "stringValue" && c.attribute != "":
-		return isMetadata(c.attribute, s) || isMetadata(strings.ReplaceAll(c.attribute, ".", "_"), s)
+		return isMetadata(c.attribute, s) || isMetadata(strings.ReplaceAll(c.attribute, ".", "_"), s) ||
+			len(s) <= maxMetadata && attributeEnd.MatchString(c.attribute)
 	case otlpNumbers[name]:
 		return numberText.MatchString(s)
 	default:
@@ -309,8 +310,11 @@ var (
 		return regexp.MustCompile(`^[\s,:]*\{\s*"key"\s*:\s*"([\w$@-][\w$@.:-]{0,63})"\s*,\s*"value"\s*:\s*\{\s*"(?:string|int|double|bool|array|kvlist|bytes)Value"`)
 	})
 	// chatStart matches what only a chat of an editor has: the beginning of an entry of its journal, or a member of it.
-	chatStart  = regexp.MustCompile(`^\s*\{\s*"kind"\s*:\s*\d\s*,\s*"[kv]"\s*:|"responderUsername"\s*:\s*"`)
-	numberText = regexp.MustCompile(`^-?[0-9]{1,20}$`)
+	chatStart = regexp.MustCompile(`^\s*\{\s*"kind"\s*:\s*\d\s*,\s*"[kv]"\s*:|"responderUsername"\s*:\s*"`)
+	// attributeEnd matches the end of names of attributes that are a word of the agent: who asked, what was decided, how
+	// something failed.
+	attributeEnd = regexp.MustCompile(`(?:^error\.type|\.error_(?:type|code)|\.initiator|\.permission\.(?:kind|result)|\.message\.source)$`)
+	numberText   = regexp.MustCompile(`^-?[0-9]{1,20}$`)
 )
 
 // otlpNumbers are members whose numbers OTLP writes as strings.

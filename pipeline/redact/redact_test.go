@@ -1,6 +1,7 @@
 package redact_test
 
 import (
+	"bytes"
 	"encoding/base64"
 	"fmt"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
 
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/redact"
@@ -582,6 +584,52 @@ func TestMetadataOnlyOfEvents(t *testing.T) {
 		text("request_text", `[{"role":"user","parts":[{"text":"hidden"},{"functionCall":{"name":"hidden","args":{"path":"hidden"}}}]}]`))
 	got, _ := r.Record([]byte(`{"body":{"stringValue":"hidden"},"attributes":[` + strings.Join(attributes, ",") + `]}`))
 	requireHidden(t, got, append(stays, `\nExit Code: 3\nSignal: (none)`)...)
+}
+
+// Of the span of an agent, metadata_only keeps who asked, what was decided and how it failed. It hides what a tool got,
+// what the definitions of tools say, and messages of errors.
+func TestMetadataOnlyOfSpans(t *testing.T) {
+	t.Parallel()
+	r := newRedactor(t, redact.MetadataOnly)
+	text := func(name, value string) string {
+		return `{"key":"` + name + `","value":{"stringValue":"` + value + `"}}`
+	}
+	kept := []string{
+		text("agent.initiator", "sub-agent"), text("agent.permission.kind", "shell"), text("agent.permission.result", "denied"),
+		text("agent.user.message.source", "user"), text("error.type", "denied"), text("agent.error_code", "failure"),
+		text("gen_ai.conversation.id", "c1"), text("gen_ai.response.id", "r1"), text("gen_ai.response.model", "m1"), text("agent.interaction_id", "i1"),
+		`{"key":"gen_ai.usage.input_tokens","value":{"intValue":"7"}}`,
+	}
+	hidden := []string{
+		text("agent.tool.parameters.command", "hidden"), text("agent.tool.parameters.file_path", "hidden"), text("exception.message", "hidden"),
+		text("gen_ai.tool.definitions", `[{\"type\":\"function\",\"name\":\"hidden\"}]`), text("gen_ai.tool.description", "hidden"),
+		text("agent.message", "hidden"), text("agent.permission.result", "hidden"+strings.Repeat(".", 256)),
+	}
+	got, _ := r.Record([]byte(`{"name":"permission","startTimeUnixNano":"1","attributes":[` + strings.Join(slices.Concat(kept, hidden), ",") +
+		`],"status":{"message":"hidden","code":2}}`))
+	requireHidden(t, got, append(kept, `"name":"permission"`, `"startTimeUnixNano":"1"`)...)
+}
+
+// Of the spans of a case, metadata_only hides every text of a human, a model and a tool.
+func TestMetadataOnlyOfACase(t *testing.T) {
+	t.Parallel()
+	r := newRedactor(t, redact.MetadataOnly)
+	archive, err := txtar.ParseFile("../../normalizers/copilot/testdata/telemetry.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw := archive.Files[0].Data
+	if !bytes.Contains(raw, []byte("fix the ledger")) || !bytes.Contains(raw, []byte("total.go")) {
+		t.Fatalf("not the case: %.200s", raw)
+	}
+	for line := range bytes.Lines(raw) {
+		got, _ := r.Record(bytes.TrimSuffix(line, []byte("\n")))
+		for _, text := range []string{"ledger", "total.go", "I look", "It has", "other", "Permission denied", "no such model", "You are", "2026-11-27"} {
+			if bytes.Contains(got, []byte(text)) {
+				t.Errorf("%q stays: %s", text, got)
+			}
+		}
+	}
 }
 
 // requireHidden checks that a record has no text that is to be hidden, and what stays.
