@@ -1,6 +1,7 @@
 package copilot_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -10,10 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"tributary/envelopes"
+	"tributary/normalizers"
 	"tributary/normalizers/copilot/copilottest"
+	"tributary/normalizers/core"
 	"tributary/normalizers/normalizerstest"
 )
 
@@ -29,6 +33,77 @@ func TestTelemetryBesideTheLog(t *testing.T) {
 		}
 		normalizerstest.CheckChannels(t, copilottest.Suite, "s", log, exported)
 	})
+}
+
+// A log and spans in recorded shapes are one session in any order, with their decisions and errors.
+func TestRecordedShapesInAnyOrder(t *testing.T) {
+	t.Parallel()
+	var log, spans [][]byte
+	for _, g := range normalizerstest.Goldens(t, copilottest.Suite) {
+		if g.Name != "telemetry_beside" {
+			continue
+		}
+		for line := range bytes.Lines(g.Raw) {
+			if line = bytes.TrimSpace(line); isOfLog(line) {
+				log = append(log, line)
+			} else {
+				spans = append(spans, line)
+			}
+		}
+	}
+	if len(log) < 20 || len(spans) < 14 {
+		t.Fatalf("%d records and %d spans", len(log), len(spans))
+	}
+	const session = "5e0a7c42-8d13-4f6b-b2c9-1a7d3e9f1a01"
+	want := notes(t, log)
+	rapid.Check(t, func(t *rapid.T) {
+		normalizerstest.CheckChannels(t, copilottest.Suite, session, log, func([]envelopes.AgentEventV1) [][]byte { return spans })
+		records := slices.Clone(log)
+		for _, span := range rapid.Permutation(spans).Draw(t, "spans") {
+			records = slices.Insert(records, rapid.IntRange(0, len(records)).Draw(t, "place"), span)
+		}
+		if diff := cmp.Diff(want, notes(t, records)); diff != "" {
+			t.Errorf("decisions and errors (-log +both):\n%s", diff)
+		}
+	})
+}
+
+// notes returns the decisions and errors of a session, sorted, but for those that others replace.
+func notes(t interface{ Fatal(args ...any) }, records [][]byte) (out []string) {
+	const session = "5e0a7c42-8d13-4f6b-b2c9-1a7d3e9f1a01"
+	s := normalizers.NewSession(envelopes.Copilot, session)
+	var events []envelopes.AgentEventV1
+	replaced := make(map[string]bool)
+	normalize := func(r core.Record) {
+		r.Source, r.Session = envelopes.Copilot, session
+		result, err := normalizers.Normalize(s, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range result.Events {
+			events = append(events, e.Event)
+			replaced[e.Event.Supersedes] = true
+		}
+	}
+	for _, r := range records {
+		normalize(core.Record{Data: bytes.Clone(r)})
+	}
+	normalize(core.Record{Origin: core.Origin{End: true}})
+	for _, e := range events {
+		var facts map[string]any
+		data, _ := json.Marshal(e.Metadata)
+		_ = json.Unmarshal(data, &facts) // never fails
+		decision := normalizerstest.Member[string](facts, "permission", "decision")
+		switch {
+		case replaced[e.EventID]:
+		case decision != "":
+			out = append(out, decision+" "+normalizerstest.Member[string](facts, "permission", "toolCallId"))
+		case e.EventType == envelopes.Log && e.Text != nil:
+			out = append(out, *e.Text)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 var reasoning = regexp.MustCompile(`"reasoningTokens":\d+`)

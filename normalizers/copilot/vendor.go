@@ -45,7 +45,7 @@ var Vendor = core.Vendor{
 	Checked: "1.0.95",
 	Ignored: ignored,
 	Evidence: core.Evidence{
-		Versions: "0.0.34 to 1.0.95",
+		Versions: "0.0.34 to 1.0.102",
 		Read:     []core.Basis{core.RealLogs, core.Code},
 		Limits:   "encrypted reasoning",
 	},
