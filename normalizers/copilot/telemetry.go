@@ -114,20 +114,19 @@ func (s *span) chat() {
 	}
 	s.results()
 	s.at(s.of.Time)
-	answer := s.answer()
+	n := len(s.Events)
+	event := s.answer()
 	if _, _, failed := s.of.Problem(); failed && s.First < 0 {
 		meta(s.mapper) // the agent's span has the message
 	}
 	t := s.of.Tokens()
 	f := figures{Input: t.Input, Output: t.Output, CacheRead: t.CacheRead, CacheWrite: t.CacheWrite, Reasoning: t.Reasoning}
 	call := s.of.CallID()
-	more := s.exported(call, f.consumption())
-	if more != (core.Consumption{}) {
-		event := cmp.Or(answer, s.First+1) - 1
-		if event < 0 {
+	if more := s.exported(call, f.consumption()); more != (core.Consumption{}) {
+		if len(s.Events) == n {
 			meta(s.mapper)
-			event = s.First
 		}
+		event = max(event, n)
 		s.Events[event].Event.Model = s.data.Model.Ptr()
 		s.charge(event, more, call, &f)
 	}
@@ -184,7 +183,11 @@ func (s *span) prompt(interaction, text string, n int) {
 	default:
 		stated = core.RedactedPrompts(s.Session)
 	}
-	s.putStated(stated, core.ChatDraft(envelopes.UserMessage, lenient.Text(text).Ptr(), nil))
+	d := core.ChatDraft(envelopes.UserMessage, lenient.Text(text).Ptr(), nil)
+	if s.sidechain {
+		d.Origin = envelopes.OriginAgent
+	}
+	s.putStated(stated, d)
 }
 
 // putStated emits what the log has not stated.
@@ -219,9 +222,10 @@ func (e *emitter) isResponse(id lenient.Text) bool {
 	return v != core.Fingerprint{}
 }
 
-// answer emits what the model answered: reasoning, text and calls. It returns one more than the index of the event with
-// the text; 0 for none.
+// answer emits what the model answered: reasoning, text and calls. It returns the index of the event with the text; -1
+// for none.
 func (s *span) answer() (event int) {
+	event = -1
 	for _, message := range s.of.Output() {
 		for i := range message.Parts {
 			switch p := &message.Parts[i]; {
@@ -231,7 +235,7 @@ func (s *span) answer() (event int) {
 			case p.Type == "reasoning":
 				s.putMessage(envelopes.Reasoning, p.Content)
 			case p.Type == "text" && s.putMessage(envelopes.AssistantMessage, p.Content):
-				event = len(s.Builder.Events)
+				event = len(s.Events) - 1
 			}
 		}
 	}

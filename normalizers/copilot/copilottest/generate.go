@@ -401,7 +401,8 @@ func (s *copilotScript) spans() {
 	if s.Chance(70) {
 		chat["gen_ai.input.messages"] = text(prompt)
 		chat["gen_ai.output.messages"] = text([]any{map[string]any{"role": "assistant", "parts": []any{
-			map[string]any{"type": "reasoning", "content": "Looking at it."}, map[string]any{"type": "text", "content": s.OneOf("Done.", "ok", "")},
+			map[string]any{"type": "reasoning", "content": "Looking at it."},
+			map[string]any{"type": "text", "content": s.OneOf("Done.", "ok", "")},
 			map[string]any{"type": "tool_call", "id": call, "name": tool["gen_ai.tool.name"], "arguments": map[string]any{"path": "main.go"}},
 		}}})
 		tool["gen_ai.tool.call.arguments"], tool["gen_ai.tool.call.result"] = `{"path":"main.go"}`, s.OneOf("ok", "<shellId: 0 completed with exit code 3>")

@@ -19,6 +19,7 @@ var Suite = normalizerstest.Suite{
 		`{"type":"session.of_tomorrow","data":{"messageId":"m1","content":"x"},"id":"of-tomorrow","timestamp":"$TIME","parentId":null}`,
 		`{"type":"assistant.of_tomorrow","sessionId":"$SESSION","agentId":"c1","data":{"model":"x","usage":{"outputTokens":7}},"timestamp":"$TIME"}`,
 		`{"of_tomorrow":1}`,
+		`{"resourceSpans":[{"scopeSpans":[{"scope":{"name":"github.copilot"},"spans":[{"name":"x","attributes":[{"key":"gen_ai.operation.name","value":{"stringValue":"of_tomorrow"}},{"key":"gen_ai.conversation.id","value":{"stringValue":"$SESSION"}}]}]}]}]}`,
 		`42`,
 	},
 	Source:    envelopes.Copilot,

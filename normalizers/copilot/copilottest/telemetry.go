@@ -16,14 +16,14 @@ var sentSession = regexp.MustCompile(`^\s*\{"resource(?:Spans|Metrics)":.*?"key"
 
 // sentSpan is a span.
 type sentSpan struct {
-	attributes         map[string]any
-	name               string
-	trace, id          string
-	failed             bool
-	message            string
-	events             []any
-	input, output      []any
-	interaction, agent string
+	attributes    map[string]any
+	name          string
+	trace, id     string
+	failed        bool
+	message       string
+	events        []any
+	input, output []any
+	interaction   string
 }
 
 // exportedSpan returns the span of a line; nil for any other line.
@@ -73,7 +73,7 @@ type sentText struct {
 // sent returns what the telemetry says more often than the log, as far as the id of an interaction shows it.
 func (r *copilotReader) sent() (out []normalizerstest.Utterance) {
 	for _, t := range r.said {
-		if t.interaction != "" && t.Who == "human" {
+		if t.interaction != "" && t.Who != "assistant" {
 			if r.prompts[t.interaction]--; r.prompts[t.interaction] >= 0 {
 				continue
 			}
@@ -172,7 +172,11 @@ func (r *copilotReader) sentPrompt(n int, s *sentSpan, content string, k int) {
 	key := fmt.Sprintf("prompt %q %q %q %d", s.trace, s.interaction, content, k)
 	if r.emitted[key] == "" {
 		r.emitted[key] = "yes"
-		r.said = append(r.said, sentText{normalizerstest.Utterance{Session: r.session, Who: "human", Text: strings.TrimSpace(content), Line: n}, s.interaction})
+		who := "human"
+		if s.text("github.copilot.initiator") == "sub-agent" {
+			who = "agent"
+		}
+		r.said = append(r.said, sentText{normalizerstest.Utterance{Session: r.session, Who: who, Text: strings.TrimSpace(content), Line: n}, s.interaction})
 	}
 }
 
