@@ -89,7 +89,7 @@ func requestedCall(m *mapper, r *request) bool {
 	}
 	isDuplicate := m.Duplicate
 	emitted := m.emitCall(r.ToolCallID, r.Name, r.Arguments)
-	if sent := m.isSent(r.ToolCallID); sent && !emitted {
+	if sent := m.noteLogged(sentCallKey(r.ToolCallID)); sent && !emitted {
 		m.Duplicate = isDuplicate // the message is no repeated one
 		return false
 	}
@@ -101,14 +101,19 @@ func sentCallKey(id lenient.Text) core.Fingerprint {
 	return core.FingerprintOf("sent call", string(id))
 }
 
-// isSent reports whether only the telemetry has stated a call, and notes that now the log does.
-func (e *emitter) isSent(id lenient.Text) bool {
-	v, _ := e.Session.IDs.Get(sentCallKey(id))
-	if v == (core.Fingerprint{}) {
-		return false
+// onlySent reports whether only the telemetry has stated a call or a result, by its key.
+func (e *emitter) onlySent(key core.Fingerprint) bool {
+	v, _ := e.Session.IDs.Get(key)
+	return v != core.Fingerprint{}
+}
+
+// noteLogged notes that the log states a call or a result, and reports whether only the telemetry had.
+func (e *emitter) noteLogged(key core.Fingerprint) bool {
+	sent := e.onlySent(key)
+	if sent {
+		e.Session.IDs.Put(key, core.Fingerprint{})
 	}
-	e.Session.IDs.Put(sentCallKey(id), core.Fingerprint{})
-	return true
+	return sent
 }
 
 // callStarted maps the start of a call. It emits the call if no message requested it, as when a human runs a command.
@@ -147,6 +152,9 @@ func (e *emitter) emitCall(id, name lenient.Text, v jsontext.Value) bool {
 			d.Patch(files)
 			file = files[0].Path
 		}
+	}
+	if e.agent != "" && !e.sent && e.onlySent(sentCallKey(id)) {
+		d.Identity = e.agent // the telemetry does not state it
 	}
 	emitted := e.put(id, d)
 	if emitted && id != "" {

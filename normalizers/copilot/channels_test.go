@@ -35,7 +35,8 @@ func TestTelemetryBesideTheLog(t *testing.T) {
 	})
 }
 
-// A log and spans in recorded shapes are one session in any order, with their decisions and errors.
+// A log and spans in recorded shapes are one session in any order, with its decisions, its errors, and what a subagent
+// did.
 func TestRecordedShapesInAnyOrder(t *testing.T) {
 	t.Parallel()
 	var log, spans [][]byte
@@ -63,12 +64,13 @@ func TestRecordedShapesInAnyOrder(t *testing.T) {
 			records = slices.Insert(records, rapid.IntRange(0, len(records)).Draw(t, "place"), span)
 		}
 		if diff := cmp.Diff(want, notes(t, records)); diff != "" {
-			t.Errorf("decisions and errors (-log +both):\n%s", diff)
+			t.Errorf("decisions, errors and events of subagents (-log +both):\n%s", diff)
 		}
 	})
 }
 
-// notes returns the decisions and errors of a session, sorted, but for those that others replace.
+// notes returns the decisions, the errors and the events of subagents of a session, sorted, but for those that others
+// replace.
 func notes(t interface{ Fatal(args ...any) }, records [][]byte) (out []string) {
 	const session = "5e0a7c42-8d13-4f6b-b2c9-1a7d3e9f1a01"
 	s := normalizers.NewSession(envelopes.Copilot, session)
@@ -100,6 +102,8 @@ func notes(t interface{ Fatal(args ...any) }, records [][]byte) (out []string) {
 			out = append(out, decision+" "+normalizerstest.Member[string](facts, "permission", "toolCallId"))
 		case e.EventType == envelopes.Log && e.Text != nil:
 			out = append(out, *e.Text)
+		case e.AgentID != nil && e.EventType != envelopes.Meta:
+			out = append(out, fmt.Sprint(e.EventType, " ", normalizerstest.Value(e.ToolCallID), " of ", *e.AgentID))
 		}
 	}
 	slices.Sort(out)

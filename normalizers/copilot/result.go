@@ -94,15 +94,18 @@ func (e *emitter) emitResult(id, name lenient.Text, r result) {
 	if r.code != "" || r.message != "" {
 		d.Metadata = e.Session.MetadataWithError(r.code, r.message)
 	}
-	e.put(core.PartID(id, "result"), d)
-	if e.isResponse(id) {
-		e.Session.IDs.Put(responseKey(id), core.Fingerprint{})
+	if e.agent != "" && !e.sent && e.onlySent(sentResultKey(id)) {
+		d.Identity = e.agent // the telemetry does not state it
 	}
-	if e.sent {
+	e.put(core.PartID(id, "result"), d)
+	switch {
+	case e.sent:
 		e.Session.SetOutcome(string(id), core.Outcome{Latency: d.ToolLatencyMS})
-	} else if d.ToolLatencyMS == nil {
+		return
+	case d.ToolLatencyMS == nil:
 		e.Session.SetOutcome(string(id), core.Outcome{Emitted: true})
 	}
+	e.noteLogged(sentResultKey(id))
 }
 
 // status returns the status of the event. A nonzero exit code is a failure, whatever else is stated.

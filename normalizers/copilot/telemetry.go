@@ -207,19 +207,18 @@ func (s *span) results() {
 				continue
 			}
 			s.emitResult(id, "", result{text: lenient.Text(cmp.Or(genai.TextOf(p.Response), genai.TextOf(p.Result)))})
-			s.Session.IDs.Put(responseKey(id), core.Fingerprint{1})
+			s.Session.IDs.Put(sentResultKey(id), inMessage)
 		}
 	}
 }
 
-// responseKey is the key of a call in the memory of ids: its value is not zero while only a message to the model has
-// stated the result.
-func responseKey(id lenient.Text) core.Fingerprint { return core.FingerprintOf("response", string(id)) }
+// Where the telemetry alone has stated a result: in a message to the model, which does not state how the tool ended, or
+// in the span of the tool.
+var inMessage, inSpan = core.Fingerprint{1}, core.Fingerprint{2}
 
-// isResponse reports whether only a message to the model has stated the result of a call.
-func (e *emitter) isResponse(id lenient.Text) bool {
-	v, _ := e.Session.IDs.Get(responseKey(id))
-	return v != core.Fingerprint{}
+// sentResultKey is the key of a result in the memory of ids: its value is zero once the log has stated it.
+func sentResultKey(id lenient.Text) core.Fingerprint {
+	return core.FingerprintOf("sent result", string(id))
 }
 
 // answer emits what the model answered: reasoning, text and calls. It returns the index of the event with the text; -1
@@ -285,8 +284,9 @@ func (s *span) tool() {
 		r.text = cmp.Or(r.text, lenient.Text(message))
 	}
 	id := core.PartID(is.ID, "result")
-	if !s.Session.HasEvent(string(id)) || s.isResponse(is.ID) {
+	if where, _ := s.Session.IDs.Get(sentResultKey(is.ID)); where == inMessage || !s.Session.HasEvent(string(id)) {
 		s.emitResult(is.ID, is.Name, r)
+		s.Session.IDs.Put(sentResultKey(is.ID), inSpan)
 		return
 	}
 	if call, _ := s.Session.RecallCall(string(is.ID)); call.Outcome.Emitted && r.latency.OK {
