@@ -81,7 +81,7 @@ func TestConsoleListsWhatLsPrints(t *testing.T) {
 		}
 		return rows
 	}
-	if n := len(page("")); n != 25 {
+	if n := len(page("")); n != 26 {
 		t.Fatalf("%d sessions", n)
 	}
 	for _, order := range sessionOrders {

@@ -55,7 +55,7 @@ func TestListOfSamples(t *testing.T) {
 			p.withoutScript()
 		}
 		p.visit("/sessions")
-		p.until(rowsOfSessions + " === 25")
+		p.until(rowsOfSessions + " === 26")
 		p.shows("Fix Transfer crediting the wrong account")
 		const costs = "[...document.querySelectorAll('table.sessions td[data-label=Cost]')].map((td) => +(/[\\d.]+/.exec(td.innerText) ?? 0))"
 		p.choose("table.sessions thead a", "Cost")

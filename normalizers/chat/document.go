@@ -61,13 +61,13 @@ func (w *Writer) ElementsFrom(name string, from int, elements []jsontext.Value, 
 	}
 }
 
-// idOfPlace returns the id of an event without one.
-func (w *Writer) idOfPlace() lenient.Text {
-	id := w.element.place
-	if w.element.placed > 0 {
-		id += lenient.Text("." + strconv.Itoa(w.element.placed))
+// nextID returns the id of the next event without one.
+func (e *element) nextID() lenient.Text {
+	id := e.place
+	if e.placed > 0 {
+		id += lenient.Text("." + strconv.Itoa(e.placed))
 	}
-	w.element.placed++
+	e.placed++
 	return id
 }
 

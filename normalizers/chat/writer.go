@@ -168,7 +168,7 @@ func (w *Writer) Call(c Call) (id string) {
 	switch {
 	case id != "":
 	case w.element.place != "":
-		id = string(w.idOfPlace())
+		id = string(w.element.nextID())
 	default:
 		id = w.OrdinalID(&core.Pending{Record: w.Session.Records})
 	}
@@ -290,7 +290,7 @@ func (w *Writer) write(d core.Draft) bool {
 // put writes an event under the vendor's id, or an empty one.
 func (w *Writer) put(id lenient.Text, d core.Draft) bool {
 	if id == "" && w.element.place != "" {
-		id = w.idOfPlace()
+		id = w.element.nextID()
 	}
 	d.EventID = string(id)
 	if w.Agent != "" {

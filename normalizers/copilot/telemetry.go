@@ -39,7 +39,7 @@ func (m *mapper) export(r core.Record) (*genai.Record, bool) {
 // exportedRecord maps a span. Data points repeat spans.
 func exportedRecord(m *mapper, r *genai.Record) {
 	s := span{m, r}
-	m.sent, m.Data = true, jsontext.Value(m.Record.Data)
+	m.sent, m.Via, m.Data = true, envelopes.ViaTelemetry, jsontext.Value(m.Record.Data)
 	switch {
 	case r.Kind == otlp.Metric:
 		m.skip = core.SkipMirror

@@ -17,6 +17,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"tributary/envelopes"
 	"tributary/normalizers/chat"
 	"tributary/normalizers/core"
 	"tributary/normalizers/genai"
@@ -38,6 +39,7 @@ type reader struct {
 
 // read writes what a record states.
 func read(w *chat.Writer, _ *record) {
+	w.Via = envelopes.ViaTelemetry
 	is, ok := otlp.Read(w.Record.Data)
 	if !ok {
 		w.UnknownRecord("export")
