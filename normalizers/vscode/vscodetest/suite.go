@@ -26,7 +26,6 @@ var Suite = normalizerstest.Suite{
 	},
 	Source:    envelopes.VSCodeCopilot,
 	Room:      "vscode",
-	Folders:   []string{"vscode"},
 	Apart:     true,
 	Lines:     lines,
 	Read:      normalizerstest.Values{}.Read,
