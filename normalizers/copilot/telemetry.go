@@ -206,7 +206,7 @@ func (s *span) results() {
 			if p.Type != "tool_call_response" || id == "" || s.Session.HasEvent(string(core.PartID(id, "result"))) {
 				continue
 			}
-			s.emitResult(id, "", result{text: lenient.Text(cmp.Or(genai.TextOf(p.Response), genai.TextOf(p.Result)))})
+			s.emitResult(id, "", result{text: lenient.Text(cmp.Or(lenient.TextOrJSON(p.Response), lenient.TextOrJSON(p.Result)))})
 			s.Session.IDs.Put(sentResultKey(id), inMessage)
 		}
 	}

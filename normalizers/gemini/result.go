@@ -136,21 +136,9 @@ func (r *result) addPart(p *part) {
 	case lenient.IsValue(in.Error):
 		output = in.Error
 	}
-	r.output += textOf(output)
+	r.output += lenient.TextOrJSON(output)
 	if lenient.IsValue(in.Error) && string(in.Error) != `""` && string(in.Error) != "false" {
 		r.failed = true
-	}
-}
-
-// textOf returns the text of a JSON string, any other value as JSON; empty for none.
-func textOf(v jsontext.Value) string {
-	switch {
-	case v.Kind() == '"':
-		return lenient.Unquote(v)
-	case lenient.IsValue(v):
-		return lenient.CompactText(v)
-	default:
-		return ""
 	}
 }
 

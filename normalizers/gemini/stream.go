@@ -118,7 +118,7 @@ func emitStreamResult(m *mapper) {
 		m.Unknown(core.UnknownOutput, "status", m.Status)
 	}
 	code, message := core.VendorError(m.Error)
-	output := cmp.Or(textOf(m.Output), message, code)
+	output := cmp.Or(lenient.TextOrJSON(m.Output), message, code)
 	m.emitResult(resultID(m.ToolID), m.ToolID, result{
 		status:  m.Status,
 		output:  output,

@@ -57,15 +57,3 @@ func structured(v jsontext.Value) jsontext.Value {
 	}
 	return in
 }
-
-// TextOf returns a string as it is, and any other value as JSON; empty for none.
-func TextOf(v jsontext.Value) string {
-	switch {
-	case v.Kind() == '"':
-		return lenient.Unquote(v)
-	case lenient.IsValue(v):
-		return lenient.CompactText(v)
-	default:
-		return ""
-	}
-}

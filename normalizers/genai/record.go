@@ -112,7 +112,7 @@ func (r *Record) Tool() Tool {
 		ID:        lenient.Text(cmp.Or(r.Text("gen_ai.tool.call.id"), r.Span())),
 		Name:      lenient.Text(r.Text("gen_ai.tool.name")),
 		Arguments: r.Value("gen_ai.tool.call.arguments"),
-		Result:    TextOf(r.Value("gen_ai.tool.call.result")),
+		Result:    lenient.TextOrJSON(r.Value("gen_ai.tool.call.result")),
 		Exit:      r.number("process.exit.code").Integer(),
 	}
 }

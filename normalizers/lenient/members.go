@@ -99,6 +99,18 @@ func Scalar(v jsontext.Value) Text {
 // maxPlainDepth is the number of levels up to which a value is checked without the decoder.
 const maxPlainDepth = 128
 
+// TextOrJSON returns the text of a JSON string, and any other value as JSON; empty for none.
+func TextOrJSON(v jsontext.Value) string {
+	switch {
+	case v.Kind() == '"':
+		return Unquote(v)
+	case IsValue(v):
+		return CompactText(v)
+	default:
+		return ""
+	}
+}
+
 // CompactText returns a JSON value as text for an event.
 func CompactText(v jsontext.Value) string {
 	if jsonscan.Check(v, maxPlainDepth).Compact {

@@ -143,7 +143,7 @@ func (r *reader) conversation() {
 
 // message writes the parts of a message that the session does not have.
 func (r *reader) message(m *genai.Message) {
-	if text := genai.TextOf(m.Content); text != "" {
+	if text := lenient.TextOrJSON(m.Content); text != "" {
 		if m.Role == "tool" {
 			r.result(m.ID, text)
 			return
@@ -158,7 +158,7 @@ func (r *reader) message(m *genai.Message) {
 		case "tool_call":
 			r.request(p.ID, p.Name, p.Arguments)
 		case "tool_call_response":
-			r.result(p.ID, cmp.Or(genai.TextOf(p.Response), genai.TextOf(p.Result)))
+			r.result(p.ID, cmp.Or(lenient.TextOrJSON(p.Response), lenient.TextOrJSON(p.Result)))
 		case "blob", "file", "uri", "server_tool_call", "server_tool_call_response":
 		default:
 			r.Unknown(core.UnknownBlock, m.Role, p.Type)
