@@ -60,7 +60,25 @@ func TestAssignTelemetry(t *testing.T) {
 			true,
 		},
 		{
-			"an editor's own agent, by the conventions", "copilot-chat", "copilot-chat",
+			"an editor's own agent: its conversation is a request", "copilot-chat", "copilot-chat",
+			map[string]string{"gen_ai.conversation.id": "r1", "copilot_chat.chat_session_id": "s1", "copilot_chat.session_id": "s0", "gen_ai.operation.name": "chat"},
+			normalizers.Assignment{Source: envelopes.VSCodeCopilot, Session: "s1"},
+			true,
+		},
+		{
+			"a subagent of it", "copilot-chat", "copilot-chat",
+			map[string]string{"copilot_chat.chat_session_id": "call_1", "copilot_chat.parent_chat_session_id": "s1", "gen_ai.operation.name": "chat"},
+			normalizers.Assignment{Source: envelopes.VSCodeCopilot, Session: "s1"},
+			true,
+		},
+		{
+			"a call of it outside of chats", "copilot-chat", "copilot-chat",
+			map[string]string{"gen_ai.conversation.id": "r1", "session.id": "window", "gen_ai.operation.name": "chat"},
+			normalizers.Assignment{Source: envelopes.VSCodeCopilot},
+			true,
+		},
+		{
+			"a program by the conventions", "ledger", "ledger",
 			map[string]string{"gen_ai.conversation.id": "s1", "gen_ai.operation.name": "chat"},
 			normalizers.Assignment{Source: envelopes.OTel, Session: "s1"},
 			true,

@@ -20,9 +20,15 @@ const (
 )
 
 // channels joins the two ways by which a session may come: each text, call and token counts once, whichever of the two
-// states it first. The vendor needs [NewState] in its row.
+// states it first. The vendor needs [NewState] in its row, or a state that embeds [Joined].
 type channels struct {
 	Channel Channel // by which the record came
+
+	// Apart gives the calls and results of the telemetry events of their own, which those of the log replace: of a log
+	// that states a call several times.
+	Apart bool
+	// Undivided means that the log does not divide its tokens: the sums of input and of output are compared.
+	Undivided bool
 
 	builder  *core.Builder
 	stated   *statement // of the next event; nil for its own
@@ -35,7 +41,33 @@ type statement struct {
 	text string
 }
 
-func (c *channels) state() *state { return c.builder.Session.State.(*state) }
+func (c *channels) state() *Joined {
+	return c.builder.Session.State.(interface{ joined() *Joined }).joined()
+}
+
+// eventOf returns the id of the event of a call or a result.
+func (c *channels) eventOf(id lenient.Text) lenient.Text {
+	if c.Apart && c.Channel == Telemetry {
+		return core.PartID(id, exportedPart)
+	}
+	return id
+}
+
+// IsStated reports whether the session has a call or a result, by the log or, Apart, by the telemetry.
+func (c *channels) IsStated(id lenient.Text) bool {
+	is := c.builder.Session.HasEvent(string(id)) || c.builder.Session.HasEvent(string(core.PartID(id, exportedPart)))
+	c.mirrored = c.mirrored || is
+	return is
+}
+
+// apart returns the event of the telemetry that the first one of the log for a call or a result replaces; empty for
+// none.
+func (c *channels) apart(id string) string {
+	if exported := core.BoundID(string(core.PartID(lenient.Text(id), exportedPart))); c.builder.Session.HasEvent(exported) {
+		return exported
+	}
+	return ""
+}
 
 // StatedAs sets what both channels state in place of the next event, if its own type or text are of one alone.
 func (c *channels) StatedAs(of envelopes.EventType, text string) { c.stated = &statement{of, text} }
@@ -58,6 +90,9 @@ func (c *channels) EndHasID(call lenient.Text) { c.state().Logged.Remove(string(
 // emit emits an event. A message of the telemetry is emitted if the log has not stated it, and replaced by that of the
 // log.
 func (c *channels) emit(d core.Draft) bool {
+	if c.Channel == Telemetry {
+		c.builder.Via = envelopes.ViaTelemetry
+	}
 	as := c.stated
 	c.stated = nil
 	if as == nil && d.Origin == "" && (d.EventType == envelopes.UserMessage || d.EventType == envelopes.AssistantMessage) {
@@ -81,11 +116,14 @@ func (c *channels) emit(d core.Draft) bool {
 	return d.EventID != "" && c.builder.Emit(d)
 }
 
-// replacedCall returns the event of the telemetry, where the call has no id, that a call of the log replaces; empty for
-// none.
+// replacedCall returns the event of the telemetry, where the call has no id or events of its own, that a call of the log
+// replaces; empty for none.
 func (c *channels) replacedCall(id string, name lenient.Text, arguments *string) (event string) {
-	if c.Channel != Log || c.builder.Session.HasEvent(id) {
+	switch {
+	case c.Channel != Log || c.builder.Session.HasEvent(id):
 		return ""
+	case c.Apart:
+		return c.apart(id)
 	}
 	key := core.CallKey(name, arguments)
 	event = c.state().Exported.Take(key)
@@ -97,11 +135,15 @@ func (c *channels) replacedCall(id string, name lenient.Text, arguments *string)
 	return event
 }
 
-// replacedResult returns the event of the telemetry, where the call has no id, that the result of a call of the log
-// replaces; empty for none.
+// replacedResult returns the event of the telemetry, where the call has no id or events of its own, that the result of a
+// call of the log replaces; empty for none.
 func (c *channels) replacedResult(call lenient.Text) string {
-	if c.Channel != Log || c.builder.Session.HasEvent(string(core.PartID(call, "result"))) {
+	id := string(core.PartID(call, "result"))
+	switch {
+	case c.Channel != Log || c.builder.Session.HasEvent(id):
 		return ""
+	case c.Apart:
+		return c.apart(id)
 	}
 	digest, ok := c.builder.Session.IDs.Get(replacedBy(string(call)))
 	if !ok {
@@ -132,11 +174,29 @@ func (c *channels) leave(u *envelopes.Usage) bool {
 	if c.Channel == Telemetry {
 		bill = c.state().Balance.Exported
 	}
-	left := bill([5]int64{u.Input, u.CacheRead, u.CacheWrite, u.Output, u.Reasoning})
+	parts := [5]int64{u.Input, u.CacheRead, u.CacheWrite, u.Output, u.Reasoning}
+	var left [5]int64
+	if c.Undivided {
+		sums := [5]int64{0: u.Input + u.CacheRead + u.CacheWrite, 3: u.Output + u.Reasoning}
+		rest := bill(sums)
+		left = parts
+		take(sums[0]-rest[0], &left[0], &left[2], &left[1])
+		take(sums[3]-rest[3], &left[3], &left[4])
+	} else {
+		left = bill(parts)
+	}
 	u.Input, u.CacheRead, u.CacheWrite, u.Output, u.Reasoning = left[0], left[1], left[2], left[3], left[4]
 	u.CacheWrite1h = min(u.CacheWrite1h, u.CacheWrite)
 	c.mirrored = c.mirrored || core.IsEmpty(u)
 	return !core.IsEmpty(u)
+}
+
+// take takes a number from the parts of a sum, from the first ones first.
+func take(n int64, parts ...*int64) {
+	for _, p := range parts {
+		taken := min(n, *p)
+		*p, n = *p-taken, n-taken
+	}
 }
 
 // End writes the end of a call that the telemetry states: the call and its result, as far as the log has not stated
@@ -184,6 +244,9 @@ func startOf(ended string, took lenient.Number) string {
 
 // ofTelemetry begins the ids of calls of which the telemetry states none.
 const ofTelemetry = "otlp:"
+
+// exportedPart ends the ids of events that are Apart.
+const exportedPart = "otlp"
 
 func idOfEnd(digest core.Fingerprint) lenient.Text {
 	return lenient.Text(ofTelemetry + digest.String())

@@ -15,11 +15,17 @@ type state struct {
 	Values    map[string]string            `json:"v,omitzero"`
 	Documents map[string]core.DocumentHead `json:"d,omitzero"`
 	Waiting   core.Window[waiting]         `json:"w,omitzero"`
+	Joined
+}
 
+// Joined is what a session remembers of a log and its telemetry. A vendor with a state of its own embeds it there.
+type Joined struct {
 	Balance  core.Balance   `json:"b,omitzero"` // of the telemetry
 	Logged   core.OpenCalls `json:"l,omitzero"` // calls of the log whose ends the telemetry has not stated
 	Exported core.OpenCalls `json:"x,omitzero"` // calls of the telemetry without an id that the log has not stated
 }
+
+func (j *Joined) joined() *Joined { return j }
 
 // NewState returns the empty state of a session, for the row of a vendor that uses [Writer.Remember],
 // [Writer.Elements] or [Writer.Await].

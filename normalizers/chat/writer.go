@@ -199,7 +199,7 @@ func (w *Writer) Call(c Call) (id string) {
 	if !w.Copied {
 		d.Supersedes = w.replacedCall(id, c.Name, text)
 	}
-	if w.put(lenient.Text(id), d) {
+	if w.put(w.eventOf(lenient.Text(id)), d) {
 		made := core.Call{Tool: string(c.Name), Channel: tool.Channel, Op: tool.Op, Path: file}
 		if d.Supersedes != "" {
 			replaced, _ := w.Session.RecallCall(d.Supersedes)
@@ -245,7 +245,7 @@ func (w *Writer) Result(r Result) {
 		d.Metadata = w.Session.MetadataWithError(string(r.Code), string(r.Message))
 	}
 	d.Supersedes = w.replacedResult(r.ID)
-	w.put(core.PartID(r.ID, "result"), d)
+	w.put(w.eventOf(core.PartID(r.ID, "result")), d)
 }
 
 // IsShell reports whether the call of an id, or else the tool of a name, runs commands: only the output of those may

@@ -18,7 +18,7 @@ import (
 
 // readExported writes what a log record exports. Spans and data points repeat log records.
 func readExported(w *chat.Writer, r *otlp.Record) {
-	w.Channel, w.Via = chat.Telemetry, envelopes.ViaTelemetry
+	w.Channel = chat.Telemetry
 	ts := r.EventTime()
 	w.At(ts, ts != "")
 	a := r.Attributes

@@ -5,10 +5,12 @@ import (
 
 	"tributary/normalizers/core"
 	"tributary/normalizers/lenient"
+	"tributary/normalizers/otlp"
 )
 
 // record is the document of a session, or an entry of its journal.
 type record struct {
+	otlp.Export `json:",embed"`
 	session
 
 	Kind lenient.Number `json:"kind"`
@@ -72,6 +74,11 @@ type wireRequest struct {
 	}] `json:"modelTotals"`
 }
 
+// promptPart is a part of a prompt, such as the participant that it names.
+type promptPart struct {
+	Kind lenient.Text `json:"kind"`
+}
+
 // stateCancelled is the value of the state of a request that a human stopped.
 const stateCancelled = 2
 
@@ -93,6 +100,10 @@ type metadata struct {
 	Rounds lenient.List[struct {
 		Calls     lenient.List[roundCall] `json:"toolCalls"`
 		Timestamp lenient.Number          `json:"timestamp"`
+		Response  jsontext.Value          `json:"response"` // a text, or texts
+		Thinking  lenient.Object[struct {
+			Text jsontext.Value `json:"text"` // or texts
+		}] `json:"thinking"`
 	}] `json:"toolCallRounds"`
 	Results jsontext.Value `json:"toolCallResults"` // by the id of a call
 	Model   lenient.Text   `json:"resolvedModel"`

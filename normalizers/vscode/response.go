@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/envelopes"
+	"tributary/normalizers/chat"
 	"tributary/normalizers/core"
 	"tributary/normalizers/lenient"
 )
@@ -124,8 +125,10 @@ func (m *mapper) add(q *request, text string) {
 	}
 }
 
-// say writes the last text of an answer as it is now.
+// say writes the last text of an answer as it is now. The telemetry states that of a round ([mapper.rounds]).
 func (m *mapper) say(q *request) {
+	defer func(is chat.Channel) { m.Channel = is }(m.Channel)
+	m.Channel = chat.OnlyLog
 	m.SetID(q.ID + lenient.Text("/"+strconv.Itoa(q.first())))
 	m.Answer(lenient.Text(strings.Join(q.Texts, "")))
 }

@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 
+	"tributary/normalizers/chat"
 	"tributary/normalizers/core"
 	"tributary/normalizers/lenient"
 )
@@ -22,6 +23,7 @@ type state struct {
 	Document core.DocumentHead    `json:"d,omitzero"`
 	Count    int                  `json:"n,omitzero"` // of requests
 	Requests core.Window[request] `json:"r,omitzero"` // the latest
+	chat.Joined
 }
 
 // request is a request whose answer may still change. Its slices are not changed in place.

@@ -20,7 +20,7 @@ var ignored string
 var Vendor = core.Vendor{
 	Source: envelopes.VSCodeCopilot,
 	Name:   "VS Code Copilot",
-	Reads:  "a chat that VS Code has exported",
+	Reads:  "a chat that VS Code has exported, and what its agent exports by OpenTelemetry",
 
 	Recognize: marker,
 	Session:   sessionOf,
@@ -46,6 +46,10 @@ var Vendor = core.Vendor{
 			{Dir: "workspaceStorage", Within: "chatSessions", Suffixes: suffixes, Editor: true},
 			{Dir: "globalStorage/emptyWindowChatSessions", Suffixes: suffixes, Editor: true},
 		},
+	},
+	Telemetry: &core.Telemetry{
+		Services: []string{service},
+		Sessions: []string{parentChat, ownChat, conversation},
 	},
 	Samples: samples,
 }

@@ -21,6 +21,7 @@ import (
 	"tributary/normalizers/chat"
 	"tributary/normalizers/core"
 	"tributary/normalizers/lenient"
+	"tributary/normalizers/otlp"
 )
 
 // mapper writes the events of one record.
@@ -36,6 +37,14 @@ type mapper struct {
 // read writes what a record states.
 func read(w *chat.Writer, r *record) {
 	m := &mapper{Writer: w, st: w.Session.State.(*state)}
+	w.Apart, w.Undivided = true, true
+	if r.IsExport() {
+		if is, ok := otlp.Read(w.Record.Data); ok {
+			readExported(m, is)
+			return
+		}
+	}
+	w.Channel = chat.Log
 	path := lenient.Elements(r.Path)
 	switch {
 	case r.Requests.Kind() == '[':
@@ -131,11 +140,15 @@ func (m *mapper) setModel(q *request, id lenient.Text) {
 // prompt writes what a human typed. A request that a button or the editor made has no human's text.
 func (m *mapper) prompt(q *request, r *wireRequest) {
 	var message struct {
-		Text lenient.Text `json:"text"`
+		Text  lenient.Text             `json:"text"`
+		Parts lenient.List[promptPart] `json:"parts"`
 	}
 	lenient.ReadObject(r.Message, &message)
 	text := message.Text + lenient.Text(lenient.Unquote(r.Message))
 	m.SetID(q.ID)
+	if strings.TrimSpace(string(text)) != "" {
+		m.StatedAs(envelopes.UserMessage, sent(text, message.Parts))
+	}
 	switch {
 	case bool(r.BySystem) || r.Confirmation != "":
 		m.Say(core.SpeechInjected, text)
@@ -150,6 +163,7 @@ func (m *mapper) prompt(q *request, r *wireRequest) {
 func (m *mapper) settle(q *request, r *wireRequest) {
 	result := &r.Result.Value
 	m.calls(q, &result.Metadata.Value)
+	m.rounds(q, &result.Metadata.Value)
 	m.At(core.TimeOfMillis(r.State.Value.Completed))
 	for _, p := range []lenient.Object[problem]{result.Error, r.OldError} {
 		if p.OK && p.Value.Code != "canceled" {

@@ -239,10 +239,12 @@ func TestSpansByTheConventions(t *testing.T) {
 	chat := map[string]string{"gen_ai.operation.name": "chat", "gen_ai.conversation.id": "c1"}
 	add("github-copilot", "github.copilot", "chat m", chat)
 	add("renamed", "github.copilot", "permission", map[string]string{"gen_ai.conversation.id": "c1"})
-	add("copilot-chat", "copilot-chat", "chat m", chat)
+	add("copilot-chat", "copilot-chat", "chat m", map[string]string{"gen_ai.operation.name": "chat", "gen_ai.conversation.id": "r1", "copilot_chat.chat_session_id": "c1"})
+	add("copilot-chat", "copilot-chat", "chat m", chat) // a request that is of no chat
+	add("ledger", "ledger", "chat m", chat)
 	add("github-copilot", "github.copilot", "chat m", map[string]string{"gen_ai.operation.name": "chat"})
 	response, err := ptraceotlp.NewGRPCClient(e.dial()).Export(t.Context(), ptraceotlp.NewExportRequestFromTraces(traces))
-	if err != nil || response.PartialSuccess().RejectedSpans() != 1 {
+	if err != nil || response.PartialSuccess().RejectedSpans() != 2 {
 		t.Fatalf("%d refused, %v", response.PartialSuccess().RejectedSpans(), err)
 	}
 	var got []string
@@ -250,7 +252,7 @@ func TestSpansByTheConventions(t *testing.T) {
 		got = append(got, fmt.Sprint(r.Source, " ", r.Session))
 	}
 	slices.Sort(got)
-	if want := []string{"copilot c1", "copilot c1", "otel c1"}; !slices.Equal(got, want) {
+	if want := []string{"copilot c1", "copilot c1", "otel c1", "vscode_copilot c1"}; !slices.Equal(got, want) {
 		t.Errorf("stored %q, want %q", got, want)
 	}
 }

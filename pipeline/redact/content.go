@@ -333,7 +333,7 @@ var metadataNames = setOf("type", "subtype", "kind", "role", "status", "state", 
 	"userType", "content_type", "content_encoding", "content_url", "service_tier", "speed", "media_type", "mime", "mimeType", "originator", "approval_policy",
 	"effort", "reasoning_effort", "method", "jsonrpc", "sessionUpdate", "outcome", "trigger", "decision", "slug", "say", "ask", "event.name", "eventName", "message_ids",
 	"service.name", "function_name",
-	"gen_ai.tool.name", "gen_ai.operation.name", "gen_ai.agent.name", "gen_ai.provider.name", "gen_ai.system")
+	"gen_ai.tool.name", "gen_ai.tool.type", "gen_ai.operation.name", "gen_ai.agent.name", "gen_ai.provider.name", "gen_ai.system")
 
 // toolNames are names of members with the input or output of a tool.
 var toolNames = setOf("input", "arguments", "args", "parameters", "toolUseResult", "tool_input", "tool_response", "tool_output", "rawInput", "rawOutput",

@@ -597,7 +597,7 @@ func TestMetadataOnlyOfSpans(t *testing.T) {
 	kept := []string{
 		text("agent.initiator", "sub-agent"), text("agent.permission.kind", "shell"), text("agent.permission.result", "denied"),
 		text("agent.user.message.source", "user"), text("error.type", "denied"), text("agent.error_code", "failure"),
-		text("gen_ai.conversation.id", "c1"), text("gen_ai.response.id", "r1"), text("gen_ai.response.model", "m1"), text("agent.interaction_id", "i1"),
+		text("gen_ai.conversation.id", "c1"), text("gen_ai.tool.type", "function"), text("gen_ai.response.id", "r1"), text("gen_ai.response.model", "m1"), text("agent.interaction_id", "i1"),
 		`{"key":"gen_ai.usage.input_tokens","value":{"intValue":"7"}}`,
 	}
 	hidden := []string{
@@ -614,19 +614,29 @@ func TestMetadataOnlyOfSpans(t *testing.T) {
 func TestMetadataOnlyOfACase(t *testing.T) {
 	t.Parallel()
 	r := newRedactor(t, redact.MetadataOnly)
-	archive, err := txtar.ParseFile("../../normalizers/copilot/testdata/telemetry.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw := archive.Files[0].Data
-	if !bytes.Contains(raw, []byte("fix the ledger")) || !bytes.Contains(raw, []byte("total.go")) {
-		t.Fatalf("not the case: %.200s", raw)
-	}
-	for line := range bytes.Lines(raw) {
-		got, _ := r.Record(bytes.TrimSuffix(line, []byte("\n")))
-		for _, text := range []string{"ledger", "total.go", "I look", "It has", "other", "Permission denied", "no such model", "You are", "2026-11-27"} {
-			if bytes.Contains(got, []byte(text)) {
-				t.Errorf("%q stays: %s", text, got)
+	for vendor, texts := range map[string][]string{
+		"copilot": {"ledger", "total.go", "I look", "It has", "other", "Permission denied", "no such model", "You are", "2026-11-27"},
+		"vscode": {
+			"otals", "I look", "go test", "rounded", "taxes", "socket hang up", "check.sh", "terminal was", "2 matches", "total.go", "It is right",
+			"Claude's own", "Ask Claude", "A summary",
+		},
+	} {
+		archive, err := txtar.ParseFile("../../normalizers/" + vendor + "/testdata/telemetry.txtar")
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw := archive.Files[0].Data
+		for _, text := range texts {
+			if !bytes.Contains(raw, []byte(text)) {
+				t.Errorf("%q is not in the case of %s", text, vendor)
+			}
+		}
+		for line := range bytes.Lines(raw) {
+			got, _ := r.Record(bytes.TrimSuffix(line, []byte("\n")))
+			for _, text := range texts {
+				if bytes.Contains(got, []byte(text)) {
+					t.Errorf("%q stays: %s", text, got)
+				}
 			}
 		}
 	}

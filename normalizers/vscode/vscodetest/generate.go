@@ -28,7 +28,7 @@ func lines(t *rapid.T, session string) [][]byte {
 	s := &script{Script: normalizerstest.NewScript(t, session)}
 	s.isOld = s.Chance(30)
 	s.whole()
-	moves := []func(){s.push, s.push, s.answer, s.answer, s.answer, s.rewrite, s.result, s.result, s.settle, s.settle, s.other, s.whole, s.again}
+	moves := []func(){s.push, s.push, s.answer, s.answer, s.answer, s.rewrite, s.result, s.result, s.settle, s.settle, s.other, s.whole, s.again, s.export, s.export}
 	for range rapid.IntRange(1, 25).Draw(t, "records") {
 		rapid.SampledFrom(moves).Draw(t, "move")()
 	}
@@ -69,6 +69,11 @@ func (s *script) push() {
 		"requestId": fmt.Sprintf("request_%s-%d", s.Session, s.n), "timestamp": s.Now.UnixMilli(), "message": map[string]any{"text": s.word(), "parts": []any{}},
 		"modelId": s.OneOf("copilot/gpt-5.1", "copilot/auto", ""), "response": s.parts(), "modelState": map[string]any{"value": 0},
 		"variableData": map[string]any{"variables": []any{}},
+	}
+	if s.Chance(20) {
+		q["message"] = map[string]any{"text": "@workspace /fix " + s.word(), "parts": []any{
+			map[string]any{"kind": "agent"}, map[string]any{"kind": "subcommand", "command": "fix"}, map[string]any{"kind": "text"},
+		}}
 	}
 	entry := map[string]any{"kind": 2, "k": []any{"requests"}, "v": []any{q}}
 	if n := len(s.requests); n > 0 && s.Chance(20) {
@@ -222,7 +227,7 @@ func (s *script) result() {
 		state(fmt.Sprintf("%s_hidden%d", s.Session, s.n), "manage_todo_list")
 	}
 	v := map[string]any{"timings": map[string]any{"totalElapsed": 5}, "metadata": map[string]any{
-		"toolCallRounds": []any{map[string]any{"toolCalls": calls, "timestamp": s.Now.UnixMilli()}}, "toolCallResults": results,
+		"toolCallRounds": []any{map[string]any{"response": s.word(), "toolCalls": calls, "timestamp": s.Now.UnixMilli()}}, "toolCallResults": results,
 		"promptTokens": s.number("input"), "outputTokens": s.number("output"),
 	}}
 	if s.Chance(20) {
@@ -267,6 +272,46 @@ func (s *script) again() {
 	if n, q := s.last(); q != nil && q["vote"] != nil {
 		s.set(n, "vote", q["vote"])
 	}
+}
+
+// export writes a span.
+func (s *script) export() {
+	s.n++
+	a := normalizerstest.Attributes{"copilot_chat.chat_session_id": s.Session, "gen_ai.response.model": "gpt-5.1"}
+	if s.Chance(20) {
+		a["copilot_chat.parent_chat_session_id"], a["copilot_chat.chat_session_id"] = s.Session, s.OneOf(s.Session+"-agent", "")
+	}
+	operation := s.OneOf("chat", "chat", "execute_tool", "invoke_agent", "execute_hook")
+	switch operation {
+	case "chat":
+		a["gen_ai.agent.name"] = s.OneOf("panel/editAgent", "panel/editAgent", "title", "Claude Copilot Proxy")
+		a["gen_ai.output.messages"] = encode([]any{map[string]any{"role": "assistant", "parts": []any{
+			map[string]any{"type": "text", "content": s.word()},
+			map[string]any{"type": "tool_call", "id": fmt.Sprint(s.Session, "_sent", s.n), "name": "read_file", "arguments": "{}"},
+		}}})
+		a["gen_ai.usage.input_tokens"], a["gen_ai.usage.output_tokens"] = int64(20_000), int64(s.number("output"))
+		a["gen_ai.usage.cache_read.input_tokens"], a["gen_ai.usage.reasoning_tokens"] = int64(s.number("cached")), int64(57)
+	case "execute_tool":
+		a["gen_ai.tool.type"], a["gen_ai.tool.name"], a["gen_ai.tool.call.result"] = s.OneOf("function", ""), "read_file", s.word()
+		a["gen_ai.tool.call.id"] = s.OneOf(fmt.Sprint(s.Session, "_sent", s.n-1), fmt.Sprint(s.Session, "_sent", s.n), "")
+	case "invoke_agent":
+		if s.Chance(70) {
+			a["gen_ai.input.messages"] = encode([]any{map[string]any{"role": "user", "parts": []any{map[string]any{"type": "text", "content": s.word()}}}})
+		}
+	}
+	s.Stamp()
+	a["gen_ai.operation.name"] = operation
+	id := fmt.Sprintf("%016x", s.n)
+	span := normalizerstest.ExportedSpan("copilot-chat", "copilot-chat", operation, "t1", id, "", s.Now, s.Now, a)
+	s.Lines = append(s.Lines, span)
+	if s.Chance(10) {
+		s.Lines = append(s.Lines, span)
+	}
+}
+
+func encode(v any) string {
+	data, _ := json.Marshal(v) // never fails
+	return string(data)
 }
 
 // copied returns a copy that later changes do not affect.

@@ -23,15 +23,18 @@ var Suite = normalizerstest.Suite{
 	Unknown: []string{
 		`{"kind":9,"k":["of_tomorrow"],"v":[]}`,
 		`42`,
+		`{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"copilot-chat"}}]},"scopeSpans":[{"spans":[{"name":"x","attributes":[{"key":"gen_ai.operation.name","value":{"stringValue":"of_tomorrow"}},{"key":"copilot_chat.session_id","value":{"stringValue":"$SESSION"}}]}]}]}]}`,
 	},
-	Source:    envelopes.VSCodeCopilot,
-	Room:      "vscode",
-	Apart:     true,
-	Lines:     lines,
-	Read:      normalizerstest.Values{}.Read,
-	Bad:       normalizerstest.Malformed,
-	Ledger:    reading.Ledger,
-	Interpret: reading.Interpret,
+	Source: envelopes.VSCodeCopilot,
+	Room:   "vscode",
+	Apart:  true,
+	Lines:  lines,
+	Read:   normalizerstest.Values{}.Read,
+	Bad:    normalizerstest.Malformed,
+	Ledger: func() normalizerstest.Ledger {
+		return &ledger{log: reading(nil).Ledger(), bills: make(map[string]*bill), seen: make(map[string]bool)}
+	},
+	Interpret: interpret,
 	Raw:       normalizerstest.RawOf(requestsOf),
 	VCS: func() func(string, normalizerstest.Line) envelopes.VCS {
 		now := make(map[string]envelopes.VCS)
@@ -54,28 +57,46 @@ var Suite = normalizerstest.Suite{
 	},
 }
 
-var reading = normalizerstest.Reading{
-	Session: func(record any) string {
-		if list(record, "requests") != nil {
-			return text(record, "sessionId")
-		}
-		if list(record, "v", "requests") != nil {
-			return text(record, "v", "sessionId")
-		}
-		return ""
-	},
-	Read: func(r *normalizerstest.Reader, v any) {
-		state := normalizerstest.Parse([]byte(r.Noted("session")))
-		m, _ := state.(map[string]any)
-		m = apply(m, v)
-		if whole, err := json.Marshal(m); err == nil {
-			r.Note("session", string(whole))
-		}
-		keys := list(v, "k")
-		for i, q := range list(m, "requests") {
-			readRequest(r, q, fmt.Sprint("requests/", i), len(keys) == 3 && keys[2] == "result")
-		}
-	},
+// reading reads the records; what both channels state is noted in c, which may be nil.
+func reading(c *channels) normalizerstest.Reading {
+	return normalizerstest.Reading{
+		Session: func(record any) string {
+			switch {
+			case normalizerstest.ExportedAttributes(record) != nil:
+				return chatOf(normalizerstest.ExportedAttributes(record))
+			case list(record, "requests") != nil:
+				return text(record, "sessionId")
+			case list(record, "v", "requests") != nil:
+				return text(record, "v", "sessionId")
+			default:
+				return ""
+			}
+		},
+		Read: func(r *normalizerstest.Reader, v any) {
+			read(r, v, c)
+			if c != nil {
+				c.lines = c.lines[1:]
+			}
+		},
+	}
+}
+
+// read notes what a record states.
+func read(r *normalizerstest.Reader, v any, c *channels) {
+	if a := normalizerstest.ExportedAttributes(v); a != nil {
+		c.export(r, v, a)
+		return
+	}
+	state := normalizerstest.Parse([]byte(r.Noted("session")))
+	m, _ := state.(map[string]any)
+	m = apply(m, v)
+	if whole, err := json.Marshal(m); err == nil {
+		r.Note("session", string(whole))
+	}
+	keys := list(v, "k")
+	for i, q := range list(m, "requests") {
+		readRequest(r, c, q, fmt.Sprint("requests/", i), len(keys) == 3 && keys[2] == "result")
+	}
 }
 
 func text(v any, names ...string) string { return normalizerstest.Member[string](v, names...) }
@@ -180,14 +201,26 @@ type shown struct {
 }
 
 // readRequest notes what a request states. called means that the record states the calls of the model alone.
-func readRequest(r *normalizerstest.Reader, q any, place string, called bool) {
+func readRequest(r *normalizerstest.Reader, c *channels, q any, place string, called bool) {
 	id := text(q, "requestId")
 	if id == "" {
 		id = place
 	}
 	use(r, id, q)
-	if by := normalizerstest.Member[bool](q, "isSystemInitiated"); !by && text(q, "confirmation") == "" {
-		prompt := text(q, "message") + text(q, "message", "text")
+	prompt := text(q, "message") + text(q, "message", "text")
+	by := normalizerstest.Member[bool](q, "isSystemInitiated") || text(q, "confirmation") != ""
+	if sent := sentPrompt(prompt, list(q, "message", "parts")); strings.TrimSpace(prompt) != "" {
+		c.state(r, id, "human", sent)
+	}
+	if !by && (strings.TrimSpace(prompt) != "" || len(list(q, "variableData", "variables")) > 0) {
+		c.state(r, id, "prompt", "")
+	}
+	for i, round := range list(q, "result", "metadata", "toolCallRounds") {
+		if body := text(round, "response"); strings.TrimSpace(body) != "" {
+			c.state(r, fmt.Sprint(id, " round ", i), "assistant", body)
+		}
+	}
+	if !by {
 		if r.Say("human", id+" "+prompt, prompt); strings.TrimSpace(prompt) == "" && len(list(q, "variableData", "variables")) > 0 {
 			r.Attach(id)
 		}
@@ -235,6 +268,16 @@ func readRequest(r *normalizerstest.Reader, q any, place string, called bool) {
 	}
 	say()
 	noteCalls(r, model, seen)
+}
+
+// sentPrompt returns a prompt as it is sent: without the participant and the command that it names.
+func sentPrompt(prompt string, parts []any) string {
+	for _, p := range parts {
+		if kind := text(p, "kind"); kind == "agent" || kind == "subcommand" {
+			_, prompt, _ = strings.Cut(strings.TrimSpace(prompt)+" ", " ")
+		}
+	}
+	return prompt
 }
 
 func note(r *normalizerstest.Reader, c shown) {
