@@ -34,12 +34,12 @@ func TestEachRoleIsDeniedTheRest(t *testing.T) {
 		"$JS.API.STREAM.MSG.GET.RAW", "$JS.API.DIRECT.GET.RAW", "$JS.API.CONSUMER.CREATE.RAW.x", "$JS.API.CONSUMER.CREATE.KV_TRIBUTARY.x",
 		"$JS.API.CONSUMER.CREATE.OBJ_CLAIMS.x",
 	}
-	events := []string{"$JS.API.DIRECT.GET.EVENTS_v1", "$JS.API.CONSUMER.CREATE.EVENTS_v2.x"}
+	events := []string{"$JS.API.DIRECT.GET.EVENTS_v2", "$JS.API.CONSUMER.CREATE.EVENTS_v2.x"}
 	titles := []string{"tributary.sessions.set_title", "tributary.sessions.set_pinned", "tributary.sessions.apply_generated_title"}
 	for user, subjects := range map[string][][]string{
-		"ACME_PRODUCER": {write, read, events, titles, {"$JS.API.STREAM.MSG.GET.EVENTS_v1", "$JS.API.CONSUMER.CREATE.EVENTS_v1.x", "raw.4.claude_code.one", "tributary.sessions.list"}},
+		"ACME_PRODUCER": {write, read, events, titles, {"$JS.API.STREAM.MSG.GET.EVENTS_v1", "$JS.API.DIRECT.GET.EVENTS_v1", "$JS.API.CONSUMER.CREATE.EVENTS_v1.x", "raw.4.claude_code.one", "tributary.sessions.list"}},
 		"ACME_CONSUMER": {write, read, events, titles, {"raw.claude_code.one", "$O.CLAIMS.C.x", "$KV.TRIBUTARY_EDGES.x"}},
-		"ACME_SESSIONS": {write, read, events, {"raw.claude_code.one", "$O.CLAIMS.C.x", "$JS.API.CONSUMER.CREATE.EVENTS_v1.x"}},
+		"ACME_SESSIONS": {write, read, events, {"raw.claude_code.one", "$O.CLAIMS.C.x", "$JS.API.DIRECT.GET.EVENTS_v1", "$JS.API.CONSUMER.CREATE.EVENTS_v1.x"}},
 		"ACME_OPERATOR": {{"events.v1.claude_code.one.message", "states.v1.0.claude_code.one", "sessions.claude_code.one.metadata", "deadletters.v1.0.x.y", "summaries.v1.records.x.y"}},
 	} {
 		nc, denied := b.connect(t, user)
@@ -117,6 +117,9 @@ func TestAnswersCannotReachTheStreams(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := consumer.PublishRequest("$JS.API.CONSUMER.MSG.NEXT.EVENTS_v1.pull", target, []byte("1")); err != nil {
+			t.Fatal(err)
+		}
+		if err := consumer.PublishRequest("$JS.API.DIRECT.GET.EVENTS_v1", target, []byte(`{"seq":1,"batch":4}`)); err != nil {
 			t.Fatal(err)
 		}
 		_, err := consumer.Request("$JS.API.CONSUMER.CREATE.EVENTS_v1.push"+string(rune('0'+i)), []byte(`{"stream_name":"EVENTS_v1","config":{"name":"push`+string(rune('0'+i))+`","ack_policy":"none","deliver_subject":"`+target+`"}}`), patience)

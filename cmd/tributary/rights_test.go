@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tributary/pipeline/broker"
 	"tributary/pipeline/sessions/titles"
 	"tributary/pipeline/streams"
 )
@@ -223,7 +224,7 @@ func (b *tenants) backUp(t *testing.T) {
 	}
 }
 
-// acknowledge reads events with a durable consumer and acknowledges them.
+// acknowledge reads events with a durable consumer and acknowledges them. It also reads bodies, as a search does.
 func (b *tenants) acknowledge(t *testing.T) {
 	t.Helper()
 	nc, denied := b.connect(t, "ACME_CONSUMER")
@@ -246,6 +247,10 @@ func (b *tenants) acknowledge(t *testing.T) {
 		if err := m.DoubleAck(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+	}
+	bodies := 0
+	if _, err := broker.ReadBodies(t.Context(), js, "EVENTS_v1", 1, 2, 1<<20, func([]byte) bool { bodies++; return true }); err != nil || bodies != 2 {
+		t.Fatalf("%d bodies, %v", bodies, err)
 	}
 	info, err := consumer.Info(t.Context())
 	if err != nil {

@@ -6,11 +6,14 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
 	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
 )
 
 // Span is a part of the events stream of a cell: positions First to Last; empty if First is behind Last.
@@ -91,6 +94,7 @@ type Spans struct {
 	Stored     []Span // span of each cell when opened
 	generation string
 	readers    []*eventsReader
+	noBodies   atomic.Bool // [Spans.Bodies] has failed once
 }
 
 // OpenSpans returns the spans of a generation. Source, Session, Sessions, Types and Cells of the query select the
@@ -139,6 +143,43 @@ func (s *Spans) Read(ctx context.Context, part Span) iter.Seq2[*Message, error] 
 			return
 		}
 	}
+}
+
+// bodyBytes is about how much of a part is read with one request.
+const bodyBytes = 4 << 20
+
+// Bodies passes the bodies of all messages of a part to see, in order, and returns when the first and the last of them
+// were stored. The broker sends no headers, so that takes about half as long as [Spans.Read]. It is not whole if see
+// returns false, if the query selects only some of the messages, or if not every position of the part could be read: the
+// user has no right to direct gets, a message was removed, or a replica is behind.
+func (s *Spans) Bodies(ctx context.Context, part Span, see func(body []byte) bool) (first, last time.Time, whole bool) {
+	i := slices.IndexFunc(s.readers, func(r *eventsReader) bool { return r.cell == part.Cell })
+	if i < 0 || len(s.readers[i].filters) > 0 || s.noBodies.Load() {
+		return first, last, false
+	}
+	r, stopped := s.readers[i], false
+	stream := streams.EventsStream(r.name)
+	for from := part.First; from <= part.Last; {
+		read, err := broker.ReadBodies(ctx, r.js, stream, from, int(part.Last-from+1), bodyBytes, func(body []byte) bool { //nolint:gosec // a part has less than 2^31 positions
+			stopped = !see(body)
+			return !stopped
+		})
+		if err != nil && ctx.Err() == nil {
+			s.noBodies.Store(true)
+		}
+		if err != nil || stopped || read < from || read > part.Last {
+			return first, last, false
+		}
+		from = read + 1
+	}
+	for position, stored := range map[uint64]*time.Time{part.First: &first, part.Last: &last} {
+		m, err := broker.ReadStored(ctx, r.js, stream, broker.GetRequest{Sequence: position})
+		if err != nil {
+			return first, last, false
+		}
+		*stored = m.Time
+	}
+	return first, last, true
 }
 
 // readAddress reads only the subject of an event.

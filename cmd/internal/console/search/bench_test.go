@@ -3,7 +3,11 @@ package search_test
 import (
 	"flag"
 	"fmt"
+	"io/fs"
+	"iter"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +18,8 @@ import (
 
 	"tributary/cmd/internal/console/search"
 	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/normalizers/normalizerstest"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/streams"
 )
@@ -28,7 +34,7 @@ func BenchmarkSearch(b *testing.B) {
 	js := pipelinetest.NewServer(b).Provision(streams.Topology{Generation: "v1", Partitions: 4})
 	stored := fill(b, js, *megabytes<<20)
 	for _, c := range []struct{ name, text string }{
-		{"frequent", "stream"}, {"rare", "elephant"}, {"oldest", "mammoth"}, {"missing", "unicorn"}, {"missing-native", "einhörnchen"}, {"in-raw-alone", "parentUuid"},
+		{"frequent", "the"}, {"rare", "elephantish"}, {"oldest", "mammothly"}, {"missing", "unicorn"}, {"missing-native", "einhörnchen"}, {"in-raw-alone", "parentUuid"},
 	} {
 		b.Run("word="+c.name, func(b *testing.B) {
 			terms, err := search.Parse(c.text)
@@ -60,43 +66,103 @@ func BenchmarkSearch(b *testing.B) {
 
 type filled struct{ bytes, events int }
 
-// fill stores events of one session in a hundred, as large as those of real logs: a text, and a raw record that repeats it.
+// fill stores events until they have a size: those of the logs in TRIBUTARY_CORPUS, over and over, else made ones. The first
+// one has a word that no other has, and every ten-thousandth another word.
 func fill(b *testing.B, js jetstream.JetStream, size int) (f filled) {
 	b.Helper()
-	r := rand.New(rand.NewPCG(3, 4))
-	words := strings.Fields("the stream of events runs from a source to a consumer, and \"nothing\" on its way\nis lost or told twice, said Zoë")
 	var list []*nats.Msg
-	for ; f.bytes < size; f.events++ {
-		var text strings.Builder
-		for range r.IntN(400) {
-			text.WriteString(words[r.IntN(len(words))] + " ")
-		}
-		switch {
-		case f.events == 0:
-			text.WriteString("mammoth")
+	first := false
+	for e := range sequence(b) {
+		switch text := valueOf(e.Text); {
+		case !first && e.EventType == envelopes.AssistantMessage:
+			e.Text, first = new(text+" mammothly"), true
 		case f.events%10_000 == 9_000:
-			text.WriteString("elephant")
+			e.Text = new(text + " elephantish")
 		}
-		e := envelopes.AgentEventV1{
-			SchemaVersion: envelopes.SchemaVersion, Source: envelopes.ClaudeCode, SessionID: fmt.Sprint("session-", r.IntN(100)), ProjectHash: strings.Repeat("0", 64),
-			EventID: fmt.Sprint("event-", f.events), TS: "2026-03-09T10:00:00Z", EventType: envelopes.AssistantMessage, Role: new(envelopes.RoleAssistant),
-			Channel: new(envelopes.ChannelChat), Text: new(text.String()), Sequence: uint64(f.events + 1),
-		}
-		raw, err := jsontext.AppendQuote([]byte(`{"parentUuid":null,"type":"assistant","message":{"content":[{"type":"text","text":`), text.String())
-		if err != nil {
-			b.Fatal(err)
-		}
-		e.Raw = jsontext.Value(append(raw, "}]}}"...))
-		header, data, err := envelopes.EncodeEvent(&e, envelopes.Provenance{Generation: "v1", RawStream: "RAW", RawSequence: uint64(f.events + 1)}, envelopes.Binary)
+		header, data, err := envelopes.EncodeEvent(e, envelopes.Provenance{Generation: "v1", RawStream: "RAW", RawSequence: uint64(f.events + 1)}, envelopes.Binary)
 		if err != nil {
 			b.Fatal(err)
 		}
 		f.bytes += len(data)
-		list = append(list, &nats.Msg{Subject: "events.v1.claude_code." + e.SessionID + ".assistant_message", Header: header, Data: data})
+		f.events++
+		list = append(list, &nats.Msg{Subject: envelopes.EventSubject("v1", e), Header: header, Data: data})
 		if len(list) == 1000 || f.bytes >= size {
 			pipelinetest.PublishMessages(b.Context(), b, js, list...)
 			list = nil
 		}
+		if f.bytes >= size {
+			break
+		}
 	}
 	return f
+}
+
+// sequence returns events without an end.
+func sequence(b *testing.B) iter.Seq[*envelopes.AgentEventV1] {
+	b.Helper()
+	if corpus := os.Getenv("TRIBUTARY_CORPUS"); corpus != "" {
+		return eventsOf(b, corpus)
+	}
+	return madeEvents
+}
+
+// eventsOf returns the events of the logs in a folder, over and over, each time of other sessions.
+func eventsOf(b *testing.B, folder string) iter.Seq[*envelopes.AgentEventV1] {
+	b.Helper()
+	var all []envelopes.AgentEventV1
+	if err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, step := range normalizerstest.Fold(normalizers.Normalize, normalizerstest.Frame(normalizerstest.FileNamed("", path), data)) {
+			for _, e := range step.Result.Events {
+				all = append(all, e.Event)
+			}
+		}
+		return nil
+	}); err != nil {
+		b.Fatal(err)
+	}
+	return func(yield func(*envelopes.AgentEventV1) bool) {
+		for round := 0; ; round++ {
+			for _, e := range all {
+				if e.SessionID = fmt.Sprint(e.SessionID, "-", round); !yield(&e) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// madeEvents yields events of a hundred sessions, each with a text and a raw record that repeats it.
+func madeEvents(yield func(*envelopes.AgentEventV1) bool) {
+	r := rand.New(rand.NewPCG(3, 4))
+	words := strings.Fields("the stream of events runs from a source to a consumer, and \"nothing\" on its way\nis lost or doubled, says Zoë")
+	for n := 1; ; n++ {
+		var text strings.Builder
+		for range r.IntN(400) {
+			text.WriteString(words[r.IntN(len(words))] + " ")
+		}
+		raw, _ := jsontext.AppendQuote([]byte(`{"parentUuid":null,"type":"assistant","message":{"content":[{"type":"text","text":`), text.String()) // it is UTF-8
+		e := envelopes.AgentEventV1{
+			SchemaVersion: envelopes.SchemaVersion, Source: envelopes.ClaudeCode, SessionID: fmt.Sprint("session-", r.IntN(100)), ProjectHash: strings.Repeat("0", 64),
+			EventID: fmt.Sprint("event-", n), TS: "2026-03-09T10:00:00Z", EventType: envelopes.AssistantMessage, Role: new(envelopes.RoleAssistant),
+			Channel: new(envelopes.ChannelChat), Text: new(text.String()), Sequence: uint64(n),
+			Raw: jsontext.Value(append(raw, "}]}}"...)),
+		}
+		if !yield(&e) {
+			return
+		}
+	}
+}
+
+func valueOf(text *string) string {
+	if text == nil {
+		return ""
+	}
+	return *text
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"tributary/envelopes"
 	"tributary/pipeline/events"
 )
 
@@ -38,6 +39,7 @@ type partResult struct {
 	hits     []*Hit // in the order of the stream; the last ones if there are more than the search wants
 	coverage Coverage
 	read     int64 // bytes
+	matched  bool  // an event has the bytes of the terms
 	last     bool  // the earlier parts are too old for the search
 	err      error
 }
@@ -61,7 +63,8 @@ func (c *cell) isLater(o *cell) bool {
 }
 
 // read searches the parts of the cell, the last part first, until ctx ends, and sends their results. It sends the first
-// result before it reads further parts; from then on it reads several parts at the same time.
+// result before it reads further parts; from then on it reads several parts at the same time. Where the terms are rare,
+// it skims the parts.
 func (c *cell) read(ctx context.Context) {
 	defer close(c.results)
 	ctx, cancel := context.WithCancel(ctx)
@@ -72,7 +75,7 @@ func (c *cell) read(ctx context.Context) {
 			<-result
 		}
 	}()
-	parts, most := events.NewParts(c.span), 1
+	parts, most, rare := events.NewParts(c.span), 1, false
 	for {
 		for len(reading) < most {
 			part, more := parts.Next()
@@ -81,7 +84,7 @@ func (c *cell) read(ctx context.Context) {
 			}
 			result := make(chan *partResult, 1)
 			reading = append(reading, result)
-			go func() { result <- c.readInSlot(ctx, part) }()
+			go func() { result <- c.readInSlot(ctx, part, rare) }()
 		}
 		if len(reading) == 0 {
 			return
@@ -100,18 +103,80 @@ func (c *cell) read(ctx context.Context) {
 			return
 		}
 		parts.Note(r.part, r.read)
+		rare = !r.matched
 	}
 }
 
-// readInSlot waits for a slot and searches a part of the stream. The result is nil if ctx ends first.
-func (c *cell) readInSlot(ctx context.Context, part events.Span) *partResult {
+// readInSlot waits for a slot and searches a part of the stream, in which the terms may be rare. The result is nil if ctx
+// ends first.
+func (c *cell) readInSlot(ctx context.Context, part events.Span, rare bool) *partResult {
 	select {
 	case c.slots <- struct{}{}:
 		defer func() { <-c.slots }()
+		if rare {
+			if r := c.skim(ctx, part); r != nil {
+				return r
+			}
+		}
 		return c.readPart(ctx, part)
 	case <-ctx.Done():
 		return nil
 	}
+}
+
+// plainEvent begins every event in JSON that a worker stores.
+var plainEvent = []byte(`{"schema_version":"` + envelopes.SchemaVersion + `","source":"`)
+
+// skim searches the bodies of a part of the stream. It returns nil if an event may match, because a body does not have
+// all that a hit states, or if there is no way to read only bodies.
+func (c *cell) skim(ctx context.Context, part events.Span) *partResult {
+	r := &partResult{part: part}
+	first, last, whole := c.spans.Bodies(ctx, part, func(body []byte) bool {
+		r.read += int64(len(body))
+		switch plain := bytes.HasPrefix(body, plainEvent); {
+		case plain && !c.search.hasType(typeOf(body)):
+			return true
+		case plain:
+			r.coverage.count(body)
+		case bytes.Contains(body, specVersion): // a structured CloudEvent
+			return false
+		}
+		return !c.search.Terms.mayMatch(searched(body))
+	})
+	if !whole || first.Before(c.search.Stored) {
+		return nil
+	}
+	r.coverage.see(first.UTC())
+	r.coverage.see(last.UTC())
+	return r
+}
+
+var (
+	specVersion = []byte(`"specversion"`)
+	eventType   = []byte(`,"event_type":"`)
+	toolResult  = []byte(envelopes.ToolResult)
+	native      = []byte(`,"raw":`)
+)
+
+// typeOf returns the type of a plain event.
+func typeOf(body []byte) []byte {
+	_, behind, _ := bytes.Cut(body, eventType)
+	is, _, _ := bytes.Cut(behind, []byte{'"'})
+	return is
+}
+
+// hasType reports whether the search includes a type.
+func (s *Search) hasType(is []byte) bool {
+	return slices.ContainsFunc(s.types(), func(t envelopes.EventType) bool { return string(t) == string(is) })
+}
+
+// searched returns the part of an event in JSON that has its texts: what comes before the raw record, which repeats them.
+// Only the result of a tool has texts behind it, too.
+func searched(data []byte) []byte {
+	if bytes.HasPrefix(data, plainEvent) && !bytes.Equal(typeOf(data), toolResult) {
+		data, _, _ = bytes.Cut(data, native)
+	}
+	return data
 }
 
 // readPart searches a part of the stream.
@@ -132,24 +197,30 @@ func (c *cell) readPart(ctx context.Context, part events.Span) *partResult {
 		case err != nil:
 			r.coverage.Unreadable++
 		case slices.Contains(c.search.types(), m.Type):
-			r.coverage.Events++
-			r.coverage.Bytes += int64(len(m.Data))
 			c.match(r, m)
 		}
 	}
 	return r
 }
 
+// count counts an event that is searched.
+func (c *Coverage) count(data []byte) {
+	c.Events++
+	c.Bytes += int64(len(data))
+	if len(data) >= cutBytes && bytes.Contains(data, textTruncated) {
+		c.Cut++
+	}
+}
+
 // match adds an event to the hits of its part if it matches.
 func (c *cell) match(r *partResult, m *events.Message) {
 	s := c.search
 	data, plain := m.JSON()
-	if plain && len(data) >= cutBytes && bytes.Contains(data, textTruncated) {
-		r.coverage.Cut++
-	}
-	if plain && !s.Terms.mayMatch(data) {
+	r.coverage.count(data)
+	if plain && !s.Terms.mayMatch(searched(data)) {
 		return
 	}
+	r.matched = true
 	e, err := m.Outline()
 	if err != nil {
 		r.coverage.Unreadable++

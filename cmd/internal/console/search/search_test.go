@@ -1,9 +1,13 @@
 package search_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -11,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -248,4 +253,127 @@ func TestEventsThatCannotBeReadAreCounted(t *testing.T) {
 	if len(hits) != 2 || coverage.Unreadable != 1 || coverage.Cut != 1 {
 		t.Errorf("%d hits, %+v", len(hits), coverage)
 	}
+}
+
+// TestARareWordIsFoundInBodies searches for a word that only the oldest event has. The broker then sends the events without
+// their headers, unless some were removed or the user has no right to that: the search has the same hit and covers the
+// same events as one for a word that every event has, for which it reads the headers, too.
+func TestARareWordIsFoundInBodies(t *testing.T) {
+	t.Parallel()
+	const count = 4000
+	for name, c := range map[string]struct {
+		removed bool
+		user    string
+	}{
+		"all events":         {},
+		"removed events":     {removed: true},
+		"no right to bodies": {user: "reader"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			config := filepath.Join(t.TempDir(), "nats.conf")
+			if err := os.WriteFile(config, []byte(`
+				listen: 127.0.0.1:-1
+				jetstream { store_dir: "`+t.TempDir()+`" }
+				no_auth_user: all
+				authorization { users: [
+					{ user: all, password: all }
+					{ user: reader, password: reader, permissions: { publish: { deny: "$JS.API.DIRECT.GET.EVENTS_v1" } } }
+				] }`), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			server := pipelinetest.StartConfigured(t, config)
+			js := pipelinetest.Connect(t, server.ClientURL())
+			if err := streams.Provision(t.Context(), js, streams.Topology{Generation: "v1", Partitions: 1}); err != nil {
+				t.Fatal(err)
+			}
+			pipelinetest.PublishMessages(t.Context(), t, js, bodies(t, count)...)
+			stream, err := js.Stream(t.Context(), streams.EventsStream("v1"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.removed {
+				for _, at := range []uint64{1000, 3000, 3001} {
+					if err := stream.DeleteMsg(t.Context(), at); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			middle, err := stream.GetMsg(t.Context(), 2000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			asked, err := js.Conn().SubscribeSync("$JS.API.DIRECT.GET." + streams.EventsStream("v1"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.user != "" {
+				js = pipelinetest.Connect(t, server.ClientURL(), nats.UserInfo(c.user, c.user), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+			}
+			for _, since := range []time.Time{{}, middle.Time} {
+				before, _, _ := asked.Pending()
+				_, read := find(t, js, search.Search{Terms: parse(t, "event"), Hits: 2 * count, Stored: since})
+				if n, _, _ := asked.Pending(); n > before {
+					t.Errorf("a search for a frequent word has asked for bodies %d times", n-before)
+				}
+				for word, want := range map[string][]uint64{"mammoth": {2}, "quagga": {3}, "zebu": {4}, "okapi": {5}, "unicorn": nil} {
+					if !since.IsZero() {
+						want = nil
+					}
+					hits, coverage := find(t, js, search.Search{Terms: parse(t, word), Hits: 10, Stored: since})
+					var at []uint64
+					for _, h := range slices.Backward(hits) {
+						at = append(at, h.Position)
+					}
+					if diff := cmp.Diff(want, at); diff != "" {
+						t.Errorf("%s (-want +got):\n%s", word, diff)
+					}
+					if diff := cmp.Diff(read, coverage); diff != "" {
+						t.Errorf("coverage of %s (-want +got):\n%s", word, diff)
+					}
+				}
+			}
+			if n, _, _ := asked.Pending(); (n > 0) != (c.user == "") {
+				t.Errorf("the searches for rare words have asked for bodies %d times", n)
+			}
+		})
+	}
+}
+
+// bodies returns events: all have the word event, the first one mammoth, the second one quagga with an escape, the third
+// one zebu as a document in base64, and the fourth one okapi behind its raw record.
+func bodies(t *testing.T, count int) (list []*nats.Msg) {
+	t.Helper()
+	for n := range count {
+		text, mode := "an event", envelopes.Binary
+		switch n {
+		case 0:
+			text += " with a Mammoth"
+		case 1:
+			text += " with a quagga"
+		case 2:
+			text, mode = text+" with a zebu", envelopes.Structured
+		}
+		e := envelopes.AgentEventV1{
+			SchemaVersion: envelopes.SchemaVersion, Source: envelopes.Codex, SessionID: "one", ProjectHash: strings.Repeat("0", 64), EventID: strconv.Itoa(n),
+			TS: "2026-03-09T10:00:00Z", EventType: envelopes.UserMessage, Role: new(envelopes.RoleUser), Text: &text, Sequence: uint64(n + 1),
+			Raw: jsontext.Value(`{"unicorn":true}`), // is not searched
+		}
+		if n == 3 {
+			e.EventType, e.Role, e.ToolOutput = envelopes.ToolResult, new(envelopes.RoleTool), &envelopes.ToolOutput{Stdout: new("an okapi")}
+		}
+		if n%7 == 6 {
+			e.EventType, e.Role = envelopes.Meta, nil // is not searched either
+		}
+		header, data, err := envelopes.EncodeEvent(&e, envelopes.Provenance{Generation: "v1", RawStream: "RAW", RawSequence: uint64(n + 1)}, mode)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if before, event, is := bytes.Cut(data, []byte(`"data":`)); is {
+			data = fmt.Appendf(before, `"data_base64":%q}`, base64.StdEncoding.EncodeToString(event[:len(event)-1]))
+		}
+		data = bytes.Replace(data, []byte("quagga"), []byte(`qu\u0061gga`), 1)
+		list = append(list, &nats.Msg{Subject: envelopes.EventSubject("v1", &e), Header: header, Data: data})
+	}
+	return list
 }

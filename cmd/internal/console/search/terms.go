@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -164,29 +165,29 @@ func rarestOf(lower []byte) (index int) {
 
 // mayMatch reports whether an event in JSON can be a hit: false is certain.
 func (t *Terms) mayMatch(data []byte) bool {
-	var escapes, ascii presence
+	var texts [][]byte // data with its escapes resolved; nil until a needle needs it
 	for i := range t.list {
 		for _, n := range t.list[i].needles {
-			if n.index(data) >= 0 {
-				continue
-			}
-			if !n.nonASCII && !ascii.of(func() bool { return escapesASCII(data) }) ||
-				n.nonASCII && !escapes.of(func() bool { return bytes.Contains(data, unicodeEscape) }) {
+			switch {
+			case n.index(data) >= 0:
+			case n.nonASCII:
+				if !bytes.Contains(data, unicodeEscape) {
+					return false
+				}
+			case !bytes.Contains(data, asciiEscape):
 				return false
+			default:
+				if texts == nil {
+					text := unescaped(data)
+					texts = [][]byte{text, unescaped(text)} // the text of a call is JSON, too
+				}
+				if !slices.ContainsFunc(texts, func(text []byte) bool { return n.index(text) >= 0 }) {
+					return false
+				}
 			}
 		}
 	}
 	return true
-}
-
-// presence is the result of a check that runs at most once.
-type presence struct{ known, is bool }
-
-func (p *presence) of(check func() bool) bool {
-	if !p.known {
-		p.known, p.is = true, check()
-	}
-	return p.is
 }
 
 var (
@@ -194,17 +195,23 @@ var (
 	asciiEscape   = []byte(`\u00`)
 )
 
-// escapesASCII reports whether JSON may have an escape of a printable ASCII character, \u0020 to \u007f.
-func escapesASCII(data []byte) bool {
+// unescaped returns JSON with the characters instead of their escapes, where these are printable ASCII.
+func unescaped(data []byte) []byte {
+	text := make([]byte, 0, len(data))
 	for {
-		at := bytes.Index(data, asciiEscape)
-		if at < 0 {
-			return false
+		at := bytes.IndexByte(data, '\\')
+		if at < 0 || at+1 == len(data) {
+			return append(text, data...)
 		}
-		data = data[at+len(asciiEscape):]
-		if len(data) > 0 && '2' <= data[0] && data[0] <= '7' {
-			return true
+		text, data = append(text, data[:at]...), data[at:]
+		size, char := 2, data[1]
+		if bytes.HasPrefix(data, asciiEscape) && len(data) >= len(`\u0041`) {
+			code, err := strconv.ParseUint(string(data[4:6]), 16, 8)
+			if err == nil && ' ' <= code && code < 0x7f {
+				size, char = 6, byte(code)
+			}
 		}
+		text, data = append(text, char), data[size:]
 	}
 }
 
