@@ -92,13 +92,7 @@ func TestKilledReplayCommandsAreRunAgain(t *testing.T) {
 	}
 	top.Generation = "b"
 	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
-	names := js.StreamNames(t.Context())
-	var streams []string
-	for name := range names.Name() {
-		if strings.HasPrefix(name, "EVENTS_") {
-			streams = append(streams, name)
-		}
-	}
+	streams := slices.DeleteFunc(pipelinetest.StreamNames(t, js), func(name string) bool { return !strings.HasPrefix(name, "EVENTS_") })
 	if !slices.Equal(streams, []string{"EVENTS_b"}) {
 		t.Errorf("streams of events: %v", streams)
 	}

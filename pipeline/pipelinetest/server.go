@@ -24,6 +24,7 @@ import (
 	"context"
 	"flag"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -196,6 +197,21 @@ func ServerLeaks() []goleak.Option {
 		goleak.IgnoreTopFunction(server + ".(*fileStore).flushStreamStateLoop"),
 		goleak.IgnoreTopFunction(server + "/ats.Register.func1"),
 	}
+}
+
+// StreamNames returns the names of all streams, in their order.
+func StreamNames(tb testing.TB, js jetstream.JetStream) []string {
+	tb.Helper()
+	lister := js.StreamNames(tb.Context())
+	var names []string
+	for name := range lister.Name() {
+		names = append(names, name)
+	}
+	if err := lister.Err(); err != nil {
+		tb.Fatal(err)
+	}
+	slices.Sort(names)
+	return names
 }
 
 // AwaitNoConsumers waits until a stream has no consumer. It fails the test after 30 seconds, before the server removes

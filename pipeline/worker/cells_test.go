@@ -102,24 +102,13 @@ func TestOneCellIsTheLayoutOfBefore(t *testing.T) {
 	if err != nil || string(key.Value()) != "16" {
 		t.Errorf("key partitions: %v, %v", key, err)
 	}
-	names := streamNames(t, js)
+	names := pipelinetest.StreamNames(t, js)
 	want := []string{
 		"EVENTS_v1", "KV_TRIBUTARY", "KV_TRIBUTARY_EDGES", "KV_TRIBUTARY_SUBSCRIBERS", "KV_TRIBUTARY_WORKERS", "OBJ_CLAIMS", "RAW", "SESSIONS",
 	}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Error(diff)
 	}
-}
-
-// streamNames returns the names of all streams, in their order.
-func streamNames(tb testing.TB, js jetstream.JetStream) []string {
-	tb.Helper()
-	var names []string
-	for name := range js.StreamNames(tb.Context()).Name() {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 func config(tb testing.TB, js jetstream.JetStream, name string) jetstream.StreamConfig {
@@ -138,7 +127,7 @@ func TestNumberOfCellsIsFixed(t *testing.T) {
 	for _, test := range []struct{ have, want int }{{1, 4}, {4, 1}, {4, 2}} {
 		top := streams.Topology{Generation: "v1", Partitions: 8, Cells: test.have}
 		js := pipelinetest.NewServer(t).Provision(top)
-		before := streamNames(t, js)
+		before := pipelinetest.StreamNames(t, js)
 		top.Cells = test.want
 		err := streams.Provision(t.Context(), js, top)
 		cure := fmt.Sprintf("has cells %d, want %d: use %d cells and 8 partitions", test.have, test.want, test.have)
@@ -148,7 +137,7 @@ func TestNumberOfCellsIsFixed(t *testing.T) {
 		if _, err := replay.ReadStatus(t.Context(), js, top); err == nil || !strings.Contains(err.Error(), cure) {
 			t.Errorf("status of %d over %d cells: %v, want %s", test.want, test.have, err, cure)
 		}
-		if diff := cmp.Diff(before, streamNames(t, js)); diff != "" {
+		if diff := cmp.Diff(before, pipelinetest.StreamNames(t, js)); diff != "" {
 			t.Error(diff)
 		}
 	}
@@ -307,7 +296,7 @@ func TestGenerationsOfFourCells(t *testing.T) {
 		if err := replay.Drop(t.Context(), js, "b"); err != nil {
 			t.Fatal(err)
 		}
-		for name := range js.StreamNames(t.Context()).Name() {
+		for _, name := range pipelinetest.StreamNames(t, js) {
 			if strings.HasPrefix(name, "EVENTS_b") {
 				t.Errorf("stream %s is left", name)
 			}

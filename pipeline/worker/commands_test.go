@@ -144,7 +144,7 @@ func arrangement(t *testing.T, js jetstream.JetStream, partitions int) (lines []
 			lines = append(lines, key+" "+string(e.Value()))
 		}
 	}
-	for name := range js.StreamNames(t.Context()).Name() {
+	for _, name := range pipelinetest.StreamNames(t, js) {
 		if strings.HasPrefix(name, "EVENTS_") {
 			lines = append(lines, name)
 		}
