@@ -35,6 +35,12 @@ func TestTelemetryBesideTheLog(t *testing.T) {
 	})
 }
 
+// Each log of the corpus and the spans that its reader makes of it are one session in any order.
+func TestCorpusTelemetryBesideTheLogs(t *testing.T) {
+	t.Parallel()
+	normalizerstest.CheckCorpusChannels(t, copilottest.Suite, copilottest.Exported)
+}
+
 // A log and spans in recorded shapes are one session in any order, with its decisions, its errors, and what a subagent
 // did.
 func TestRecordedShapesInAnyOrder(t *testing.T) {

@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
 	"time"
 
 	"pgregory.net/rapid"
@@ -31,20 +33,102 @@ func CheckChannels(t *rapid.T, s Suite, session string, log [][]byte, exported f
 			both, rest = append(both, rest[0]), rest[1:]
 		}
 	}
-	events := foldRecords(t, s, session, both)
-	want, got := conversation(alone), conversation(events)
-	for of := range mergeKeys(want, got) {
-		if want[of] != got[of] {
-			t.Errorf("%d times with the telemetry, %d times in the log alone: %s", got[of], want[of], of)
-		}
-	}
-	if want, got := spent(alone), spent(events); want != got {
-		t.Errorf("the tokens with the telemetry are\n%+v, in the log alone\n%+v", got, want)
+	for _, difference := range differences(alone, foldRecords(t, s, session, both)) {
+		t.Error(difference)
 	}
 }
 
+// differences returns what the events of a log and its telemetry state more or less often than those of the log alone.
+func differences(alone, both []envelopes.AgentEventV1) (found Problems) {
+	want, got := conversation(alone), conversation(both)
+	for of := range mergeKeys(want, got) {
+		if want[of] != got[of] {
+			found.Errorf("%d times with the telemetry, %d times in the log alone: %s", got[of], want[of], of)
+		}
+	}
+	if want, got := spent(alone), spent(both); want != got {
+		found.Errorf("the tokens with the telemetry are\n%+v, in the log alone\n%+v", got, want)
+	}
+	return found
+}
+
+// CheckCorpusChannels is [CheckChannels] of the logs of the corpus, in several orders. Of a session with one model all
+// tokens are on events of that model, so the cost is the same, too; of several models the order decides whose tokens
+// count where no id joins calls to them. exported returns what the agent
+// would have exported of a session of a file, by the reader of the suite; nil if it exports nothing of such a log.
+func CheckCorpusChannels(t *testing.T, s Suite, exported func(session string, lines []Line, a Account) [][]byte) {
+	t.Helper()
+	sessions, records, exports := 0, 0, 0
+	for _, f := range Corpus(t, s) {
+		lines := s.Read(f.Data)
+		a := s.Interpret(f.Name, lines)
+		logs := make(map[string][][]byte)
+		for i, l := range lines {
+			if !l.Bad {
+				logs[a.Sessions[i]] = append(logs[a.Sessions[i]], l.Data)
+			}
+		}
+		for _, session := range slices.Sorted(maps.Keys(logs)) {
+			log, telemetry := logs[session], exported(session, lines, a)
+			if a.Trimmed || len(telemetry) == 0 {
+				continue
+			}
+			sessions, records, exports = sessions+1, records+len(log), exports+len(telemetry)
+			alone := foldRecords(t, s, session, log)
+			for order, both := range mixed(log, telemetry) {
+				events := foldRecords(t, s, session, both)
+				found := differences(alone, events)
+				if want, got := spentOn(alone), spentOn(events); len(want) == 1 && !maps.Equal(want, got) {
+					found.Errorf("the tokens by model with the telemetry are\n%+v, in the log alone\n%+v", got, want)
+				}
+				for _, difference := range found {
+					t.Errorf("%s, session %s, %s: %s", f.Name, session, order, difference)
+				}
+			}
+		}
+	}
+	if t.Logf("%d sessions, %d records and %d of telemetry", sessions, records, exports); sessions == 0 {
+		t.Error("no session of the corpus has telemetry")
+	}
+}
+
+// mixed returns a log and its telemetry in several orders.
+func mixed(log, telemetry [][]byte) map[string][][]byte {
+	backwards := slices.Clone(telemetry)
+	slices.Reverse(backwards)
+	out := map[string][][]byte{
+		"telemetry first": slices.Concat(telemetry, log), "telemetry first and backwards": slices.Concat(backwards, log),
+		"log first": slices.Concat(log, telemetry),
+	}
+	for seed := range uint64(4) {
+		random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // the same orders in each run
+		shuffled := slices.Clone(telemetry)
+		random.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
+		places := make([]int, len(shuffled)) // numbers of the records in front of which they come
+		for i := range places {
+			places[i] = random.IntN(len(log) + 1)
+		}
+		slices.Sort(places)
+		var both [][]byte
+		for i := range len(log) + 1 {
+			for len(places) > 0 && places[0] == i {
+				both, shuffled, places = append(both, shuffled[0]), shuffled[1:], places[1:]
+			}
+			if i < len(log) {
+				both = append(both, log[i])
+			}
+		}
+		out[fmt.Sprint("shuffled ", seed)] = both
+	}
+	return out
+}
+
 // foldRecords returns the events of the records of a session, which is encoded and decoded after each of them.
-func foldRecords(t *rapid.T, s Suite, session string, records [][]byte) (events []envelopes.AgentEventV1) {
+func foldRecords(t interface {
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}, s Suite, session string, records [][]byte,
+) (events []envelopes.AgentEventV1) {
 	state := normalizers.NewSession(s.Source, session)
 	normalize := func(r core.Record) {
 		r.Source, r.Session, r.Stored = s.Source, session, Modified
@@ -92,6 +176,21 @@ func spent(events []envelopes.AgentEventV1) (sum Figures) {
 	}
 	sum.UsageInput, sum.CacheWrite = sum.UsageInput+sum.CacheWrite, 0
 	return sum
+}
+
+// spentOn sums the tokens of each model, which decides what they cost.
+func spentOn(events []envelopes.AgentEventV1) map[string]Figures {
+	of := make(map[string][]envelopes.AgentEventV1)
+	for _, e := range events {
+		if e.Usage != nil {
+			of[Value(e.Model)] = append(of[Value(e.Model)], e)
+		}
+	}
+	sums := make(map[string]Figures)
+	for model, list := range of {
+		sums[model] = spent(list)
+	}
+	return sums
 }
 
 // Attributes are the attributes of something that is exported by OpenTelemetry.

@@ -203,7 +203,7 @@ func (r *Reader) Use(call string, t Tokens) {
 	was.CacheInInput, was.ReasoningInOutput = t.CacheInInput, t.ReasoningInOutput
 	more, less := now.figures(), was.figures()
 	b.sum.Add(more)
-	b.sum.Add(less.negative())
+	b.sum.Add(less.Negative())
 }
 
 // figures returns the counts as events have them.
@@ -223,8 +223,8 @@ func (t Tokens) figures() Figures {
 	return f
 }
 
-// negative returns the figures with the sign changed.
-func (f Figures) negative() Figures {
+// Negative returns the figures with the sign changed.
+func (f Figures) Negative() Figures {
 	return Figures{
 		Input: -f.Input, Output: -f.Output, Cached: -f.Cached, Thinking: -f.Thinking, Tool: -f.Tool, Total: -f.Total,
 		UsageInput: -f.UsageInput, CacheRead: -f.CacheRead, CacheWrite: -f.CacheWrite, UsageOutput: -f.UsageOutput, UsageReasoning: -f.UsageReasoning,

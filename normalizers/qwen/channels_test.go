@@ -32,6 +32,19 @@ func TestTelemetryBesideTheLog(t *testing.T) {
 	}
 }
 
+// Each chat of the corpus and the telemetry that its reader makes of it are one session in any order.
+func TestCorpusTelemetryBesideTheChats(t *testing.T) {
+	t.Parallel()
+	for _, ids := range []bool{true, false} {
+		t.Run(fmt.Sprintf("ids of calls=%t", ids), func(t *testing.T) {
+			t.Parallel()
+			normalizerstest.CheckCorpusChannels(t, qwentest.Suite, func(session string, lines []normalizerstest.Line, a normalizerstest.Account) [][]byte {
+				return qwentest.Exported(session, lines, a, ids)
+			})
+		})
+	}
+}
+
 // isOfChat reports whether a record is of the chat, of a provider that counts thoughts as output, and of a version that
 // states ids of calls in events or does not: one session has one of each.
 func isOfChat(v any, ids bool) bool {

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -138,25 +139,8 @@ func readPrompt(r *normalizerstest.Reader, v any, id, subtype string, c *channel
 	if p := text(v, "provenance"); text(v, "externalInputKind") != "" || p == "system" || strings.HasPrefix(p, "goal_") {
 		return
 	}
-	var all, human []string
-	attached := false
-	for _, p := range list(v, "message", "parts") {
-		if body, ok := member(p, "text").(string); ok {
-			all = append(all, body)
-			if !strings.HasPrefix(strings.TrimSpace(body), "<qwen:user-prompt-submit-context>") && !strings.HasPrefix(strings.TrimSpace(body), "<system-reminder>") {
-				human = append(human, body)
-			}
-		}
-		attached = attached || member(p, "inlineData") != nil
-	}
-	prompt := text(v, "systemPayload", "displayText")
-	sent := files.ReplaceAllString(strings.Join(human, "\n"), "")
-	if strings.TrimSpace(prompt) == "" {
-		prompt = sent
-	}
-	if strings.TrimSpace(sent) == "" {
-		sent = files.ReplaceAllString(prompt, "")
-	}
+	attached := slices.ContainsFunc(list(v, "message", "parts"), func(p any) bool { return member(p, "inlineData") != nil })
+	prompt, sent, all := prompts(v)
 	switch {
 	case r.Agent != "":
 		r.Say("agent", id, strings.Join(all, "\n"))
@@ -174,6 +158,28 @@ func readPrompt(r *normalizerstest.Reader, v any, id, subtype string, c *channel
 			r.Note("slash", "")
 		}
 	}
+}
+
+// prompts returns a prompt as it is shown, as it is sent, and with what machines add.
+func prompts(v any) (prompt, sent string, all []string) {
+	var human []string
+	for _, p := range list(v, "message", "parts") {
+		if body, ok := member(p, "text").(string); ok {
+			all = append(all, body)
+			if !strings.HasPrefix(strings.TrimSpace(body), "<qwen:user-prompt-submit-context>") && !strings.HasPrefix(strings.TrimSpace(body), "<system-reminder>") {
+				human = append(human, body)
+			}
+		}
+	}
+	prompt = text(v, "systemPayload", "displayText")
+	sent = files.ReplaceAllString(strings.Join(human, "\n"), "")
+	if strings.TrimSpace(prompt) == "" {
+		prompt = sent
+	}
+	if strings.TrimSpace(sent) == "" {
+		sent = files.ReplaceAllString(prompt, "")
+	}
+	return prompt, sent, all
 }
 
 var exitLine = regexp.MustCompile(`(?m)^Exit Code: (-?[0-9]+|\(none\))`)
