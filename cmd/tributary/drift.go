@@ -173,11 +173,11 @@ func driftTable(items []driftJSON) *terminal.Table {
 
 // verdict prints what was read, and returns the error of what could not be.
 func (d *driftReader) verdict(logs, items int) error {
-	said := "nothing that no rule reads"
+	found := "nothing that no rule reads"
 	if items > 0 {
-		said = terminal.Plural(items, "item") + " that no rule reads"
+		found = terminal.Plural(items, "item") + " that no rule reads"
 	}
-	fmt.Fprintf(d.stderr, "%s: %s\n", terminal.Plural(logs, "log"), said)
+	fmt.Fprintf(d.stderr, "%s: %s\n", terminal.Plural(logs, "log"), found)
 	switch {
 	case d.refused > 0 && d.letters > 0:
 		return partlyError(fmt.Sprintf("%s and %s could not be read", terminal.Plural(d.refused, "log"), terminal.Plural(d.letters, "record")))
@@ -205,15 +205,15 @@ func (f fileReports) printDrift(w io.Writer, list bool) {
 func (p *report) printDrift(w io.Writer, name string) {
 	for _, source := range slices.Sorted(maps.Keys(p.Drift)) {
 		d := p.Drift[source]
-		var said []string
+		var notes []string
 		if total := d.Total(); total > 0 {
-			said = append(said, terminal.Plural(total, "item")+" of unknown types, which --report FILE lists")
+			notes = append(notes, terminal.Plural(total, "item")+" of unknown types, which --report FILE lists")
 		}
 		if newest := d.Newest(); newest != "" {
-			said = append(said, "version "+newest+" is newer than "+d.Checked+", the last one that was checked")
+			notes = append(notes, "version "+newest+" is newer than "+d.Checked+", the last one that was checked")
 		}
-		if len(said) > 0 {
-			fmt.Fprintf(w, "%s%s: %s\n", name, source, strings.Join(said, "; "))
+		if len(notes) > 0 {
+			fmt.Fprintf(w, "%s%s: %s\n", name, source, strings.Join(notes, "; "))
 		}
 	}
 }
