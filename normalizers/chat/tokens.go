@@ -65,17 +65,16 @@ func (t *Tokens) set(e *envelopes.AgentEventV1) {
 func (w *Writer) Use(call lenient.Text, t Tokens) {
 	now := t.consumption()
 	var before core.Consumption
-	key := core.FingerprintOf("call", string(call))
 	switch {
 	case call != "":
-		before, _ = w.Session.APICalls.Get(key)
+		before = w.Billed(call)
 		now = before.Raise(now)
 	case w.First < 0 && w.Duplicate:
 		return // the record repeats an earlier one
 	}
 	u := now.UsageSince(before, string(call))
 	if call != "" {
-		w.Session.APICalls.Put(key, now)
+		w.Session.APICalls.Put(keyOf(call), now)
 	}
 	if u == nil || w.Copied || !w.leave(u) {
 		return
@@ -90,6 +89,14 @@ func (w *Writer) Use(call lenient.Text, t Tokens) {
 	}
 	w.AddUsage(u, t.set)
 }
+
+// Billed returns what was billed of an API call so far.
+func (w *Writer) Billed(call lenient.Text) core.Consumption {
+	billed, _ := w.Session.APICalls.Get(keyOf(call))
+	return billed
+}
+
+func keyOf(call lenient.Text) core.Fingerprint { return core.FingerprintOf("call", string(call)) }
 
 // usageID returns the id of an event that only has tokens. Counts that grow do not replace earlier ones but add to
 // them, so each gets an id of its own.

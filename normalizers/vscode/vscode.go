@@ -172,7 +172,7 @@ func (m *mapper) settle(q *request, r *wireRequest) {
 		}
 	}
 	m.SetID(q.ID)
-	for _, t := range r.tokens(q) {
+	for _, t := range r.tokens(q, m.Billed(q.ID).Input) {
 		if t.Several = true; t.Input.OK || t.Output.OK {
 			m.Use(q.ID, t)
 		}
@@ -189,8 +189,9 @@ func (m *mapper) settle(q *request, r *wireRequest) {
 }
 
 // tokens returns what a request states of its tokens: those of all its API calls, or, until they are stated, the input
-// of the last one and the output of all, of which the result has the last one's.
-func (r *wireRequest) tokens(q *request) []chat.Tokens {
+// of the last one and the output of all, of which the result has the last one's. That input may be from the cache: what
+// was billed of it is not billed again as such.
+func (r *wireRequest) tokens(q *request, billed int64) []chat.Tokens {
 	var sum chat.Tokens
 	for _, t := range r.Totals {
 		sum.Input.Value += max(0, t.Input.Value-t.Cached.Value)
@@ -202,6 +203,7 @@ func (r *wireRequest) tokens(q *request) []chat.Tokens {
 	case len(r.Totals) > 0:
 		q.Summed = true
 		sum.Input.OK, sum.CacheRead.OK, sum.Output.OK = true, true, true
+		sum.CacheRead.Value = max(0, sum.CacheRead.Value-max(0, float64(billed)-sum.Input.Value))
 		return []chat.Tokens{sum}
 	case q.Summed:
 		return nil

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"tributary/envelopes"
@@ -389,20 +390,23 @@ func wordsOf(p any) (string, bool) {
 	}
 }
 
-// use notes the tokens of a request.
+// use notes the tokens of a request. The last prompt, which is stated first, may be from the cache in part.
 func use(r *normalizerstest.Reader, id string, q any) {
 	var t normalizerstest.Tokens
+	before, _ := strconv.ParseInt(r.Noted("prompt "+id), 10, 64) // 0 for none
 	for _, m := range list(q, "modelTotals") {
 		in, _ := number(m, "inputTokens")
 		cached, _ := number(m, "cachedTokens")
 		out, _ := number(m, "outputTokens")
 		t.Input, t.CacheRead, t.Output = t.Input+max(0, in-cached), t.CacheRead+cached, t.Output+out
 	}
+	t.CacheRead = max(0, t.CacheRead-max(0, before-t.Input))
 	if len(list(q, "modelTotals")) == 0 {
 		for _, of := range [][]string{{"promptTokens"}, {"result", "metadata", "promptTokens"}} {
 			n, _ := number(q, of...)
 			t.Input = max(t.Input, n)
 		}
+		r.Note("prompt "+id, strconv.FormatInt(max(t.Input, before), 10))
 		for _, of := range [][]string{{"completionTokens"}, {"result", "metadata", "outputTokens"}} {
 			n, _ := number(q, of...)
 			t.Output = max(t.Output, n)
