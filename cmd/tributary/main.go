@@ -20,6 +20,7 @@ import (
 	_ "time/tzdata" // an image of the program alone has no files of time zones
 
 	"github.com/spf13/cobra"
+	"go.opentelemetry.io/otel"
 
 	"tributary/cmd/internal/terminal"
 )
@@ -133,6 +134,7 @@ in order per session.`,
 					return wrong
 				}
 				a.log = newLogger(a.stderr, a.config)
+				otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logTelemetryError(a.log, err) }))
 				a.config.warnOfUnknown(cmd.Context(), a.log)
 			}
 			*started = true

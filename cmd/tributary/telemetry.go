@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"time"
 
@@ -206,6 +207,11 @@ func (a *app) shutdown(ctx context.Context, t *telemetry) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
 	if err := t.Shutdown(ctx); err != nil {
-		a.log.WarnContext(ctx, "telemetry could not be sent: see OTEL_TRACES_EXPORTER and OTEL_METRICS_EXPORTER", "within", shutdownTimeout, "error", err)
+		logTelemetryError(a.log, err)
 	}
+}
+
+// logTelemetryError logs an error of the SDK, which by itself writes lines of another format.
+func logTelemetryError(log *slog.Logger, err error) {
+	log.Warn("telemetry could not be sent: see OTEL_TRACES_EXPORTER and OTEL_METRICS_EXPORTER", "error", err)
 }
