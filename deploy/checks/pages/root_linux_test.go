@@ -49,6 +49,10 @@ func newCgroup(t *testing.T) *os.File {
 	if err != nil {
 		t.Skip("no cgroup of version 2 can be made: ", err)
 	}
+	// Managers of users look into it.
+	if err := os.Chmod(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		var below []string
 		err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
