@@ -22,17 +22,7 @@ func TestProgramAlone(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.Link(path, filepath.Join(dir, "tributary"))) // both are in the folder for temporary files
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "data"), 0o755))
-	for name, c := range map[string]struct {
-		args    []string
-		setting string
-		prints  string
-	}{
-		"a time zone":                  {[]string{"stats", "--tz", "Europe/Berlin"}, "", "no broker at nats://127.0.0.1:1"},
-		"an edge without a key":        {[]string{"ship", "--once", "--redact", "/data"}, "", "set TRIBUTARY_REDACT_KEY or TRIBUTARY_REDACT_KEY_FILE"},
-		"a worker without a key":       {[]string{"run"}, "TRIBUTARY_REDACT=redacted", "set TRIBUTARY_REDACT_KEY or TRIBUTARY_REDACT_KEY_FILE"},
-		"pseudonyms without their key": {[]string{"ship", "--once", "/data"}, "TRIBUTARY_IDENTITY=pseudonym", "TRIBUTARY_REDACT_KEY"},
-		"an edge without its data":     {[]string{"ship", "--once", "/data"}, "", "TRIBUTARY_DATA"},
-	} {
+	for name, c := range bareRuns {
 		cmd := exec.CommandContext(t.Context(), "/tributary", c.args...)
 		cmd.Dir, cmd.Env = "/", []string{"HOME=/", "NATS_URL=nats://127.0.0.1:1", "TRIBUTARY_DATA=/data", c.setting}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: dir, Credential: &syscall.Credential{Uid: 65532, Gid: 65532}}

@@ -1,7 +1,8 @@
 // Package checks tests the files of deployment against the formats that they are written for,
-// without a container engine, a cluster or an init system. It is a module of its own, so that
-// the program depends on none of their libraries. The folder pages runs the steps of the pages
-// with the real programs, which the modules in the folder tools pin.
+// without a cluster or an init system, and with a container engine only for the image. It is a
+// module of its own, so that the program depends on none of their libraries. The folder pages
+// runs the steps of the pages with the real programs, which the modules in the folder tools
+// pin.
 package checks
 
 import (
