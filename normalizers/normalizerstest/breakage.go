@@ -24,7 +24,7 @@ var Breakages = []Breakage{
 	{"valid", "the event of another session", Each(func(e *core.Emitted) { e.Event.SessionID = "another" })},
 	{"valid", "no raw", Each(func(e *core.Emitted) { e.Event.Raw = nil })},
 	{"valid", "raw of another record", Each(replaceRaw)},
-	{"valid", "too large", Each(func(e *core.Emitted) { e.Event.Text = new(strings.Repeat("x", core.MaxEventBytes)) })},
+	{"valid", "too large", Each(func(e *core.Emitted) { e.Event.Text = &tooLarge })},
 	{"valid", "a time that is none", Each(func(e *core.Emitted) { e.Event.TS = "yesterday" })},
 
 	{"deterministic", "a clock", Each(func(e *core.Emitted) { e.Event.TS = time.Now().Format(time.RFC3339Nano) })},
@@ -63,6 +63,9 @@ var Breakages = []Breakage{
 
 	{"unknown_record_changes_nothing", "it names the model", setUnknownModel},
 }
+
+// tooLarge is a text that fits into no event.
+var tooLarge = strings.Repeat("x", core.MaxEventBytes)
 
 // Each changes every event that the sound normalizer yields.
 func Each(change func(e *core.Emitted)) func() NormalizeFunc {

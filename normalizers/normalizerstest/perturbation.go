@@ -37,28 +37,22 @@ func unknownLine(of, session string, at time.Time) string {
 // lawUnknownRecord: a record of an unknown type, inserted before any record of a session, yields one meta event. It
 // changes nothing that the session remembers except the number of records and events, and the id of that event: what
 // is pending stays pending. A session with the same memory yields the same later events.
-func lawUnknownRecord(f Folding) error {
-	sessions := make(map[string]*core.Session)
+func lawUnknownRecord(f Folding) func(Point) error {
 	tried := 0
-	for i, r := range f.Records {
-		if r.Err == nil && (MaxPositions == 0 || i*MaxPositions >= tried*len(f.Records)) {
-			tried++
-			s := sessions[r.Record.Session]
-			if s == nil {
-				s = normalizers.NewSession(r.Record.Source, r.Record.Session)
-			}
-			if err := unknownRecords(f, s, r.Record); err != nil {
-				return fmt.Errorf("record %d (line %d): in front of it %w", i+1, r.Line, err)
-			}
+	return func(p Point) error {
+		if MaxPositions != 0 && p.Index*MaxPositions < tried*len(f.Records) {
+			return nil
 		}
-		FoldOne(f.Normalize, sessions, r)
+		tried++
+		if err := unknownRecords(f, p.Before, p.Record.Record); err != nil {
+			return fmt.Errorf("record %d (line %d): in front of it %w", p.Index+1, p.Record.Line, err)
+		}
+		return nil
 	}
-	return nil
 }
 
-// unknownRecords checks what a record of each unknown type does to a copy of a session.
-func unknownRecords(f Folding, s *core.Session, next core.Record) error {
-	before := s.Encode()
+// unknownRecords checks what a record of each unknown type does to a copy of an encoded session.
+func unknownRecords(f Folding, before []byte, next core.Record) error {
 	was := readMemory(before)
 	err := changedBy(f, before, was, next, f.Suite.Unknown)
 	if err == nil {
