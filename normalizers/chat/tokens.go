@@ -67,7 +67,7 @@ func (w *Writer) Use(call lenient.Text, t Tokens) {
 	var before core.Consumption
 	switch {
 	case call != "":
-		before = w.Billed(call)
+		before = Billed(w.Session, call)
 		now = before.Raise(now)
 	case w.First < 0 && w.Duplicate:
 		return // the record repeats an earlier one
@@ -90,9 +90,9 @@ func (w *Writer) Use(call lenient.Text, t Tokens) {
 	w.AddUsage(u, t.set)
 }
 
-// Billed returns what was billed of an API call so far.
-func (w *Writer) Billed(call lenient.Text) core.Consumption {
-	billed, _ := w.Session.APICalls.Get(keyOf(call))
+// Billed returns what was billed of an API call of a session so far.
+func Billed(s *core.Session, call lenient.Text) core.Consumption {
+	billed, _ := s.APICalls.Get(keyOf(call))
 	return billed
 }
 

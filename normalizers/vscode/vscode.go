@@ -172,7 +172,7 @@ func (m *mapper) settle(q *request, r *wireRequest) {
 		}
 	}
 	m.SetID(q.ID)
-	for _, t := range r.tokens(q, m.Billed(q.ID).Input) {
+	for _, t := range r.tokens(q, chat.Billed(m.Session, q.ID).Input) {
 		if t.Several = true; t.Input.OK || t.Output.OK {
 			m.Use(q.ID, t)
 		}
