@@ -33,8 +33,8 @@ func assistant(c *mapper) {
 	if hasText {
 		m.text = &text
 	}
-	if hasText && !c.copied && len(c.st.Answers) > 0 && !c.Session.HasEvent(string(c.UUID)) {
-		m.supersedes = c.st.logAnswer(cmp.Or(c.RequestID, c.RequestIDSnake), c.thread, text)
+	if hasText && !c.copied && c.st.Unknown > 0 && !c.Session.HasEvent(string(c.UUID)) {
+		m.supersedes = c.logAnswer(cmp.Or(c.RequestID, c.RequestIDSnake), text)
 	}
 	c.emitMessage(m)
 

@@ -19,7 +19,15 @@ func (e *emitter) toolCall(b *block) {
 	}
 	d := core.CallDraft(b.ID, b.Name, t, text, input.File())
 	d.Model, d.TextTruncated = e.model.Ptr(), b.truncated
-	if !e.put(b.ID, d) || b.ID == "" {
+	is := e.put(b.ID, d)
+	if b.ID == "" {
+		return
+	}
+	if !is && (e.Via != "" || e.st.Unknown == 0) {
+		return
+	}
+	if known, ok := e.Session.RecallCall(string(b.ID)); !is && ok {
+		e.Session.RememberCall(string(b.ID), known) // telemetry has stated it before; its result follows now
 		return
 	}
 	e.st.setThin(string(b.ID), false)

@@ -1,6 +1,7 @@
 package claude
 
 import (
+	"cmp"
 	"slices"
 	"unicode/utf16"
 
@@ -104,6 +105,25 @@ func (t *channels) logAnswer(request lenient.Text, thread core.Fingerprint, text
 		return s.Key == core.Fingerprint{} && s.Text == key && s.inThread(thread)
 	})
 }
+
+// logAnswer is [channels.logAnswer], also if telemetry is so far ahead of the log that its answer left the window: a
+// session knows the event of an answer by its request.
+func (e *emitter) logAnswer(request lenient.Text, text string) (replaced string) {
+	replaced = e.st.logAnswer(request, e.thread, text)
+	key := answerKey(request)
+	if is, _ := e.Session.IDs.Get(key); request == "" || is != answerOpen {
+		return replaced
+	}
+	e.Session.IDs.Put(key, core.Fingerprint{})
+	return cmp.Or(replaced, core.BoundID(string(core.PartID(request, "response"))))
+}
+
+// answerKey is where a session notes that telemetry has stated the answer of a request, with answerOpen until the log has.
+func answerKey(request lenient.Text) core.Fingerprint {
+	return core.FingerprintOf("answer", string(request))
+}
+
+var answerOpen = core.Fingerprint{1}
 
 // noteQueued notes the id of the record of a prompt that the queue of the log has stated.
 func (t *channels) noteQueued(uuid lenient.Text) {

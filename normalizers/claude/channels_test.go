@@ -161,3 +161,9 @@ func costOf(log [][]byte) int64 {
 	}
 	return sum
 }
+
+// The same of the logs of the corpus, whose exports are made by the reader of the suite.
+func TestCorpusTelemetryBesideTheTranscripts(t *testing.T) {
+	t.Parallel()
+	normalizerstest.CheckCorpusChannels(t, claudetest.Suite, claudetest.ExportedLog)
+}

@@ -230,6 +230,7 @@ func (x *exported) response() {
 	}
 	if x.put(id, core.ChatDraft(envelopes.AssistantMessage, said, x.model.Ptr())) {
 		x.st.Answers = x.st.Answers.Push(is, maxStatements, nil)
+		x.Session.IDs.Put(answerKey(request), answerOpen)
 	}
 }
 

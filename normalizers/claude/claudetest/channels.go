@@ -141,6 +141,7 @@ func Exported(lines [][]byte, details bool) (exports, hooks [][]byte) {
 
 type exporter struct {
 	details        bool
+	free           bool // requests cost nothing
 	exports, hooks [][]byte
 	n              int
 	session        string
@@ -210,7 +211,7 @@ func (w *exporter) endRequest(v any) {
 		"model": normalizerstest.Member[string](v, "message", "model"), "request_id": request, "query_source": "sdk", "duration_ms": 130,
 		"input_tokens": usage("input_tokens"), "output_tokens": usage("output_tokens"), "cache_read_tokens": usage("cache_read_input_tokens"),
 		"cache_creation_tokens":    usage("cache_creation_input_tokens"),
-		"cache_creation_1h_tokens": usage("cache_creation", "ephemeral_1h_input_tokens"), "cost_usd": CostOf(usage("output_tokens")),
+		"cache_creation_1h_tokens": usage("cache_creation", "ephemeral_1h_input_tokens"), "cost_usd": w.cost(usage("output_tokens")),
 	})
 	is := w.request(v)
 	if len(is.texts) > 0 {
@@ -229,6 +230,14 @@ func (w *exporter) endRequest(v any) {
 			"tool_name": normalizerstest.Member[string](b, "name"), "tool_input": normalizerstest.Member[any](b, "input"), "tool_use_id": normalizerstest.Member[string](b, "id"),
 		})
 	}
+}
+
+// cost is what a request costs; nothing if only tokens count.
+func (w *exporter) cost(output int64) float64 {
+	if w.free {
+		return 0
+	}
+	return CostOf(output)
 }
 
 // CostOf is the cost of a request with so many tokens of output in [Exported].
