@@ -1,6 +1,8 @@
 package codex_test
 
 import (
+	"bytes"
+	"cmp"
 	"strconv"
 	"strings"
 	"testing"
@@ -9,7 +11,9 @@ import (
 	"pgregory.net/rapid"
 
 	"tributary/envelopes"
+	"tributary/normalizers"
 	"tributary/normalizers/codex/codextest"
+	"tributary/normalizers/core"
 	"tributary/normalizers/normalizerstest"
 )
 
@@ -21,15 +25,37 @@ func TestTelemetryBesideTheRollout(t *testing.T) {
 		if len(log) > 0 && strings.Contains(string(log[0]), `"thread.started"`) {
 			t.Skip("the exec stream has no ids of calls")
 		}
-		normalizerstest.CheckChannels(t, codextest.Suite, "s", log, exported)
+		normalizerstest.CheckChannels(t, codextest.Suite, "s", log, func(alone []envelopes.AgentEventV1) [][]byte { return exported("s", alone) })
+	})
+}
+
+// The same of the rollouts of the corpus.
+func TestCorpusTelemetryBesideTheRollouts(t *testing.T) {
+	t.Parallel()
+	normalizerstest.CheckCorpusChannels(t, codextest.Suite, func(session string, lines []normalizerstest.Line, a normalizerstest.Account) [][]byte {
+		s := normalizers.NewSession(envelopes.Codex, session)
+		var alone []envelopes.AgentEventV1
+		for i, l := range lines {
+			if l.Bad || a.Sessions[i] != session {
+				continue
+			}
+			result, err := normalizers.Normalize(s, core.Record{Source: envelopes.Codex, Session: session, Data: bytes.Clone(l.Data)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range result.Events {
+				alone = append(alone, e.Event)
+			}
+		}
+		return exported(session, alone)
 	})
 }
 
 // exported returns what Codex would have exported of the session with these events.
-func exported(alone []envelopes.AgentEventV1) (out [][]byte) {
+func exported(session string, alone []envelopes.AgentEventV1) (out [][]byte) {
 	value := normalizerstest.Value[string]
 	add := func(e envelopes.AgentEventV1, name string, a normalizerstest.Attributes) {
-		a["event.name"], a["event.timestamp"], a["conversation.id"], a["model"] = name, e.TS, "s", "gpt-5.2-codex"
+		a["event.name"], a["event.timestamp"], a["conversation.id"], a["model"] = name, e.TS, session, cmp.Or(value(e.Model), "gpt-5.2-codex")
 		out = append(out, normalizerstest.ExportedLog("codex_exec", "codex_otel.log_only", time.Time{}, a))
 	}
 	calls, revised, superseded := make(map[string]envelopes.AgentEventV1), make(map[string]bool), make(map[string]bool)
