@@ -390,10 +390,10 @@ func wordsOf(p any) (string, bool) {
 	}
 }
 
-// use notes the tokens of a request. The last prompt, which is stated first, may be from the cache in part.
+// use notes the tokens of a request. What counts as input is not counted again as cached.
 func use(r *normalizerstest.Reader, id string, q any) {
 	var t normalizerstest.Tokens
-	before, _ := strconv.ParseInt(r.Noted("prompt "+id), 10, 64) // 0 for none
+	before, _ := strconv.ParseInt(r.Noted("input "+id), 10, 64) // 0 for none
 	for _, m := range list(q, "modelTotals") {
 		in, _ := number(m, "inputTokens")
 		cached, _ := number(m, "cachedTokens")
@@ -406,11 +406,11 @@ func use(r *normalizerstest.Reader, id string, q any) {
 			n, _ := number(q, of...)
 			t.Input = max(t.Input, n)
 		}
-		r.Note("prompt "+id, strconv.FormatInt(max(t.Input, before), 10))
 		for _, of := range [][]string{{"completionTokens"}, {"result", "metadata", "outputTokens"}} {
 			n, _ := number(q, of...)
 			t.Output = max(t.Output, n)
 		}
 	}
+	r.Note("input "+id, strconv.FormatInt(max(t.Input, before), 10))
 	r.Use(id, t)
 }
