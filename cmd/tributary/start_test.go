@@ -3,11 +3,14 @@ package main
 import (
 	"context"
 	"flag"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/streams"
@@ -47,6 +50,17 @@ func TestWorkersStartTogetherOnAnEmptyCluster(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A bucket that was made just now may have no leader yet: a worker waits for it, but not with a name that is wrong.
+func TestStartWaitsForALeader(t *testing.T) {
+	t.Parallel()
+	if err := fmt.Errorf("create partitions: %w", jetstream.ErrNoStreamResponse); !willPass(err) {
+		t.Errorf("not tried again: %v", err)
+	}
+	if err := jetstream.ErrInvalidStreamName; willPass(err) {
+		t.Errorf("tried again: %v", err)
 	}
 }
 

@@ -52,7 +52,8 @@ func (a *app) wait(ctx context.Context, what string, try func(context.Context) e
 func willPass(err error) bool {
 	_, network := errors.AsType[net.Error](err)
 	return network || errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrConnectionClosed) ||
-		errors.Is(err, nats.ErrDisconnected) || broker.Unavailable(err)
+		errors.Is(err, nats.ErrDisconnected) || broker.Unavailable(err) ||
+		errors.Is(err, jetstream.ErrNoStreamResponse) // of a write to a stream that was made just now
 }
 
 // startWorker connects to the broker, waiting for it, and provisions the streams. The caller closes the connection.
