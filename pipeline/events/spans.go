@@ -152,7 +152,7 @@ const bodyBytes = 4 << 20
 // were stored. The broker sends no headers, so that takes about half as long as [Spans.Read]. It is not whole if see
 // returns false, if the query selects only some of the messages, or if not every position of the part could be read: the
 // user has no right to direct gets, a message was removed, or a replica is behind.
-func (s *Spans) Bodies(ctx context.Context, part Span, see func(body []byte) bool) (first, last time.Time, whole bool) {
+func (s *Spans) Bodies(ctx context.Context, js jetstream.JetStream, part Span, see func(body []byte) bool) (first, last time.Time, whole bool) {
 	i := slices.IndexFunc(s.readers, func(r *eventsReader) bool { return r.cell == part.Cell })
 	if i < 0 || len(s.readers[i].filters) > 0 || s.noBodies.Load() {
 		return first, last, false
@@ -160,7 +160,7 @@ func (s *Spans) Bodies(ctx context.Context, part Span, see func(body []byte) boo
 	r, stopped := s.readers[i], false
 	stream := streams.EventsStream(r.name)
 	for from := part.First; from <= part.Last; {
-		read, err := broker.ReadBodies(ctx, r.js, stream, from, int(part.Last-from+1), bodyBytes, func(body []byte) bool { //nolint:gosec // a part has less than 2^31 positions
+		read, err := broker.ReadBodies(ctx, js, stream, from, int(part.Last-from+1), bodyBytes, func(body []byte) bool { //nolint:gosec // a part has less than 2^31 positions
 			stopped = !see(body)
 			return !stopped
 		})
@@ -173,7 +173,7 @@ func (s *Spans) Bodies(ctx context.Context, part Span, see func(body []byte) boo
 		from = read + 1
 	}
 	for position, stored := range map[uint64]*time.Time{part.First: &first, part.Last: &last} {
-		m, err := broker.ReadStored(ctx, r.js, stream, broker.GetRequest{Sequence: position})
+		m, err := broker.ReadStored(ctx, js, stream, broker.GetRequest{Sequence: position})
 		if err != nil {
 			return first, last, false
 		}

@@ -23,6 +23,7 @@ var textTruncated = []byte(`"text_truncated":true`)
 type cell struct {
 	search  *Search
 	spans   *events.Spans
+	bodies  *connections
 	span    events.Span
 	results chan *partResult // of the parts, the last part first
 	slots   chan struct{}    // one for each part of any cell that is read
@@ -131,7 +132,7 @@ var plainEvent = []byte(`{"schema_version":"` + envelopes.SchemaVersion + `","so
 // all that a hit states, or if there is no way to read only bodies.
 func (c *cell) skim(ctx context.Context, part events.Span) *partResult {
 	r := &partResult{part: part}
-	first, last, whole := c.spans.Bodies(ctx, part, func(body []byte) bool {
+	first, last, whole := c.spans.Bodies(ctx, c.bodies.next(), part, func(body []byte) bool {
 		r.read += int64(len(body))
 		switch plain := bytes.HasPrefix(body, plainEvent); {
 		case plain && !c.search.hasType(typeOf(body)):

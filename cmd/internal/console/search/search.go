@@ -88,7 +88,9 @@ func (s *Search) Run(ctx context.Context, js jetstream.JetStream, generation str
 		limited, cancel = context.WithTimeout(ctx, s.Time)
 	}
 	defer cancel()
-	m := newMerge(limited, s, spans)
+	bodies := &connections{js: js}
+	defer bodies.close()
+	m := newMerge(limited, s, spans, bodies)
 	err = m.run(limited, found, progress)
 	m.close()
 	switch {
@@ -131,7 +133,7 @@ type merge struct {
 	stop     context.CancelFunc
 }
 
-func newMerge(ctx context.Context, s *Search, spans *events.Spans) *merge {
+func newMerge(ctx context.Context, s *Search, spans *events.Spans, bodies *connections) *merge {
 	m := &merge{search: s}
 	ctx, m.stop = context.WithCancel(ctx)
 	slots := make(chan struct{}, maxReading)
@@ -139,7 +141,7 @@ func newMerge(ctx context.Context, s *Search, spans *events.Spans) *merge {
 		if before := s.Before.In(span.Cell); before > 0 {
 			span.Last = min(span.Last, before-1)
 		}
-		c := &cell{search: s, spans: spans, span: span, searched: span.Last + 1, results: make(chan *partResult), slots: slots}
+		c := &cell{search: s, spans: spans, bodies: bodies, span: span, searched: span.Last + 1, results: make(chan *partResult), slots: slots}
 		m.cells = append(m.cells, c)
 		go c.read(ctx)
 	}

@@ -264,8 +264,10 @@ func TestARareWordIsFoundInBodies(t *testing.T) {
 	for name, c := range map[string]struct {
 		removed bool
 		user    string
+		limits  string // of the server
 	}{
 		"all events":         {},
+		"one connection":     {limits: "max_connections: 1"},
 		"removed events":     {removed: true},
 		"no right to bodies": {user: "reader"},
 	} {
@@ -274,6 +276,7 @@ func TestARareWordIsFoundInBodies(t *testing.T) {
 			config := filepath.Join(t.TempDir(), "nats.conf")
 			if err := os.WriteFile(config, []byte(`
 				listen: 127.0.0.1:-1
+				`+c.limits+`
 				jetstream { store_dir: "`+t.TempDir()+`" }
 				no_auth_user: all
 				authorization { users: [
@@ -338,6 +341,23 @@ func TestARareWordIsFoundInBodies(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestASearchClosesItsConnection(t *testing.T) {
+	t.Parallel()
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(streams.Topology{Generation: "v1", Partitions: 1})
+	pipelinetest.PublishMessages(t.Context(), t, js, bodies(t, 1000)...)
+	opened, closed := make(chan struct{}, 10), make(chan struct{}, 10)
+	js = server.JetStream(
+		nats.ConnectHandler(func(*nats.Conn) { opened <- struct{}{} }),
+		nats.ClosedHandler(func(*nats.Conn) { closed <- struct{}{} }),
+	)
+	find(t, js, search.Search{Terms: parse(t, "unicorn"), Hits: 10})
+	for range 2 { // that of the test and another one
+		<-opened
+	}
+	<-closed
 }
 
 // bodies returns events: all have the word event, the first one mammoth, the second one quagga with an escape, the third

@@ -2,6 +2,7 @@ package search
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"regexp"
@@ -174,7 +175,7 @@ func (t *Terms) mayMatch(data []byte) bool {
 				if !bytes.Contains(data, unicodeEscape) {
 					return false
 				}
-			case !bytes.Contains(data, asciiEscape):
+			case !hasASCIIEscape(data):
 				return false
 			default:
 				if texts == nil {
@@ -194,6 +195,22 @@ var (
 	unicodeEscape = []byte(`\u`)
 	asciiEscape   = []byte(`\u00`)
 )
+
+// hasASCIIEscape reports whether JSON has \u00, eight bytes at a time: bytes.Contains compares each byte where there are
+// many backslashes.
+func hasASCIIEscape(data []byte) bool {
+	const each, high = 0x0101010101010101, 0x8080808080808080
+	at := 0
+	for ; at+8 < len(data); at += 8 {
+		noU := binary.LittleEndian.Uint64(data[at:]) ^ each*'u'
+		noZero := binary.LittleEndian.Uint64(data[at+1:]) ^ each*'0'
+		differ := noU | noZero // a byte is zero where a u stands before a 0
+		if (differ-each)&^differ&high != 0 && bytes.Contains(data[max(at-1, 0):min(at+10, len(data))], asciiEscape) {
+			return true
+		}
+	}
+	return bytes.Contains(data[max(at-1, 0):], asciiEscape)
+}
 
 // unescaped returns JSON with the characters instead of their escapes, where these are printable ASCII.
 func unescaped(data []byte) []byte {
