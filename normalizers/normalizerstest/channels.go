@@ -52,13 +52,17 @@ func differences(alone, both []envelopes.AgentEventV1) (found Problems) {
 	return found
 }
 
-// CheckCorpusChannels is [CheckChannels] of the logs of the corpus, in several orders. Of a session with one model all
-// tokens are on events of that model, so the cost is the same, too; of several models the order decides whose tokens
-// count where no id joins calls to them. exported returns what the agent
+// Channels is a session that came by its log and by telemetry.
+type Channels struct {
+	File, Session  string
+	Log, Telemetry [][]byte
+}
+
+// CorpusChannels returns the sessions in the logs of the corpus, and their telemetry. exported returns what the agent
 // would have exported of a session of a file, by the reader of the suite; nil if it exports nothing of such a log.
-func CheckCorpusChannels(t *testing.T, s Suite, exported func(session string, lines []Line, a Account) [][]byte) {
+func CorpusChannels(t *testing.T, s Suite, exported func(session string, lines []Line, a Account) [][]byte) (list []Channels) {
 	t.Helper()
-	sessions, records, exports := 0, 0, 0
+	records, exports := 0, 0
 	for _, f := range Corpus(t, s) {
 		lines := s.Read(f.Data)
 		a := s.Interpret(f.Name, lines)
@@ -69,53 +73,85 @@ func CheckCorpusChannels(t *testing.T, s Suite, exported func(session string, li
 			}
 		}
 		for _, session := range slices.Sorted(maps.Keys(logs)) {
-			log, telemetry := logs[session], exported(session, lines, a)
-			if a.Trimmed || len(telemetry) == 0 {
+			c := Channels{f.Name, session, logs[session], exported(session, lines, a)}
+			if a.Trimmed || len(c.Telemetry) == 0 {
 				continue
 			}
-			sessions, records, exports = sessions+1, records+len(log), exports+len(telemetry)
-			alone := foldRecords(t, s, session, log)
-			for order, both := range mixed(log, telemetry) {
-				events := foldRecords(t, s, session, both)
-				found := differences(alone, events)
-				if want, got := spentOn(alone), spentOn(events); len(want) == 1 && !maps.Equal(want, got) {
-					found.Errorf("the tokens by model with the telemetry are\n%+v, in the log alone\n%+v", got, want)
-				}
-				for _, difference := range found {
-					t.Errorf("%s, session %s, %s: %s", f.Name, session, order, difference)
-				}
-			}
+			list, records, exports = append(list, c), records+len(c.Log), exports+len(c.Telemetry)
 		}
 	}
-	if t.Logf("%d sessions, %d records and %d of telemetry", sessions, records, exports); sessions == 0 {
+	if t.Logf("%d sessions, %d records and %d of telemetry", len(list), records, exports); len(list) == 0 {
 		t.Error("no session of the corpus has telemetry")
+	}
+	return list
+}
+
+// OfEvents returns what [CorpusChannels] takes, for an agent whose exports are made of the events of the log alone.
+func OfEvents(t *testing.T, s Suite, exported func(session string, alone []envelopes.AgentEventV1) [][]byte) func(string, []Line, Account) [][]byte {
+	t.Helper()
+	return func(session string, lines []Line, a Account) [][]byte {
+		var log [][]byte
+		for i, l := range lines {
+			if !l.Bad && a.Sessions[i] == session {
+				log = append(log, l.Data)
+			}
+		}
+		return exported(session, foldRecords(t, s, session, log))
 	}
 }
 
-// mixed returns a log and its telemetry in several orders.
-func mixed(log, telemetry [][]byte) map[string][][]byte {
-	backwards := slices.Clone(telemetry)
+// Compare returns a check of the events of both channels, in some order: it returns what they state otherwise than the
+// log alone. Of a session with one model all tokens are on events of that model, so the cost is the same, too; of several
+// models the order decides whose tokens count where no id joins calls to them.
+func (c Channels) Compare(t *testing.T, s Suite) func(both []envelopes.AgentEventV1) Problems {
+	t.Helper()
+	alone := foldRecords(t, s, c.Session, c.Log)
+	return func(both []envelopes.AgentEventV1) Problems {
+		found := differences(alone, both)
+		if want, got := spentOn(alone), spentOn(both); len(want) == 1 && !maps.Equal(want, got) {
+			found.Errorf("the tokens by model with the telemetry are\n%+v, in the log alone\n%+v", got, want)
+		}
+		return found
+	}
+}
+
+// CheckCorpusChannels is [CheckChannels] of the sessions of [CorpusChannels], in several orders.
+func CheckCorpusChannels(t *testing.T, s Suite, exported func(session string, lines []Line, a Account) [][]byte) {
+	t.Helper()
+	for _, c := range CorpusChannels(t, s, exported) {
+		compare := c.Compare(t, s)
+		for order, both := range c.Orders() {
+			for _, difference := range compare(foldRecords(t, s, c.Session, both)) {
+				t.Errorf("%s, session %s, %s: %s", c.File, c.Session, order, difference)
+			}
+		}
+	}
+}
+
+// Orders returns the records of both channels in several orders, by name. The records of the log stay in theirs.
+func (c Channels) Orders() map[string][][]byte {
+	backwards := slices.Clone(c.Telemetry)
 	slices.Reverse(backwards)
 	out := map[string][][]byte{
-		"telemetry first": slices.Concat(telemetry, log), "telemetry first and backwards": slices.Concat(backwards, log),
-		"log first": slices.Concat(log, telemetry),
+		"telemetry first": slices.Concat(c.Telemetry, c.Log), "telemetry first and backwards": slices.Concat(backwards, c.Log),
+		"log first": slices.Concat(c.Log, c.Telemetry),
 	}
 	for seed := range uint64(4) {
 		random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // the same orders in each run
-		shuffled := slices.Clone(telemetry)
+		shuffled := slices.Clone(c.Telemetry)
 		random.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
 		places := make([]int, len(shuffled)) // numbers of the records in front of which they come
 		for i := range places {
-			places[i] = random.IntN(len(log) + 1)
+			places[i] = random.IntN(len(c.Log) + 1)
 		}
 		slices.Sort(places)
 		var both [][]byte
-		for i := range len(log) + 1 {
+		for i := range len(c.Log) + 1 {
 			for len(places) > 0 && places[0] == i {
 				both, shuffled, places = append(both, shuffled[0]), shuffled[1:], places[1:]
 			}
-			if i < len(log) {
-				both = append(both, log[i])
+			if i < len(c.Log) {
+				both = append(both, c.Log[i])
 			}
 		}
 		out[fmt.Sprint("shuffled ", seed)] = both
