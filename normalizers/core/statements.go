@@ -33,10 +33,17 @@ func StatementsNamed(s *Session, of envelopes.EventType, name string) Statements
 func RedactedPrompts(s *Session) Statements { return statementsOf(s, envelopes.UserMessage, "") }
 
 func statementsOf(s *Session, of envelopes.EventType, name string) Statements {
-	key := FingerprintOf("said in both", string(of), name)
+	return StatementsAt(s, FingerprintOf("said in both", string(of), name))
+}
+
+// StatementsAt returns the counts with a key.
+func StatementsAt(s *Session, key Fingerprint) Statements {
 	counts, _ := s.IDs.Get(key)
 	return Statements{&s.IDs, key, binary.BigEndian.Uint16(counts[:]), binary.BigEndian.Uint16(counts[2:])}
 }
+
+// Key returns the key of the counts, which a state keeps instead of a text.
+func (t Statements) Key() Fingerprint { return t.key }
 
 // Replaced returns the id of the event of the telemetry that the next statement of the log replaces; empty for none.
 func (t Statements) Replaced() string {

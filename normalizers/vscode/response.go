@@ -34,6 +34,7 @@ func (m *mapper) answer(q *request, n int, response jsontext.Value, used *metada
 		m.part(q, &parts[i])
 	}
 	m.say(q)
+	m.stopped(q)
 	if m.First < 0 && !m.Duplicate && len(parts) > 0 {
 		m.Skip = core.SkipProgress
 	}
@@ -48,15 +49,16 @@ func (m *mapper) part(q *request, p *part) {
 		m.add(q, text)
 		return
 	}
-	m.say(q)
-	q.Texts = nil
+	m.end(q)
 	m.SetID(q.ID + lenient.Text("/"+strconv.Itoa(q.Parts)))
 	m.Agent = p.Agent
 	switch p.Kind {
 	case invoked:
 		m.invocation(q, &p.invocation)
 	case "thinking":
-		m.Think(joined(p.Value))
+		thought := joined(p.Value)
+		m.Think(thought)
+		m.ended(q, q.Parts, envelopes.Reasoning, string(p.Agent+thought))
 	case "warning", "info", "systemNotification":
 		m.System(envelopes.Log, textOf(p.Content))
 	case "autoModeResolution":
@@ -114,15 +116,20 @@ func textOf(v jsontext.Value) lenient.Text {
 // add adds a part to the last text of an answer. A text that is too long to be remembered goes on in another event.
 func (m *mapper) add(q *request, text string) {
 	if !q.fits(text) {
-		m.say(q)
-		q.Texts = nil
+		m.end(q)
 	}
 	q.Texts = append(slices.Clip(q.Texts), text)
 	q.Parts++
 	if len(text) > maxText {
-		m.say(q)
-		q.Texts = nil
+		m.end(q)
 	}
+}
+
+// end writes the last text of an answer, to which nothing is added any more.
+func (m *mapper) end(q *request) {
+	m.say(q)
+	m.ended(q, q.first(), envelopes.AssistantMessage, q.text())
+	q.Texts = nil
 }
 
 // say writes the last text of an answer as it is now. The telemetry states that of a round ([mapper.rounds]).
@@ -130,5 +137,5 @@ func (m *mapper) say(q *request) {
 	defer func(is chat.Channel) { m.Channel = is }(m.Channel)
 	m.Channel = chat.OnlyLog
 	m.SetID(q.ID + lenient.Text("/"+strconv.Itoa(q.first())))
-	m.Answer(lenient.Text(strings.Join(q.Texts, "")))
+	m.Answer(lenient.Text(q.text()))
 }

@@ -3,7 +3,9 @@ package vscode
 import (
 	"regexp"
 	"slices"
+	"strings"
 
+	"tributary/envelopes"
 	"tributary/normalizers/chat"
 	"tributary/normalizers/core"
 	"tributary/normalizers/lenient"
@@ -12,6 +14,7 @@ import (
 const (
 	maxRequests = 16       // whose changes are read
 	maxCalls    = 256      // of a request
+	maxEnded    = 256      // texts of an answer
 	maxPieces   = 256      // of a text
 	maxText     = 24 << 10 // bytes of a text that may go on
 	maxResults  = 16 << 10 // bytes of the results of the unshown calls of a request
@@ -36,6 +39,16 @@ type request struct {
 	Calls   core.Window[shownCall]   `json:"c,omitzero"`
 	Summed  bool                     `json:"s,omitzero"` // the tokens of all its API calls were stated
 	Unshown core.Window[unshownCall] `json:"u,omitzero"`
+	Ended   core.Window[endedText]   `json:"e,omitzero"` // texts and thoughts of the answer before the last text
+	Stopped bool                     `json:"x,omitzero"` // by a human
+	Rounds  bool                     `json:"r,omitzero"` // the texts of the model were stated
+}
+
+// endedText is a text of an answer that nothing is added to.
+type endedText struct {
+	Part int                 `json:"p,omitzero"` // with which it begins
+	Of   envelopes.EventType `json:"o,omitzero"`
+	Key  core.Fingerprint    `json:"k,omitzero"` // of its statements
 }
 
 // shownCall is a call in an answer, with what only the answer states of its result.
@@ -62,7 +75,7 @@ func (s *state) Clone() core.State { c := *s; return &c }
 // Size implements [core.State].
 func (s *state) Size() (n int) {
 	for _, q := range s.Requests {
-		n += 64 + len(q.ID) + len(q.Model)
+		n += 64 + len(q.ID) + len(q.Model) + 40*len(q.Ended)
 		for _, t := range q.Texts {
 			n += 16 + len(t)
 		}
@@ -126,6 +139,7 @@ func (q *request) truncate(n int) {
 	}
 	q.Parts = n
 	q.Calls = q.Calls.Without(func(c shownCall) bool { return c.Part >= n })
+	q.Ended = q.Ended.Without(func(t endedText) bool { return t.Part >= n })
 }
 
 // fits reports whether the last text may go on with a part.
@@ -139,6 +153,9 @@ func (q *request) fits(part string) bool {
 
 // first returns the number of the part with which the last text begins.
 func (q *request) first() int { return q.Parts - len(q.Texts) }
+
+// text returns the last text.
+func (q *request) text() string { return strings.Join(q.Texts, "") }
 
 func (c *unshownCall) size() int {
 	if c.Text == nil {

@@ -183,9 +183,12 @@ func (m *mapper) settle(q *request, r *wireRequest) {
 	if r.Credits.OK {
 		m.fact(q, "credits", r.Credits.Value)
 	}
-	if s := r.State.Value.Value; bool(r.Canceled) || s.OK && s.Value == stateCancelled {
-		m.fact(q, "endReason", "canceled")
+	if s := r.State.Value.Value; bool(r.Canceled) || s.OK {
+		if q.Stopped = bool(r.Canceled) || s.Value == stateCancelled; q.Stopped {
+			m.fact(q, "endReason", "canceled")
+		}
 	}
+	m.stopped(q)
 }
 
 // tokens returns what a request states of its tokens: those of all its API calls, or, until they are stated, the input

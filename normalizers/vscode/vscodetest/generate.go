@@ -19,6 +19,7 @@ type script struct {
 
 	n        int
 	isOld    bool     // calls have ids of the editor's own
+	prompts  bool     // the telemetry states texts of prompts
 	future   []string // calls that a result has and the answer does not show yet
 	requests []map[string]any
 }
@@ -26,7 +27,7 @@ type script struct {
 // lines generates the records of one session.
 func lines(t *rapid.T, session string) [][]byte {
 	s := &script{Script: normalizerstest.NewScript(t, session)}
-	s.isOld = s.Chance(30)
+	s.isOld, s.prompts = s.Chance(30), s.Chance(70)
 	s.whole()
 	moves := []func(){s.push, s.push, s.answer, s.answer, s.answer, s.rewrite, s.result, s.result, s.settle, s.settle, s.other, s.whole, s.again, s.export, s.export}
 	for range rapid.IntRange(1, 25).Draw(t, "records") {
@@ -295,8 +296,9 @@ func (s *script) export() {
 		a["gen_ai.tool.type"], a["gen_ai.tool.name"], a["gen_ai.tool.call.result"] = s.OneOf("function", ""), "read_file", s.word()
 		a["gen_ai.tool.call.id"] = s.OneOf(fmt.Sprint(s.Session, "_sent", s.n-1), fmt.Sprint(s.Session, "_sent", s.n), "")
 	case "invoke_agent":
-		if s.Chance(70) {
-			a["gen_ai.input.messages"] = encode([]any{map[string]any{"role": "user", "parts": []any{map[string]any{"type": "text", "content": s.word()}}}})
+		if s.prompts {
+			prompt := s.OneOf("fix the test", "yes", "{")
+			a["gen_ai.input.messages"] = encode([]any{map[string]any{"role": "user", "parts": []any{map[string]any{"type": "text", "content": prompt}}}})
 		}
 	}
 	s.Stamp()

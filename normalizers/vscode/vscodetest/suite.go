@@ -243,6 +243,9 @@ func readRequest(r *normalizerstest.Reader, c *channels, q any, place string, ca
 	begin := 0
 	say := func() {
 		r.Say("assistant", fmt.Sprint(id, " part ", begin, answer.String()), answer.String())
+		if isStopped(q) && strings.TrimSpace(answer.String()) != "" {
+			c.state(r, fmt.Sprint(id, " stopped ", begin), "assistant", answer.String())
+		}
 		answer.Reset()
 	}
 	isOpen := false
@@ -269,6 +272,12 @@ func readRequest(r *normalizerstest.Reader, c *channels, q any, place string, ca
 	}
 	say()
 	noteCalls(r, model, seen)
+}
+
+// isStopped reports whether a human stopped a request, which then has no texts of the model beside its answer.
+func isStopped(q any) bool {
+	state, _ := number(q, "modelState", "value")
+	return (state == 2 || normalizerstest.Member[bool](q, "isCanceled")) && len(list(q, "result", "metadata", "toolCallRounds")) == 0
 }
 
 // sentPrompt returns a prompt as it is sent: without the participant and the command that it names.

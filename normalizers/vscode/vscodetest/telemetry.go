@@ -242,6 +242,16 @@ func Exported(session string, log [][]byte, returned []string, input, output int
 			}
 			add("chat", normalizerstest.Attributes{"gen_ai.agent.name": "panel/editAgent", "gen_ai.output.messages": message("assistant", parts...)})
 		}
+		if isStopped(q) {
+			for _, answer := range answersOf(list(q, "response")) {
+				add("chat", normalizerstest.Attributes{"gen_ai.agent.name": "panel/editAgent", "gen_ai.output.messages": message("assistant", map[string]any{"type": "text", "content": answer})})
+			}
+			for _, p := range list(q, "response") {
+				if text(p, "kind") == "thinking" {
+					add("chat", normalizerstest.Attributes{"gen_ai.agent.name": "panel/editAgent", "copilot_chat.reasoning_content": wordsIn(p, "value")})
+				}
+			}
+		}
 	}
 	for _, id := range returned {
 		add("execute_tool", normalizerstest.Attributes{
@@ -250,4 +260,30 @@ func Exported(session string, log [][]byte, returned []string, input, output int
 	}
 	add("chat", normalizerstest.Attributes{"gen_ai.usage.input_tokens": input, "gen_ai.usage.output_tokens": output})
 	return out
+}
+
+// answersOf returns the texts of an answer between its other parts.
+func answersOf(parts []any) []string {
+	answers, isOpen := []string{}, false
+	for _, p := range parts {
+		words, ok := wordsOf(p)
+		switch isEdit := strings.HasSuffix(text(p, "kind"), "EditGroup"); {
+		case ok && !isOpen:
+			answers, isOpen = append(answers, words), true
+		case ok || isOpen && isEdit:
+			answers[len(answers)-1] += words
+		default:
+			isOpen = false
+		}
+	}
+	return slices.DeleteFunc(answers, func(a string) bool { return strings.TrimSpace(a) == "" })
+}
+
+// wordsIn returns a text, or the texts in a list as one.
+func wordsIn(v any, names ...string) string {
+	words := []string{text(v, names...)}
+	for _, w := range list(v, names...) {
+		words = append(words, text(w))
+	}
+	return strings.Join(words, "")
 }
