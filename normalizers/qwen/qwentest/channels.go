@@ -11,42 +11,20 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// channels are what the log of a file and its telemetry have stated. Of the k-th statement of a text in each of the two,
-// that of the log counts.
+// channels are what the log of a file and its telemetry state.
 type channels struct {
-	seen   map[string]bool
-	logged map[string]int // statements of the log, by session, speaker and text
-	said   []said         // by the telemetry
-	open   [2][]openCall  // of the log, and of the telemetry without an id
-	lines  []int          // numbers of the lines from the one that is read on
-}
+	*normalizerstest.Statements
 
-type said struct {
-	key string
-	normalizerstest.Utterance
+	open [2][]openCall // of the log, and of the telemetry without an id
 }
 
 type openCall struct{ key, id string }
 
 // interpret reads a file by the rules of the vendor, without code of the normalizer.
 func interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
-	c := &channels{seen: make(map[string]bool), logged: make(map[string]int)}
-	for _, l := range lines {
-		if !l.Bad {
-			c.lines = append(c.lines, l.Number)
-		}
-	}
+	c := &channels{Statements: normalizerstest.NewStatements(lines)}
 	a := reading(c).Interpret(name, lines)
-	for _, s := range c.said {
-		if c.logged[s.key]--; c.logged[s.key] >= 0 {
-			continue
-		}
-		at := slices.IndexFunc(a.Talk, func(o normalizerstest.Utterance) bool { return o.Line > s.Line })
-		if at < 0 {
-			at = len(a.Talk)
-		}
-		a.Talk = slices.Insert(a.Talk, at, s.Utterance)
-	}
+	c.AddTo(&a)
 	return a
 }
 
@@ -63,9 +41,8 @@ func (c *channels) state(r *normalizerstest.Reader, id, who, body string) {
 	if c == nil || r.Copied || r.Agent != "" && who != "assistant" || who != "prompt" && who != "human" && strings.TrimSpace(body) == "" {
 		return
 	}
-	if once := fmt.Sprint(r.Session, id, who, body); !c.seen[once] {
-		c.seen[once] = true
-		c.logged[c.key(r, who, body)]++
+	if c.IsFirst(fmt.Sprint(r.Session, id, who, body)) {
+		c.Log(c.key(r, who, body))
 	}
 }
 
@@ -75,8 +52,7 @@ func (c *channels) call(r *normalizerstest.Reader, id, name string, args any) {
 		r.Call(id, name)
 		return
 	}
-	if once := fmt.Sprint("call ", r.Session, id); !c.seen[once] && !r.Copied {
-		c.seen[once] = true
+	if !r.Copied && c.IsFirst(fmt.Sprint("call ", r.Session, id)) {
 		key := callKey(r, name, args)
 		if at := slices.IndexFunc(c.open[1], func(o openCall) bool { return o.key == key }); at >= 0 {
 			r.Note("replaces "+id, c.open[1][at].id)
@@ -102,15 +78,6 @@ func (c *channels) forget(r *normalizerstest.Reader, id string) {
 	}
 }
 
-// isAgain reports whether a record was exported before.
-func (c *channels) isAgain(session string, v any) bool {
-	data, _ := json.Marshal(v) // of JSON
-	once := session + string(data)
-	was := c.seen[once]
-	c.seen[once] = true
-	return was
-}
-
 // export notes what a record exports.
 func (c *channels) export(r *normalizerstest.Reader, v any, a map[string]any) {
 	prompt := strings.Split(text(a, "prompt_id"), "#")
@@ -118,20 +85,23 @@ func (c *channels) export(r *normalizerstest.Reader, v any, a map[string]any) {
 	if len(prompt) == 3 && prompt[1] != "" {
 		r.Agent = prompt[1]
 	}
-	if c == nil || c.isAgain(r.Session, v) {
+	data, _ := json.Marshal(v) // of JSON
+	if c == nil || !c.IsFirst(r.Session+string(data)) {
 		return
 	}
-	line := c.lines[0]
+	add := func(who, body string) {
+		c.Export(c.key(r, who, body), normalizerstest.Utterance{Session: r.Session, Who: strings.Replace(who, "prompt", "human", 1), Text: strings.TrimSpace(body)})
+	}
 	switch text(a, "event.name") {
 	case "qwen-code.user_prompt":
 		body, whole := text(a, "prompt"), strings.TrimSpace(text(a, "prompt"))
 		switch {
 		case a["prompt"] == nil:
-			c.said = append(c.said, said{c.key(r, "prompt", ""), normalizerstest.Utterance{Session: r.Session, Who: "human", Line: line}})
+			add("prompt", "")
 		case strings.HasPrefix(whole, "<system-reminder>"), strings.HasPrefix(whole, "<qwen:user-prompt-submit-context>"):
 		default:
 			if body = files.ReplaceAllString(body, ""); strings.TrimSpace(body) != "" {
-				c.said = append(c.said, said{c.key(r, "human", body), normalizerstest.Utterance{Session: r.Session, Who: "human", Text: strings.TrimSpace(body), Line: line}})
+				add("human", body)
 			}
 		}
 	case "qwen-code.api_response":
@@ -139,7 +109,7 @@ func (c *channels) export(r *normalizerstest.Reader, v any, a map[string]any) {
 		if helper := strings.HasPrefix(prompt[0], "side-query") || text(a, "subagent_name") != "" && len(prompt) != 3; helper || strings.TrimSpace(body) == "" {
 			return
 		}
-		c.said = append(c.said, said{c.key(r, "assistant", body), normalizerstest.Utterance{Session: r.Session, Who: "assistant", Text: strings.TrimSpace(body), Line: line}})
+		add("assistant", body)
 	case "qwen-code.tool_call":
 		c.end(r, a)
 	}

@@ -70,7 +70,7 @@ func reading(c *channels) normalizerstest.Reading {
 		Read: func(r *normalizerstest.Reader, v any) {
 			read(r, v, c)
 			if c != nil {
-				c.lines = c.lines[1:]
+				c.Advance()
 			}
 		},
 	}

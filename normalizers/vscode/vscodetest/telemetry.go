@@ -10,39 +10,14 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// channels are what the chats of a file and their telemetry have stated. Of the k-th statement of a text in each of the
-// two, that of the chat counts.
-type channels struct {
-	seen   map[string]bool
-	logged map[string]int // statements of the chat, by session, speaker and text
-	said   []said         // by the telemetry
-	lines  []int          // numbers of the lines from the one that is read on
-}
-
-type said struct {
-	key string
-	normalizerstest.Utterance
-}
+// channels are what the chats of a file and their telemetry state.
+type channels struct{ *normalizerstest.Statements }
 
 // interpret reads a file by the rules of the vendor, without code of the normalizer.
 func interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
-	c := &channels{seen: make(map[string]bool), logged: make(map[string]int)}
-	for _, l := range lines {
-		if !l.Bad {
-			c.lines = append(c.lines, l.Number)
-		}
-	}
+	c := &channels{normalizerstest.NewStatements(lines)}
 	a := reading(c).Interpret(name, lines)
-	for _, s := range c.said {
-		if c.logged[s.key]--; c.logged[s.key] >= 0 {
-			continue
-		}
-		at := slices.IndexFunc(a.Talk, func(o normalizerstest.Utterance) bool { return o.Line > s.Line })
-		if at < 0 {
-			at = len(a.Talk)
-		}
-		a.Talk = slices.Insert(a.Talk, at, s.Utterance)
-	}
+	c.AddTo(&a)
 	return a
 }
 
@@ -52,20 +27,19 @@ func key(r *normalizerstest.Reader, who, body string) string {
 
 // state notes a text of the chat, once for an id.
 func (c *channels) state(r *normalizerstest.Reader, id, who, body string) {
-	if once := fmt.Sprint(r.Session, id, who, body); c != nil && !c.seen[once] {
-		c.seen[once] = true
-		c.logged[key(r, who, body)]++
+	if c != nil && c.IsFirst(fmt.Sprint(r.Session, id, who, body)) {
+		c.Log(key(r, who, body))
 	}
 }
 
 // add notes a text of the telemetry.
 func (c *channels) add(r *normalizerstest.Reader, who, body string) {
 	if c != nil {
-		u := normalizerstest.Utterance{Session: r.Session, Who: who, Text: strings.TrimSpace(body), Line: c.lines[0]}
+		u := normalizerstest.Utterance{Session: r.Session, Who: who, Text: strings.TrimSpace(body)}
 		if body == "" {
 			who = "prompt"
 		}
-		c.said = append(c.said, said{key(r, who, r.Agent+body), u})
+		c.Export(key(r, who, r.Agent+body), u)
 	}
 }
 
