@@ -34,7 +34,7 @@ func (m *mapper) answer(q *request, n int, response jsontext.Value, used *metada
 		m.part(q, &parts[i])
 	}
 	m.say(q)
-	m.stopped(q)
+	(&modelTexts{m, q}).stopped()
 	if m.First < 0 && !m.Duplicate && len(parts) > 0 {
 		m.Skip = core.SkipProgress
 	}
@@ -132,7 +132,14 @@ func (m *mapper) end(q *request) {
 	q.Texts = nil
 }
 
-// say writes the last text of an answer as it is now. The telemetry states that of a round ([mapper.rounds]).
+// ended remembers a text of an answer that nothing is added to, which begins with a part.
+func (m *mapper) ended(q *request, part int, of envelopes.EventType, text string) {
+	if strings.TrimSpace(text) != "" {
+		q.Ended = q.Ended.Push(endedText{part, of, core.StatementsOf(m.Session, of, text).Key()}, maxEnded, nil)
+	}
+}
+
+// say writes the last text of an answer as it is now. The telemetry states that of a round ([modelTexts.rounds]).
 func (m *mapper) say(q *request) {
 	defer func(is chat.Channel) { m.Channel = is }(m.Channel)
 	m.Channel = chat.OnlyLog

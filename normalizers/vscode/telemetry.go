@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -195,58 +194,4 @@ func sent(text lenient.Text, parts []promptPart) string {
 		}
 	}
 	return sent
-}
-
-// rounds notes the texts of the model, which the telemetry states, too: those in the answer have other forms of names
-// and links. Where the telemetry has stated one before, an event without content replaces it.
-func (m *mapper) rounds(q *request, used *metadata) {
-	for i, r := range used.Rounds {
-		q.Rounds = true
-		id := q.ID + lenient.Text("/round/"+strconv.Itoa(i))
-		m.repeat(id, envelopes.AssistantMessage, string(joined(r.Response)))
-		m.repeat(id, envelopes.Reasoning, string(joined(r.Thinking.Value.Text)))
-	}
-}
-
-// ended remembers a text of an answer that nothing is added to, which begins with a part.
-func (m *mapper) ended(q *request, part int, of envelopes.EventType, text string) {
-	if strings.TrimSpace(text) != "" {
-		q.Ended = q.Ended.Push(endedText{part, of, core.StatementsOf(m.Session, of, text).Key()}, maxEnded, nil)
-	}
-}
-
-// stopped notes the texts of an answer that a human stopped, which has no rounds: without links they are the model's.
-func (m *mapper) stopped(q *request) {
-	if !q.Stopped || q.Rounds {
-		return
-	}
-	all := *q
-	m.ended(&all, q.first(), envelopes.AssistantMessage, q.text())
-	for _, t := range all.Ended {
-		m.repeatAt(q.ID+lenient.Text("/stopped/"+strconv.Itoa(t.Part)), t.Of, t.Key)
-	}
-}
-
-// repeat notes a text of the model once.
-func (m *mapper) repeat(id lenient.Text, of envelopes.EventType, text string) {
-	if strings.TrimSpace(text) != "" {
-		m.repeatAt(id, of, core.StatementsOf(m.Session, of, text).Key())
-	}
-}
-
-// repeatAt notes a text of the model once, by the key of its statements.
-func (m *mapper) repeatAt(id lenient.Text, of envelopes.EventType, text core.Fingerprint) {
-	key := core.FingerprintOf(string(id), string(of), text.String())
-	if _, known := m.Session.IDs.Get(key); known {
-		return
-	}
-	m.Session.IDs.Put(key, core.Fingerprint{})
-	stated := core.StatementsAt(m.Session, text)
-	if replaced := stated.Replaced(); replaced != "" {
-		d := core.SystemDraft(envelopes.Meta, "")
-		d.Supersedes = replaced
-		m.SetID(core.PartID(id, string(of)))
-		m.Put(d)
-	}
-	stated.InLog()
 }

@@ -163,7 +163,8 @@ func (m *mapper) prompt(q *request, r *wireRequest) {
 func (m *mapper) settle(q *request, r *wireRequest) {
 	result := &r.Result.Value
 	m.calls(q, &result.Metadata.Value)
-	m.rounds(q, &result.Metadata.Value)
+	texts := &modelTexts{m, q}
+	texts.rounds(&result.Metadata.Value)
 	m.At(core.TimeOfMillis(r.State.Value.Completed))
 	for _, p := range []lenient.Object[problem]{result.Error, r.OldError} {
 		if p.OK && p.Value.Code != "canceled" {
@@ -188,7 +189,7 @@ func (m *mapper) settle(q *request, r *wireRequest) {
 			m.fact(q, "endReason", "canceled")
 		}
 	}
-	m.stopped(q)
+	texts.stopped()
 }
 
 // tokens returns what a request states of its tokens: those of all its API calls, or, until they are stated, the input

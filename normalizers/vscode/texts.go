@@ -1,0 +1,64 @@
+package vscode
+
+import (
+	"strconv"
+	"strings"
+
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// modelTexts are the texts of a request as the model made them.
+type modelTexts struct {
+	*mapper
+	of *request
+}
+
+// rounds notes the texts of the model, which the telemetry states, too: those in the answer have other forms of names
+// and links. Where the telemetry has stated one before, an event without content replaces it.
+func (m *modelTexts) rounds(used *metadata) {
+	for i, r := range used.Rounds {
+		m.of.Rounds = true
+		id := m.of.ID + lenient.Text("/round/"+strconv.Itoa(i))
+		m.repeat(id, envelopes.AssistantMessage, string(joined(r.Response)))
+		m.repeat(id, envelopes.Reasoning, string(joined(r.Thinking.Value.Text)))
+	}
+}
+
+// stopped notes the texts of an answer that a human stopped, which has no rounds: without links they are the model's.
+func (m *modelTexts) stopped() {
+	q := m.of
+	if !q.Stopped || q.Rounds {
+		return
+	}
+	all := *q
+	m.ended(&all, q.first(), envelopes.AssistantMessage, q.text())
+	for _, t := range all.Ended {
+		m.repeatAt(q.ID+lenient.Text("/stopped/"+strconv.Itoa(t.Part)), t.Of, t.Key)
+	}
+}
+
+// repeat notes a text of the model once.
+func (m *modelTexts) repeat(id lenient.Text, of envelopes.EventType, text string) {
+	if strings.TrimSpace(text) != "" {
+		m.repeatAt(id, of, core.StatementsOf(m.Session, of, text).Key())
+	}
+}
+
+// repeatAt notes a text of the model once, by the key of its statements.
+func (m *modelTexts) repeatAt(id lenient.Text, of envelopes.EventType, text core.Fingerprint) {
+	key := core.FingerprintOf(string(id), string(of), text.String())
+	if _, known := m.Session.IDs.Get(key); known {
+		return
+	}
+	m.Session.IDs.Put(key, core.Fingerprint{})
+	stated := core.StatementsAt(m.Session, text)
+	if replaced := stated.Replaced(); replaced != "" {
+		d := core.SystemDraft(envelopes.Meta, "")
+		d.Supersedes = replaced
+		m.SetID(core.PartID(id, string(of)))
+		m.Put(d)
+	}
+	stated.InLog()
+}
