@@ -3,6 +3,7 @@ package search
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -33,12 +34,16 @@ func (c *connections) close() {
 	}
 }
 
+// connectTime is how long a search waits for a server to accept its second connection.
+const connectTime = 500 * time.Millisecond
+
 // connectAgain returns a connection with the rights and settings of another one that ends when it is lost, because its
 // search does; the other one itself if that fails.
 func connectAgain(js jetstream.JetStream) jetstream.JetStream {
 	options := js.Conn().Opts
 	options.Name += " (search)"
 	options.AllowReconnect, options.RetryOnFailedConnect = false, false
+	options.Timeout = min(options.Timeout, connectTime)
 	options.DisconnectedErrCB = nil // reported for the other connection
 	nc, err := options.Connect()
 	if err != nil {
