@@ -43,7 +43,7 @@ func read(w *chat.Writer, r *record) {
 	case "system":
 		w.Session.SetRoot(string(r.Cwd))
 		w.Meta()
-	case "todo_state":
+	case "todo_state": // repeats a call
 		w.Meta()
 	case "tool_call":
 		w.Call(chat.Call{ID: cmp.Or(r.CallID, r.ID), Name: cmp.Or(r.Tool, r.ToolID), Arguments: r.Parameters})

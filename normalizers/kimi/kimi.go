@@ -270,7 +270,8 @@ const (
 	byRecord = "record"
 )
 
-// use writes the tokens of an API call. paired means that the other kind of statement may repeat them.
+// use writes the tokens of an API call. paired means that the other kind of statement may repeat them: the record of a
+// compaction has no step.
 func use(w *chat.Writer, call lenient.Text, u *usage, by string, paired bool) {
 	counts := fmt.Sprint(u.Input.Count(), u.CacheRead.Count(), u.CacheWrite.Count(), u.Output.Count())
 	if before, same := strings.CutSuffix(w.Remembered(tokens), " "+counts); paired && same && before != by {

@@ -36,7 +36,8 @@ func readState(w *chat.Writer, r *record) {
 	w.Say(core.SpeechSummary, r.Title)
 }
 
-// readTurn writes what a turn cost: credits, and tokens if there are any. Its messages are in the lines.
+// readTurn writes what a turn cost: credits, and tokens if there are any. Its messages are in the lines. Its id is the
+// same in a copy of the session, and so is the key of its tokens.
 func readTurn(w *chat.Writer, t *turn) {
 	if rand := t.Loop.Value.Rand.Integer(); rand != nil {
 		w.ID = lenient.Text("/" + strconv.FormatInt(*rand, 10))

@@ -237,8 +237,8 @@ func Plain(data []byte) any {
 	return v
 }
 
-// lawDeterministic: the same records yield the same events (README.md, Laws). The laws that fold the records again
-// compare the same steps with theirs.
+// lawDeterministic: the same records yield the same events. The laws that fold the records again compare the same steps
+// with theirs.
 func lawDeterministic(f Folding) error { return Differ(f.Steps, Fold(f.Normalize, f.Records), true) }
 
 // LawNothingLost checks that every record has either events, or a named skip, or a permanent error.

@@ -246,7 +246,7 @@ func emitPart(c *mapper, m message, p *part, id string) {
 	}
 }
 
-// emitText emits a text by its author (README.md, Speech). It ignores white space.
+// emitText emits a text by its author. It ignores white space.
 func emitText(c *mapper, m message, p *part, id string) {
 	if strings.TrimSpace(string(p.Text)) == "" {
 		return

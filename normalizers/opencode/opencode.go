@@ -76,8 +76,7 @@ func dispatch(c *mapper) {
 // isBanner recognizes the line of text that the program writes before an export.
 func isBanner(line []byte) bool { return bytes.HasPrefix(line, []byte("Exporting session: ")) }
 
-// vendorID returns an id of the vendor; empty for none, and for the word that replaces ids removed from a log
-// (README.md, Identity).
+// vendorID returns an id of the vendor; empty for none, and for the word that replaces ids removed from a log.
 func vendorID[T ~string](id T) string {
 	if id == "REDACTED" {
 		return ""

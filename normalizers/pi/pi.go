@@ -155,7 +155,7 @@ func readAnswer(w *chat.Writer, m *Message) {
 		switch b.Type {
 		case "text":
 			w.Answer(b.Text)
-		case "thinking":
+		case "thinking": // empty where only its signature is stored
 			w.Think(b.Thinking)
 		case "toolCall", "toolUse", "tool_use":
 			if b.Arguments == nil {

@@ -8,7 +8,7 @@ import (
 )
 
 // ledger has for every session the last figures of each message, the figures of runs of the stream, and figures in a
-// rewritten history of messages that the session did not have (README.md, Tokens and Speech).
+// rewritten history of messages that the session did not have (README.md, Tokens).
 type ledger map[string]*geminiBill
 
 type geminiBill struct {
