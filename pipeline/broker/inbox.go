@@ -19,11 +19,14 @@ type Inbox struct {
 	once    sync.Once
 }
 
+// waitingAnswers is how many answers wait for [Inbox.Next], so that not each one needs two goroutines to take turns.
+const waitingAnswers = 16
+
 // OpenInbox subscribes to a new inbox, which the caller closes.
 func OpenInbox(nc *nats.Conn) (*Inbox, error) {
 	b := &Inbox{
 		Subject: nc.NewInbox(),
-		answers: make(chan *nats.Msg),
+		answers: make(chan *nats.Msg, waitingAnswers),
 		closing: make(chan struct{}),
 		ended:   make(chan struct{}),
 	}
@@ -39,7 +42,7 @@ func OpenInbox(nc *nats.Conn) (*Inbox, error) {
 	return b, nil
 }
 
-// pass waits until Next takes an answer; the client queues further ones.
+// pass waits while there is no room for an answer; the client queues further ones.
 func (b *Inbox) pass(m *nats.Msg) {
 	select {
 	case b.answers <- m:
@@ -56,6 +59,11 @@ func (b *Inbox) Next(ctx context.Context) (*nats.Msg, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-b.ended:
+	}
+	select {
+	case m := <-b.answers: // it arrived before the end
+		return m, nil
+	default:
 		return nil, nats.ErrConnectionClosed
 	}
 }

@@ -23,6 +23,7 @@ package pipelinetest
 import (
 	"context"
 	"flag"
+	"net"
 	"runtime"
 	"slices"
 	"strconv"
@@ -149,6 +150,13 @@ func (s *Server) Restart() {
 
 // URL returns the address for clients. Restarts do not change it.
 func (s *Server) URL() string { return s.url }
+
+// InProcessConn returns a connection without a socket, for the option [nats.InProcessServer].
+func (s *Server) InProcessConn() (net.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.srv.InProcessConn()
+}
 
 // JetStream connects to the server. The connection reconnects by itself within milliseconds
 // and closes with the test.

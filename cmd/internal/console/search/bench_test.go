@@ -27,41 +27,48 @@ import (
 var megabytes = flag.Int("megabytes", 32, "events of BenchmarkSearch")
 
 // BenchmarkSearch searches a stream of events for words that are frequent, rare, and missing, from the newest event to the
-// oldest, and reports when the first hit has come. The server is in this process, too. With 1 GB:
+// oldest, and reports when the first hit has come. The server is in this process, and its client connected as that of
+// tributary up, or by a socket, as that of tributary console. With 1 GB:
 //
 //	go test ./cmd/internal/console/search -run '^$' -bench Search -megabytes 1000 -benchtime 1x -timeout 1h
 func BenchmarkSearch(b *testing.B) {
-	js := pipelinetest.NewServer(b).Provision(streams.Topology{Generation: "v1", Partitions: 4})
-	stored := fill(b, js, *megabytes<<20)
+	srv := pipelinetest.NewServer(b)
+	socket := srv.Provision(streams.Topology{Generation: "v1", Partitions: 4})
+	stored := fill(b, socket, *megabytes<<20)
 	for _, c := range []struct{ name, text string }{
 		{"frequent", "the"}, {"rare", "elephantish"}, {"oldest", "mammothly"}, {"missing", "unicorn"}, {"missing-native", "einhörnchen"}, {"in-raw-alone", "parentUuid"},
 	} {
-		b.Run("word="+c.name, func(b *testing.B) {
-			terms, err := search.Parse(c.text)
-			if err != nil {
-				b.Fatal(err)
-			}
-			var first time.Duration
-			hits := 0
-			for b.Loop() {
-				began, found := time.Now(), false
-				s := search.Search{Terms: terms, Hits: 50}
-				coverage, err := s.Run(b.Context(), js, "v1", func(*search.Hit) error {
-					if hits++; !found {
-						first, found = first+time.Since(began), true
-					}
-					return nil
-				}, nil)
-				if err != nil {
-					b.Fatal(err)
-				}
-				b.ReportMetric(float64(coverage.Bytes)/time.Since(began).Seconds()/1e6, "MB/s")
-			}
-			b.ReportMetric(first.Seconds()/float64(b.N), "s-first-hit")
-			b.ReportMetric(float64(hits)/float64(b.N), "hits")
-		})
+		b.Run("connection=up/word="+c.name, func(b *testing.B) { benchmark(b, srv.JetStream(nats.InProcessServer(srv)), c.text) })
+		b.Run("connection=socket/word="+c.name, func(b *testing.B) { benchmark(b, socket, c.text) })
 	}
 	b.Logf("%d MB of events in %d messages", stored.bytes>>20, stored.events)
+}
+
+// benchmark searches for a text.
+func benchmark(b *testing.B, js jetstream.JetStream, text string) {
+	b.Helper()
+	terms, err := search.Parse(text)
+	if err != nil {
+		b.Fatal(err)
+	}
+	var first time.Duration
+	hits := 0
+	for b.Loop() {
+		began, found := time.Now(), false
+		s := search.Search{Terms: terms, Hits: 50}
+		coverage, err := s.Run(b.Context(), js, "v1", func(*search.Hit) error {
+			if hits++; !found {
+				first, found = first+time.Since(began), true
+			}
+			return nil
+		}, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(float64(coverage.Bytes)/time.Since(began).Seconds()/1e6, "MB/s")
+	}
+	b.ReportMetric(first.Seconds()/float64(b.N), "s-first-hit")
+	b.ReportMetric(float64(hits)/float64(b.N), "hits")
 }
 
 type filled struct{ bytes, events int }

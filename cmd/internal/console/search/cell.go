@@ -17,7 +17,10 @@ const maxReading = 4
 // cutBytes is the least size of an event with a truncated text.
 const cutBytes = 64 << 10
 
-var textTruncated = []byte(`"text_truncated":true`)
+var (
+	truncated     = needlesOf("text_truncated")[0] // by its x: each member of JSON begins as the flag does
+	textTruncated = []byte(`"text_truncated":true`)
+)
 
 // cell searches the events of one cell.
 type cell struct {
@@ -134,15 +137,16 @@ func (c *cell) skim(ctx context.Context, part events.Span) *partResult {
 	r := &partResult{part: part}
 	first, last, whole := c.spans.Bodies(ctx, c.bodies.next(), part, func(body []byte) bool {
 		r.read += int64(len(body))
-		switch plain := bytes.HasPrefix(body, plainEvent); {
-		case plain && !c.search.hasType(typeOf(body)):
+		is := typeOf(body)
+		switch {
+		case is != nil && !c.search.hasType(is):
 			return true
-		case plain:
+		case is != nil:
 			r.coverage.count(body)
 		case bytes.Contains(body, specVersion): // a structured CloudEvent
 			return false
 		}
-		return !c.search.Terms.mayMatch(searched(body))
+		return !c.search.Terms.mayMatch(searched(body, is))
 	})
 	if !whole || first.Before(c.search.Stored) {
 		return nil
@@ -159,9 +163,12 @@ var (
 	native      = []byte(`,"raw":`)
 )
 
-// typeOf returns the type of a plain event.
-func typeOf(body []byte) []byte {
-	_, behind, _ := bytes.Cut(body, eventType)
+// typeOf returns the type of an event in JSON that a worker stored, nil for other data.
+func typeOf(data []byte) []byte {
+	if !bytes.HasPrefix(data, plainEvent) {
+		return nil
+	}
+	_, behind, _ := bytes.Cut(data, eventType)
 	is, _, _ := bytes.Cut(behind, []byte{'"'})
 	return is
 }
@@ -171,10 +178,10 @@ func (s *Search) hasType(is []byte) bool {
 	return slices.ContainsFunc(s.types(), func(t envelopes.EventType) bool { return string(t) == string(is) })
 }
 
-// searched returns the part of an event in JSON that has its texts: what comes before the raw record, which repeats them.
-// Only the result of a tool has texts behind it, too.
-func searched(data []byte) []byte {
-	if bytes.HasPrefix(data, plainEvent) && !bytes.Equal(typeOf(data), toolResult) {
+// searched returns the part of an event in JSON, whose type is what [typeOf] returns, that has its texts: what comes before
+// the raw record, which repeats them. Only the result of a tool has texts behind it, too.
+func searched(data, is []byte) []byte {
+	if is != nil && !bytes.Equal(is, toolResult) {
 		data, _, _ = bytes.Cut(data, native)
 	}
 	return data
@@ -208,7 +215,7 @@ func (c *cell) readPart(ctx context.Context, part events.Span) *partResult {
 func (c *Coverage) count(data []byte) {
 	c.Events++
 	c.Bytes += int64(len(data))
-	if len(data) >= cutBytes && bytes.Contains(data, textTruncated) {
+	if len(data) >= cutBytes && truncated.index(data) >= 0 && bytes.Contains(data, textTruncated) {
 		c.Cut++
 	}
 }
@@ -218,7 +225,7 @@ func (c *cell) match(r *partResult, m *events.Message) {
 	s := c.search
 	data, plain := m.JSON()
 	r.coverage.count(data)
-	if plain && !s.Terms.mayMatch(searched(data)) {
+	if plain && !s.Terms.mayMatch(searched(data, typeOf(data))) {
 		return
 	}
 	r.matched = true

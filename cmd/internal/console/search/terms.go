@@ -196,20 +196,27 @@ var (
 	asciiEscape   = []byte(`\u00`)
 )
 
-// hasASCIIEscape reports whether JSON has \u00, eight bytes at a time: bytes.Contains compares each byte where there are
+// hasASCIIEscape reports whether JSON has \u00, 32 bytes at a time: bytes.Contains compares each byte where there are
 // many backslashes.
 func hasASCIIEscape(data []byte) bool {
-	const each, high = 0x0101010101010101, 0x8080808080808080
 	at := 0
-	for ; at+8 < len(data); at += 8 {
-		noU := binary.LittleEndian.Uint64(data[at:]) ^ each*'u'
-		noZero := binary.LittleEndian.Uint64(data[at+1:]) ^ each*'0'
-		differ := noU | noZero // a byte is zero where a u stands before a 0
-		if (differ-each)&^differ&high != 0 && bytes.Contains(data[max(at-1, 0):min(at+10, len(data))], asciiEscape) {
+	for ; at+33 <= len(data); at += 32 {
+		b := (*[33]byte)(data[at:])
+		if hasU0(b[:8], b[1:9])|hasU0(b[8:16], b[9:17])|hasU0(b[16:24], b[17:25])|hasU0(b[24:32], b[25:33]) != 0 &&
+			bytes.Contains(data[max(at-1, 0):min(at+34, len(data))], asciiEscape) {
 			return true
 		}
 	}
 	return bytes.Contains(data[max(at-1, 0):], asciiEscape)
+}
+
+// hasU0 returns a number that is not 0 if eight bytes have a u where the eight bytes that begin one later have a 0.
+func hasU0(bytes, later []byte) uint64 {
+	const each, high = 0x0101010101010101, 0x8080808080808080
+	noU := binary.LittleEndian.Uint64(bytes) ^ each*'u'
+	noZero := binary.LittleEndian.Uint64(later) ^ each*'0'
+	differ := noU | noZero // a byte is zero where a u stands before a 0
+	return (differ - each) &^ differ & high
 }
 
 // unescaped returns JSON with the characters instead of their escapes, where these are printable ASCII.
