@@ -17,7 +17,7 @@ import (
 // Records that left a raw stream before a generation read them are not observed, but computed: each checkpoint counts
 // the done records of its partition, and the server gives each record one sequence. Take a sequence up to which every
 // partition has done all existing records. The sequences up to it that no checkpoint counts belong to records that
-// expired, or were removed, before they were done (README.md, Expired records).
+// expired, or were removed, before they were done.
 
 // Expired is what a generation lost in a cell because records left the raw stream unread.
 type Expired struct {

@@ -158,7 +158,7 @@ func (t Topology) rawConfig() jetstream.StreamConfig {
 }
 
 // rawDuplicates returns the window in which the server detects duplicate message ids: long enough for retries of a
-// producer, short because the server keeps all ids of it in memory (README.md, Growth). The server requires it not to
+// producer, short because the server keeps all ids of it in memory. The server requires it not to
 // exceed the maximum age.
 func rawDuplicates(maxAge time.Duration) time.Duration {
 	const window = 2 * time.Minute

@@ -18,8 +18,8 @@ import (
 const batchMessages = 900
 
 // batchLimits are the limits of one atomic batch. A new field of [batchSize] needs a value here (the compiler says
-// so), must be counted in [entry.measure], and compared in within and reaches. [chunk.head] splits a record that
-// alone exceeds it.
+// so), must be counted in [entry.measure] and, for a chunk that waits, in [chunk.size], and compared in within and
+// reaches. [chunk.head] splits a record that alone exceeds it.
 var batchLimits = batchSize{0, batchMessages, broker.BatchBytes}
 
 // A chunk is full at half of a batch, so that the chunk of a busy partition fits beside others. Its records are
