@@ -31,14 +31,8 @@ type channels struct {
 	Undivided bool
 
 	builder  *core.Builder
-	stated   *statement // of the next event; nil for its own
-	mirrored bool       // something of the record was stated by the other channel
-}
-
-// statement is a text as both channels state it.
-type statement struct {
-	of   envelopes.EventType
-	text string
+	stated   *core.Fingerprint // what both channels state in place of the next event; nil for its own text
+	mirrored bool              // something of the record was stated by the other channel
 }
 
 func (c *channels) state() *Joined {
@@ -70,7 +64,12 @@ func (c *channels) apart(id string) string {
 }
 
 // StatedAs sets what both channels state in place of the next event, if its own type or text are of one alone.
-func (c *channels) StatedAs(of envelopes.EventType, text string) { c.stated = &statement{of, text} }
+func (c *channels) StatedAs(of envelopes.EventType, text string) {
+	c.StatedWith(core.StatementsOf(c.builder.Session, of, text).Key())
+}
+
+// StatedWith is [channels.StatedAs] by the key of the statements.
+func (c *channels) StatedWith(key core.Fingerprint) { c.stated = &key }
 
 // IsExportedAgain reports whether the telemetry has sent the record before, and remembers it: exporters send again what
 // was not acknowledged.
@@ -95,16 +94,20 @@ func (c *channels) emit(d core.Draft) bool {
 	}
 	as := c.stated
 	c.stated = nil
-	if as == nil && d.Origin == "" && (d.EventType == envelopes.UserMessage || d.EventType == envelopes.AssistantMessage) {
-		as = &statement{of: d.EventType}
-		if d.Text != nil {
-			as.text = *d.Text
-		}
-	}
-	if c.Channel == OnlyLog || as == nil || d.Origin == envelopes.OriginCopied {
+	if c.Channel == OnlyLog || d.Origin == envelopes.OriginCopied {
 		return c.builder.Emit(d)
 	}
-	stated := core.StatementsOf(c.builder.Session, as.of, as.text)
+	if as == nil && d.Origin == "" && (d.EventType == envelopes.UserMessage || d.EventType == envelopes.AssistantMessage) {
+		text := ""
+		if d.Text != nil {
+			text = *d.Text
+		}
+		as = new(core.StatementsOf(c.builder.Session, d.EventType, text).Key())
+	}
+	if as == nil {
+		return c.builder.Emit(d)
+	}
+	stated := core.StatementsAt(c.builder.Session, *as)
 	if c.Channel == Log {
 		return c.builder.EmitStated(d, stated)
 	}

@@ -64,18 +64,26 @@ func isOfChat(v any, ids bool) bool {
 		!apart(normalizerstest.Member[any](v, "usageMetadata"), "promptTokenCount", "candidatesTokenCount", "thoughtsTokenCount", "totalTokenCount")
 }
 
-// sent returns the prompts of a log as they are sent, by the id of their record: what is shown may be another text.
+// sent returns the prompts of a log as they are sent, by the id of their record: what is shown may be another text. Of a
+// message of the model it returns the answer of its API call, if the record before it has that.
 func sent(log [][]byte) map[string]string {
 	out := make(map[string]string)
+	calls := make(map[string]string)
 	for _, l := range log {
 		v := normalizerstest.Parse(l)
+		id := normalizerstest.Member[string](v, "uuid")
+		calls[id] = normalizerstest.Member[string](v, "systemPayload", "uiEvent", "response_text")
+		if normalizerstest.Member[string](v, "type") == "assistant" {
+			out[id] = calls[normalizerstest.Member[string](v, "parentUuid")]
+			continue
+		}
 		var parts []string
 		for _, p := range normalizerstest.Member[[]any](v, "message", "parts") {
 			if text := normalizerstest.Member[string](p, "text"); !strings.HasPrefix(text, "<system-reminder>") && !strings.HasPrefix(text, "<qwen:") {
 				parts = append(parts, text) // what machines add is not exported
 			}
 		}
-		out[normalizerstest.Member[string](v, "uuid")] = strings.Join(parts, "\n")
+		out[id] = strings.Join(parts, "\n")
 	}
 	return out
 }
@@ -127,7 +135,9 @@ func exported(alone []envelopes.AgentEventV1, sent map[string]string, ids bool) 
 			add(e, "user_prompt", normalizerstest.Attributes{"prompt": prompt})
 		case e.EventType == envelopes.AssistantMessage:
 			if text := answers[message]; text != "" {
-				response["response_text"] = text
+				if response["response_text"] = text; strings.TrimSpace(sent[message]) != "" {
+					response["response_text"] = sent[message]
+				}
 				answers[message] = ""
 			}
 		case e.EventType == envelopes.ToolCall && results[value(e.ToolCallID)] && !unfinished[value(e.ToolName)+value(e.Text)]:

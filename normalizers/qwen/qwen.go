@@ -131,8 +131,7 @@ func readAnswer(w *chat.Writer, r *record) {
 	if w.Agent == "" {
 		w.Session.SetModel(string(r.Model))
 	}
-	id, texts, thoughts := pieceID(w), 0, 0
-	answer := exportedAnswer(strings.Join(r.Message.Value.texts(), ""))
+	id, texts, thoughts, first := pieceID(w), 0, 0, true
 	for _, p := range r.Message.Value.Parts {
 		switch {
 		case p.Text.OK && bool(p.Thought):
@@ -145,11 +144,13 @@ func readAnswer(w *chat.Writer, r *record) {
 			if strings.TrimSpace(p.Text.Value) == "" {
 				continue
 			}
-			if w.StatedAs(envelopes.AssistantMessage, answer); answer == "" {
+			if first {
+				w.StatedWith(answerOf(w, r))
+			} else {
 				w.Channel = chat.OnlyLog // the first text stands for all
 			}
 			w.Answer(lenient.Text(p.Text.Value))
-			w.Channel, answer = chat.Log, ""
+			w.Channel, first = chat.Log, false
 		case p.Call.OK:
 			c := &p.Call.Value
 			w.Call(chat.Call{ID: c.ID, Name: c.Name, Arguments: c.Args})
@@ -163,6 +164,15 @@ func readAnswer(w *chat.Writer, r *record) {
 		u := &r.Usage.Value
 		bill(w, r, statement{u.Prompt, u.Cached, u.Candidates, u.Thoughts, u.Total}, "")
 	}
+}
+
+// answerOf returns the key of what is exported as the answer of a message: the answer of its API call, which the record
+// before it has. Of an answer that was finished after the connection broke, that is only the rest.
+func answerOf(w *chat.Writer, r *record) core.Fingerprint {
+	if key, ok := w.Session.IDs.Get(core.FingerprintOf("answer", string(r.ParentUUID))); ok {
+		return key
+	}
+	return exportedAnswer(w, strings.Join(r.Message.Value.texts(), ""))
 }
 
 // pieceID returns the id of a message. Consecutive records with one id are pieces of a message; each piece after the
@@ -324,6 +334,9 @@ func readTelemetry(w *chat.Writer, r *record, t *telemetry) {
 		d.Identity, d.Model = string(w.Raw), t.Model.Ptr()
 		w.Put(d)
 		bill(w, r, statement{t.Input, t.Cached, t.Output, t.Thoughts, t.Total}, t.Auth)
+		if strings.TrimSpace(string(t.Answer)) != "" {
+			w.Session.IDs.Put(core.FingerprintOf("answer", string(r.UUID)), exportedAnswer(w, string(t.Answer)))
+		}
 	case "qwen-code.api_error":
 		readError(w, t, t.ErrorType, lenient.Text(textOf(t.Error))+t.Message)
 	case "qwen-code.tool_call":

@@ -158,6 +158,7 @@ type telemetry struct {
 	Error      jsontext.Value `json:"error"`
 	Message    lenient.Text   `json:"error_message"`
 	Auth       lenient.Text   `json:"auth_type"`
+	Answer     lenient.Text   `json:"response_text"`
 	Input      lenient.Number `json:"input_token_count"`
 	Output     lenient.Number `json:"output_token_count"`
 	Thoughts   lenient.Number `json:"thoughts_token_count"`

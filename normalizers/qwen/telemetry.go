@@ -86,7 +86,7 @@ func readExportedResponse(w *chat.Writer, r *otlp.Record, t *telemetry) {
 		w.Session.SetModel(string(t.Model))
 	}
 	if !isHelper && strings.TrimSpace(text) != "" && !strings.Contains(text, "<state_snapshot>") {
-		w.StatedAs(envelopes.AssistantMessage, exportedAnswer(text))
+		w.StatedWith(exportedAnswer(w, text))
 		w.Answer(lenient.Text(text))
 	}
 	if w.First < 0 {
@@ -105,17 +105,15 @@ const (
 	maxAnswer = 4096 - len(cutAnswer) // units of UTF-16
 )
 
-// exportedAnswer returns an answer as far as the log and the telemetry both state it.
-func exportedAnswer(text string) string {
-	if cut, ok := strings.CutSuffix(text, cutAnswer); ok {
-		text = cut
+// exportedAnswer returns the key of an answer, as far as the log and the telemetry both state it.
+func exportedAnswer(w *chat.Writer, text string) core.Fingerprint {
+	text = strings.TrimSuffix(text, cutAnswer)
+	if len(text) > maxAnswer {
+		units := utf16.Encode([]rune(text))
+		text = string(utf16.Decode(units[:min(len(units), maxAnswer)]))
+		text = strings.TrimRight(text, "\uFFFD") // half a character
 	}
-	if len(text) <= maxAnswer {
-		return text
-	}
-	units := utf16.Encode([]rune(text))
-	text = string(utf16.Decode(units[:min(len(units), maxAnswer)]))
-	return strings.TrimRight(text, "\uFFFD") // half a character
+	return core.StatementsOf(w.Session, envelopes.AssistantMessage, text).Key()
 }
 
 // readError writes an error of the API, which both the log and the telemetry state.

@@ -23,7 +23,7 @@ func Exported(session string, lines []normalizerstest.Line, a normalizerstest.Ac
 		out = append(out, normalizerstest.ExportedLog("qwen-code", "qwen-code", time.Time{}, attributes))
 	}
 	log := reading(nil).Ledger()
-	records, agents := make(map[int]any), make(map[int]string)
+	records, agents, answered := make(map[int]any), make(map[int]string), make(map[string]string)
 	args, failed := make(map[string]json.RawMessage), make(map[string]bool)
 	for i, line := range lines {
 		v := normalizerstest.Parse(line.Data)
@@ -34,6 +34,7 @@ func Exported(session string, lines []normalizerstest.Line, a normalizerstest.Ac
 			return nil
 		}
 		records[line.Number], agents[line.Number] = v, a.Threads[i].Agent
+		answered[text(v, "uuid")] = text(v, "systemPayload", "uiEvent", "response_text")
 		noteCalls(line.Data, args, failed)
 		before := log.Sums(session)
 		log.Add(session, line.Data)
@@ -68,7 +69,11 @@ func Exported(session string, lines []normalizerstest.Line, a normalizerstest.Ac
 			}
 			add("user_prompt", "", object{"prompt": prompt})
 		case u.Who == "assistant" && answers[text(v, "uuid")] != "":
-			add("api_response", agents[u.Line], object{"response_text": answers[text(v, "uuid")], "model": text(v, "model")})
+			answer := answered[text(v, "parentUuid")]
+			if strings.TrimSpace(answer) == "" {
+				answer = answers[text(v, "uuid")]
+			}
+			add("api_response", agents[u.Line], object{"response_text": answer, "model": text(v, "model")})
 			answers[text(v, "uuid")] = ""
 		}
 	}

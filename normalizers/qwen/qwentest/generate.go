@@ -120,6 +120,9 @@ func (s *script) turn() {
 		telemetry["output_token_count"] = s.figure()
 	}
 	telemetry["event.name"] = "qwen-code.api_response"
+	if s.Chance(30) {
+		telemetry["response_text"] = s.OneOf("and the rest", s.word()) // after the connection broke
+	}
 	first := s.Chance(80)
 	if first {
 		s.event(telemetry)

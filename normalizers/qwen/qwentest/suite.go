@@ -102,7 +102,11 @@ func read(r *normalizerstest.Reader, v any, c *channels) {
 				c.call(r, text(f, "id"), text(f, "name"), member(f, "args"))
 			}
 		}
-		c.state(r, fmt.Sprint(id, parts), "assistant", whole.String())
+		answer := whole.String()
+		if exported := r.Noted("exported " + text(v, "parentUuid")); exported != "" && strings.TrimSpace(answer) != "" {
+			answer = exported
+		}
+		c.state(r, fmt.Sprint(id, parts), "assistant", answer)
 		if u := member(v, "usageMetadata"); u != nil {
 			use(r, "message", id, text(v, "parentUuid"), counts(u, "promptTokenCount", "cachedContentTokenCount", "candidatesTokenCount", "thoughtsTokenCount", "totalTokenCount"), true)
 		}
@@ -239,6 +243,7 @@ func readSystem(r *normalizerstest.Reader, p any, id, subtype string, c *channel
 			c.forget(r, text(e, "call_id"))
 		}
 		if text(e, "event.name") == "qwen-code.api_response" {
+			r.Note("exported "+id, strings.TrimSpace(text(e, "response_text")))
 			use(r, "telemetry", id, "", counts(e, "input_token_count", "cached_content_token_count", "output_token_count", "thoughts_token_count", "total_token_count"), strings.Contains("openai qwen-oauth", text(e, "auth_type")))
 		}
 	}
