@@ -110,7 +110,7 @@ func (m *mapper) isAtWork(p *core.Pending) bool {
 }
 
 // partID returns the id of the event of a part, made from the run, the message and the part, or, without a run, from
-// the number of its record (README.md, Identity).
+// the number of its record.
 func (m *mapper) partID(e *emission, part int, suffix string) string {
 	switch {
 	case e.run != "":

@@ -78,7 +78,8 @@ func chosenModel(facts string) string {
 	return strings.TrimSuffix(strings.TrimSpace(change[at+len(" to "):]), ".")
 }
 
-// summaryOf returns what a checkpoint states after its fixed beginning: the title, and the rest.
+// summaryOf returns what a checkpoint states after its fixed beginning: the title, and the rest. A checkpoint comes
+// after the first turn of every session.
 func summaryOf(text string) string {
 	if _, rest, ok := strings.Cut(text, "# USER Objective:\n"); ok {
 		return strings.TrimLeft(rest, "# \n")

@@ -63,7 +63,8 @@ var tools = map[string]core.Tool{
 	"multi_replace_file_content": core.ToolModify,
 }
 
-// kinds are the types of the steps that are results of a tool, by the tool's name.
+// kinds are the types of the steps that are results of a tool, by the tool's name. Only fixtures of other readers have
+// VIEW_FILE, LIST_DIRECTORY, GREP_SEARCH, CODE_ACTION, SEARCH_WEB and, of [results], GENERIC.
 var kinds = map[lenient.Text]string{
 	"run_command":                "RUN_COMMAND",
 	"view_file":                  "VIEW_FILE",

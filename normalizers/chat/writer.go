@@ -257,7 +257,7 @@ func (w *Writer) IsShell(id, name lenient.Text) bool {
 	return w.tools.of(string(name)).Channel == envelopes.ChannelTerminal
 }
 
-// status returns the outcome (normalizers/README.md, Tools).
+// status returns the outcome (envelopes/event.md, Tools).
 func (r *Result) status() envelopes.ToolStatus {
 	switch {
 	case r.Failed, r.Exit != nil && *r.Exit != 0, r.Code != "" || r.Message != "":

@@ -45,7 +45,7 @@ var Vendor = core.Vendor{
 		return cmp.Or(s.TextExtension("version"), s.TextExtension("claudeCodeVersion"))
 	},
 
-	Logs: core.Logs{
+	Logs: core.Logs{ // .meta.json, beside the log of a subagent, is not read
 		Env:     "CLAUDE_CONFIG_DIR",
 		Home:    ".claude",
 		About:   "folders of Claude Code, separated by commas; default ~/.claude",

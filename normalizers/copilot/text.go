@@ -11,7 +11,7 @@ import (
 )
 
 // The plain text of `copilot -p`: each line, with its line end, is a record, and a paragraph is one message. A line
-// that ship adds once the id is known states the session; earlier lines wait for it (README.md, Plain text).
+// that ship adds once the id is known states the session; earlier lines wait for it (README.md).
 
 var (
 	// ansiEscape matches a control sequence of a terminal: CSI, OSC, or a shorter one.

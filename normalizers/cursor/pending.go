@@ -10,8 +10,8 @@ import (
 
 // A thought comes in deltas, and a record `completed` ends it. An answer comes whole. With --stream-partial-output it
 // comes in deltas (with a time, without a model_call_id), and before a tool and at the end all deltas since the last
-// tool are repeated in one record (with a model_call_id, or without a time). Consecutive chunks of a kind are one
-// event (README.md, Deltas).
+// tool are repeated in one record (with a model_call_id, or without a time). A whole answer without a model_call_id may
+// be followed by more of it, so it is a chunk, too. Consecutive chunks of a kind are one event.
 
 // maxPending bounds the bytes that pending chunks take as JSON.
 const maxPending = 48 << 10

@@ -134,7 +134,7 @@ func isOutcome(key string) bool {
 	return key == "async" || slices.ContainsFunc(failures, func(part string) bool { return strings.Contains(key, part) })
 }
 
-// status returns the outcome (normalizers/README.md, Tools).
+// status returns the outcome (envelopes/event.md, Tools).
 func (r *result) status() envelopes.ToolStatus {
 	o := &r.outcome
 	exit := r.exitCode()

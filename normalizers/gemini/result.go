@@ -278,7 +278,7 @@ func statusOf(status lenient.Text) envelopes.ToolStatus {
 // untrusted is the line that the vendor puts before the output of some tools.
 const untrusted = "<untrusted_context>\n"
 
-// toolStatus returns the outcome (normalizers/README.md, Tools). The exit code takes precedence over the vendor's
+// toolStatus returns the outcome (envelopes/event.md, Tools). The exit code takes precedence over the vendor's
 // status, which is success for every command that could be started.
 func (r *result) toolStatus(exit *int64) envelopes.ToolStatus {
 	status := statusOf(r.status)

@@ -40,7 +40,8 @@ var Vendor = core.Vendor{
 	Database: &core.Database{
 		Env: "GOOSE_PATH_ROOT", Below: "data/sessions/sessions.db", About: "folder of Goose; default the usual ones of the system",
 		Folders: []string{".local/share/goose/sessions", "AppData/Roaming/Block/goose/data/sessions"}, Names: []string{"sessions.db"},
-		// The other columns have settings of extensions and parameters of recipes, which may be secrets.
+		// The other columns have settings of extensions and parameters of recipes, which may be secrets. The table
+		// usage_ledger repeats what messages state.
 		Tables: []core.Table{{
 			Name: "sessions", Key: "id", Version: "updated_at", Order: "created_at", JSON: []string{"model_config_json"},
 			Columns:  []string{"name", "session_type", "working_dir", "created_at", "provider_name", "model_config_json"},

@@ -176,7 +176,8 @@ func answerOf(w *chat.Writer, r *record) core.Fingerprint {
 }
 
 // pieceID returns the id of a message. Consecutive records with one id are pieces of a message; each piece after the
-// first gets a suffix.
+// first gets a suffix. Qwen Code itself writes a message as one record; a log of another program has pieces, and no
+// telemetry beside it.
 func pieceID(w *chat.Writer) lenient.Text {
 	if w.ID == "" {
 		return ""
