@@ -15,7 +15,8 @@ type content struct {
 	present bool
 }
 
-// block is a part of a content. A string counts as a block of type text.
+// block is a part of a content. A string counts as a block of type text. The content of an image or a document is not
+// read.
 type block struct {
 	Type      lenient.Text   `json:"type"`
 	Text      lenient.Text   `json:"text"`

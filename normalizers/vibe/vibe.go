@@ -104,7 +104,8 @@ var (
 )
 
 // readResult writes the result of a call. Its text has a line for each member of the tool's result, so that the last
-// one of a name counts; an error has one tag around it, and states the exit code before the output.
+// one of a name counts; an error has one tag around it, and states the exit code before the output. A command that ran
+// too long states none.
 func readResult(w *chat.Writer, m *message) {
 	text := string(m.Content)
 	isError := strings.HasPrefix(text, "<tool_error>")

@@ -23,7 +23,7 @@ import (
 const service = "copilot-chat"
 
 // Attributes with the session. A subagent states itself as a chat of its own, with its parent; a title has the latter
-// alone.
+// alone. gen_ai.conversation.id is not read: until spring 2026 it is that of a request.
 const (
 	parentChat   = "copilot_chat.parent_chat_session_id"
 	ownChat      = "copilot_chat.chat_session_id"
