@@ -1,6 +1,7 @@
 package main
 
 import (
+	"path"
 	"strconv"
 	"strings"
 
@@ -18,6 +19,8 @@ type agentJSON struct {
 	Source   envelopes.Source `json:"source"`
 	Name     string           `json:"name"`
 	Found    int              `json:"found"`    // logs on this machine
+	Finds    []string         `json:"finds"`    // patterns of the logs and databases that ship finds
+	Other    string           `json:"other"`    // what else is read
 	Versions string           `json:"versions"` // of the agent whose logs were read
 	Checked  string           `json:"checked"`  // the newest version that was compared
 	Read     []core.Basis     `json:"read"`
@@ -34,7 +37,10 @@ func agentsCommand(a *app) *cobra.Command {
 		Long: `List the agents whose logs are read, how many logs of each are on this machine, what
 its rules were made from (real logs, fixtures of others, the agent's code), and what its
 logs state: an independent reader compares that with the events of every log there is.
-What an agent's log lacks is null in its events.`,
+What an agent's log lacks is null in its events. -o json also has where ship finds logs
+(finds), and what else is read (other).`,
+		Example: `  tributary agents
+  tributary agents -o json | jq -r '.name + ": " + (.finds + [.other] | join(", "))'`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkOutput(output, "table", "json"); err != nil {
@@ -70,11 +76,44 @@ func agents(a *app) ([]agentJSON, error) {
 	for _, v := range normalizers.Vendors() {
 		e := &v.Evidence
 		list = append(list, agentJSON{
-			Source: v.Source, Name: v.Name, Found: found[v.Source], Versions: e.Versions, Checked: v.Checked,
+			Source: v.Source, Name: v.Name, Found: found[v.Source], Finds: logPatterns(v), Other: v.Reads,
+			Versions: e.Versions, Checked: v.Checked,
 			Read: e.Read, States: e.States(), Lacks: append([]core.Fact{}, e.Lacks...), Limits: e.Limits,
 		})
 	}
 	return list, nil
+}
+
+// logPatterns returns the patterns of the logs and databases of an agent that ship finds.
+func logPatterns(v *core.Vendor) []string {
+	list := []string{}
+	for _, f := range v.Logs.Folders {
+		list = append(list, logPattern(v.Logs.Home, f))
+	}
+	if v.Database != nil {
+		for _, folder := range v.Database.Folders {
+			for _, name := range v.Database.Names {
+				list = append(list, path.Join("~", folder, "*"+name))
+			}
+		}
+	}
+	return list
+}
+
+// logPattern returns the pattern of the logs in a folder.
+func logPattern(home string, f core.LogFolder) string {
+	suffix := strings.Join(f.Suffixes, ",")
+	if len(f.Suffixes) > 1 {
+		suffix = "{" + suffix + "}"
+	}
+	within := "**"
+	if f.Within != "" {
+		within += "/" + f.Within + "/**"
+	}
+	if f.Prefix != "" {
+		within += "/" + f.Prefix + "*"
+	}
+	return "~/" + path.Join(home, f.Dirs()[0], within) + suffix
 }
 
 // agentTable returns the table for people.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -99,27 +98,13 @@ func replace(t *testing.T, text, name, content string) string {
 	})
 }
 
-// agentsList lists the rows of the table of vendors: the name, the source, the logs that ship finds, and what else is read.
+// agentsList lists the agents by their names, with their sources.
 func agentsList() string {
-	var b strings.Builder
+	var list []string
 	for _, v := range normalizers.Vendors() {
-		var read []string
-		for _, f := range v.Logs.Folders {
-			read = append(read, "`"+logPattern(v.Logs.Home, f)+"`")
-		}
-		if v.Database != nil {
-			for _, folder := range v.Database.Folders {
-				for _, name := range v.Database.Names {
-					read = append(read, "`"+path.Join("~", folder, "*"+name)+"`")
-				}
-			}
-		}
-		if v.Reads != "" {
-			read = append(read, v.Reads)
-		}
-		b.WriteString(pagetest.Filled(fmt.Sprintf("- **%s** (`%s`): %s", v.Name, v.Source, strings.Join(read, "; "))))
+		list = append(list, fmt.Sprintf("%s (`%s`)", v.Name, v.Source))
 	}
-	return b.String()
+	return strings.ReplaceAll(pagetest.Filled(strings.Join(list, ", ")), "\n  ", "\n") // a paragraph, no item
 }
 
 // agentsMatrix is the table of what was read of each agent, and what its logs state.
@@ -171,22 +156,6 @@ func settingsList() string {
 		b.WriteString(pagetest.Filled("- " + strings.Join(names[p], ", ")))
 	}
 	return b.String()
-}
-
-// logPattern returns the paths of the logs in a folder as a pattern.
-func logPattern(home string, f core.LogFolder) string {
-	suffix := strings.Join(f.Suffixes, ",")
-	if len(f.Suffixes) > 1 {
-		suffix = "{" + suffix + "}"
-	}
-	within := "**"
-	if f.Within != "" {
-		within += "/" + f.Within + "/**"
-	}
-	if f.Prefix != "" {
-		within += "/" + f.Prefix + "*"
-	}
-	return "~/" + path.Join(home, f.Dirs()[0], within) + suffix
 }
 
 // sourceOf returns the source of a function of a file, with its comment.
