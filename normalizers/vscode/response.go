@@ -128,7 +128,7 @@ func (m *mapper) add(q *request, text string) {
 // end writes the last text of an answer, to which nothing is added any more.
 func (m *mapper) end(q *request) {
 	m.say(q)
-	m.ended(q, q.first(), envelopes.AssistantMessage, q.text())
+	m.ended(q, q.first(), envelopes.AssistantMessage, withNames(q.text()))
 	q.Texts = nil
 }
 

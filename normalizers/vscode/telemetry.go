@@ -106,7 +106,7 @@ func (s *span) answer() {
 		for i := range message.Parts {
 			switch p := &message.Parts[i]; {
 			case p.Type == "text" && strings.TrimSpace(string(p.Content)) != "":
-				s.StatedAs(envelopes.AssistantMessage, string(s.Agent)+string(p.Content))
+				s.StatedAs(envelopes.AssistantMessage, string(s.Agent)+withNames(string(p.Content)))
 				s.Answer(p.Content)
 			case p.Type == "tool_call":
 				s.call(p.ID, p.Name, p.Arguments)

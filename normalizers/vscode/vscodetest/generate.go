@@ -22,14 +22,15 @@ type script struct {
 	prompts  bool     // the telemetry states texts of prompts
 	future   []string // calls that a result has and the answer does not show yet
 	requests []map[string]any
+	stopped  map[string]bool // requests
 }
 
 // lines generates the records of one session.
 func lines(t *rapid.T, session string) [][]byte {
-	s := &script{Script: normalizerstest.NewScript(t, session)}
+	s := &script{Script: normalizerstest.NewScript(t, session), stopped: make(map[string]bool)}
 	s.isOld, s.prompts = s.Chance(30), s.Chance(70)
 	s.whole()
-	moves := []func(){s.push, s.push, s.answer, s.answer, s.answer, s.rewrite, s.result, s.result, s.settle, s.settle, s.other, s.whole, s.again, s.export, s.export}
+	moves := []func(){s.push, s.push, s.answer, s.answer, s.answer, s.rewrite, s.result, s.result, s.settle, s.settle, s.stop, s.other, s.whole, s.again, s.export, s.export}
 	for range rapid.IntRange(1, 25).Draw(t, "records") {
 		rapid.SampledFrom(moves).Draw(t, "move")()
 	}
@@ -140,7 +141,7 @@ func (s *script) last() (n int, q map[string]any) {
 
 func (s *script) answer() {
 	n, q := s.last()
-	if q == nil {
+	if q == nil || s.stopped[text(q, "requestId")] {
 		return
 	}
 	more := s.parts()
@@ -162,7 +163,7 @@ func (s *script) answer() {
 // rewrite replaces the end of an answer: from within its last text, or from behind another part.
 func (s *script) rewrite() {
 	n, q := s.last()
-	if q == nil || q["result"] != nil {
+	if q == nil || s.stopped[text(q, "requestId")] || q["result"] != nil {
 		return
 	}
 	before := q["response"].([]any)
@@ -191,7 +192,7 @@ func (s *script) set(n int, name string, value any) {
 // result states the calls of the model: those that the answer shows, one that it will show, and one more.
 func (s *script) result() {
 	n, q := s.last()
-	if q == nil || q["result"] != nil {
+	if q == nil || s.stopped[text(q, "requestId")] || q["result"] != nil {
 		return
 	}
 	var calls []any
@@ -247,11 +248,25 @@ func (s *script) settle() {
 		s.set(n, name, []any{map[string]any{"inputTokens": 11_480, "cachedTokens": s.number("cached"), "outputTokens": s.number("total")}})
 	case "modelState":
 		s.Stamp()
-		s.set(n, name, map[string]any{"value": rapid.IntRange(0, 4).Draw(s.T, "state"), "completedAt": s.Now.UnixMilli()})
+		s.set(n, name, map[string]any{"value": rapid.SampledFrom([]int{0, 1, 3, 4}).Draw(s.T, "state"), "completedAt": s.Now.UnixMilli()})
 	case "copilotCredits":
 		s.set(n, name, 0.25)
 	default:
 		s.set(n, name, s.number(name))
+	}
+}
+
+// stop ends a request as a human does: nothing is added to its answer.
+func (s *script) stop() {
+	n, q := s.last()
+	if q == nil {
+		return
+	}
+	s.stopped[text(q, "requestId")] = true
+	s.Stamp()
+	s.set(n, "modelState", map[string]any{"value": 2, "completedAt": s.Now.UnixMilli()})
+	if q["result"] == nil && s.Chance(50) {
+		s.set(n, "result", map[string]any{"timings": map[string]any{"totalElapsed": 5}, "errorDetails": map[string]any{"code": "canceled", "message": s.word()}})
 	}
 }
 

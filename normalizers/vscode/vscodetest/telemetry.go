@@ -3,6 +3,7 @@ package vscodetest
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -22,7 +23,25 @@ func interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 }
 
 func key(r *normalizerstest.Reader, who, body string) string {
+	if who == "assistant" {
+		body = nameless(body)
+	}
 	return r.Session + " " + who + " " + strings.Join(strings.Fields(body), "")
+}
+
+// linked matches links of Markdown and code.
+var linked = regexp.MustCompile("\\[[^\\]]+\\]\\([^)\\s]+\\)|`[^`\\s]+`")
+
+// nameless returns an answer without the names of files, which the model writes as paths, in code or as links, and of
+// which the chat keeps the file.
+func nameless(body string) string {
+	words := strings.Fields(linked.ReplaceAllString(body, "§"))
+	for i, w := range words {
+		if strings.Contains(w[:len(w)-1], ".") {
+			words[i] = "§"
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 // state notes a text of the chat, once for an id.
@@ -217,7 +236,7 @@ func Exported(session string, log [][]byte, returned []string, input, output int
 			add("chat", normalizerstest.Attributes{"gen_ai.agent.name": "panel/editAgent", "gen_ai.output.messages": message("assistant", parts...)})
 		}
 		if isStopped(q) {
-			for _, answer := range answersOf(list(q, "response")) {
+			for _, answer := range writtenIn(list(q, "response")) {
 				add("chat", normalizerstest.Attributes{"gen_ai.agent.name": "panel/editAgent", "gen_ai.output.messages": message("assistant", map[string]any{"type": "text", "content": answer})})
 			}
 			for _, p := range list(q, "response") {
@@ -236,11 +255,14 @@ func Exported(session string, log [][]byte, returned []string, input, output int
 	return out
 }
 
-// answersOf returns the texts of an answer between its other parts.
-func answersOf(parts []any) []string {
+// writtenIn returns the texts of an answer between its other parts, as the model wrote them.
+func writtenIn(parts []any) []string {
 	answers, isOpen := []string{}, false
-	for _, p := range parts {
+	for i, p := range parts {
 		words, ok := wordsOf(p)
+		if name := strings.Trim(words, "`"); text(p, "kind") == "inlineReference" && name != "" {
+			words = fmt.Sprintf([]string{"`app/%[1]s`", "[%[1]s](app/%[1]s#L7)", " app/%[1]s "}[i%3], name)
+		}
 		switch isEdit := strings.HasSuffix(text(p, "kind"), "EditGroup"); {
 		case ok && !isOpen:
 			answers, isOpen = append(answers, words), true
