@@ -2,7 +2,17 @@
 // its debugging protocol. It is a module of its own, so that the program depends on no driver of a browser.
 //
 // CHROME names a Chromium that is not at a usual place; where there is none, the tests are skipped. SCREENSHOTS
-// names a folder for the pictures that the tests take.
+// names a folder for the pictures that the tests take: look at them when you change a view.
+//
+//	SCREENSHOTS=/tmp/console go -C deploy/browser test ./... -run Samples -count 1
+//
+// Every test fails (page_test.go) on a message on the console, an exception that nothing catches, a violation of the
+// Content-Security-Policy, a request to another host, an answer of 400 or above, a dialog. checks.js has what every view
+// must have. Two processes serve all tests (server_test.go): up --samples, which only reads, and up with a folder. Tests
+// wait for a state of the page, never for a time.
+//
+// A new view gets its address in TestSamplesInEveryView, and what it does in views_test.go; then break the view, and see
+// the test fail.
 package browser
 
 import (

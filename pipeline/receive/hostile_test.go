@@ -265,7 +265,7 @@ func TestRefusedCalls(t *testing.T) {
 	}
 }
 
-var idleConnections = flag.Int("idle.connections", 1000, "connections of TestIdleConnections")
+var idleConnections = flag.Int("idle.connections", 1000, "connections of TestIdleConnections; 10000 is its full size")
 
 // Connections that do nothing, and those that send half a head, keep nobody from being served.
 func TestIdleConnections(t *testing.T) {

@@ -28,7 +28,7 @@ import (
 
 var (
 	killSeed    = flag.Uint64("kill.seed", 0, "seed of the moments of TestKills; 0 draws another one each time")
-	killRounds  = flag.Int("kill.rounds", 4, "kills of TestKills")
+	killRounds  = flag.Int("kill.rounds", 4, "kills of TestKills; 1000, with -kill.records 200000 and -timeout 4h, is its full size")
 	killRecords = flag.Int("kill.records", 1200, "records of TestKills")
 )
 

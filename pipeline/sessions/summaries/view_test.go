@@ -20,7 +20,7 @@ import (
 	"tributary/pipeline/streams"
 )
 
-var manySessions = flag.Int("sessions", 3000, "sessions of TestManySessionsInBoundedMemory")
+var manySessions = flag.Int("sessions", 3000, "sessions of TestManySessionsInBoundedMemory; a million, with -timeout 1h, is its full size")
 
 // TestStatisticsWithLimitsReadWholeSessionsAlone compares statistics from the events that a view selects with those
 // from all events, with records that are up to date and with records that are behind.

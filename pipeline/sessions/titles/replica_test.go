@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	writersFlag  = flag.Int("writers", 70, "writers of TestConcurrentWritersLoseNoUpdate")
+	writersFlag  = flag.Int("writers", 70, "writers of TestConcurrentWritersLoseNoUpdate; 1000, with -sessions 100, is its full size")
 	sessionsFlag = flag.Int("sessions", 7, "sessions that they write to")
 )
 

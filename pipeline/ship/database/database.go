@@ -4,6 +4,11 @@
 //
 // The invariant: nothing is written or created in the folder of a database, and only the tables, columns and keys that
 // the vendor's [core.Database] lists are read: other tables hold tokens.
+//
+// A record is {"table": ..., "row": {column: value}}, behind that of its parent; the version of a row is its digest. No
+// writer ever waits: in rollback mode rows are read without locks, and a statement counts only if nobody has written
+// meanwhile (connection.go). Another database is the [core.Database] of its vendor, with a test in the room of the vendor;
+// cases_test.go makes a database of the rows in its cases.
 package database
 
 import (
