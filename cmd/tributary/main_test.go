@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	if code, is := pipelinetest.RunProgram(nil); is {
 		os.Exit(code)
 	}
-	pipelinetest.Parallel()
+	pipelinetest.Configure()
 	testscript.Main(leakChecked{m}, map[string]func(){"tributary": main, "consumer": consume})
 }
 

@@ -18,6 +18,7 @@ func TestMain(m *testing.M) {
 	if code, is := pipelinetest.RunProgram(nil); is {
 		os.Exit(code)
 	}
+	pipelinetest.Configure()
 	os.Exit(m.Run())
 }
 

@@ -24,9 +24,11 @@ import (
 	"context"
 	"flag"
 	"net"
+	"os"
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -90,10 +92,16 @@ func StartConfigured(tb testing.TB, file string) *server.Server {
 	return srv
 }
 
-// Parallel runs three tests at a time per processor, unless the flag -parallel is set: most tests wait for
-// heartbeats. A TestMain calls it before it runs the tests.
-func Parallel() {
+// Configure sets how the tests of a binary run: three at a time per processor, unless the flag -parallel is set,
+// because most wait for heartbeats; and with temporary files in memory, unless TMPDIR is set or the system has no room,
+// because they need not outlive a crash of the system. Benchmarks keep the disk. A TestMain calls it before it runs the
+// tests.
+func Configure() {
 	_ = flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0))) // the flag exists
+	measures := slices.ContainsFunc(os.Args, func(a string) bool { return strings.HasPrefix(a, "-test.bench") })
+	if folder := memoryFolder(); folder != "" && !measures && os.Getenv("TMPDIR") == "" { //nolint:forbidigo // read by all who make temporary files
+		_ = os.Setenv("TMPDIR", folder) // fails for no such name
+	}
 }
 
 // SkipShort skips a test with -short, as for the race detector: one that takes long, and whose goroutines other tests

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	if code, is := pipelinetest.RunProgram(map[string]pipelinetest.Program{receiverProgram: runReceiver, shipProgram: runShip}); is {
 		os.Exit(code)
 	}
-	pipelinetest.Parallel()
+	pipelinetest.Configure()
 	goleak.VerifyTestMain(m, pipelinetest.ServerLeaks()...)
 }
 

@@ -29,6 +29,6 @@ func TestMain(m *testing.M) {
 	if code, is := pipelinetest.RunProgram(map[string]pipelinetest.Program{edgeProgram: runEdge}); is {
 		os.Exit(code)
 	}
-	pipelinetest.Parallel()
+	pipelinetest.Configure()
 	goleak.VerifyTestMain(m, pipelinetest.ServerLeaks()...)
 }

@@ -33,7 +33,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	pipelinetest.Parallel()
+	pipelinetest.Configure()
 	os.Exit(m.Run())
 }
 

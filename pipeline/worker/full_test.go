@@ -44,7 +44,8 @@ func TestFullBrokerIsNamedAndGoesOn(t *testing.T) {
 			log, reader, reached := newLines(), sdkmetric.NewManualReader(), make(chan struct{})
 			runner := work(t, f.js, worker.Looking(worker.Config{
 				Topology: top, Worker: "w", Member: "w", Logger: log.logger(),
-				Meter: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter("test"),
+				Heartbeat: time.Second, // an answer that takes longer than one is an error
+				Meter:     sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter("test"),
 				Normalize: func(s *core.Session, r core.Record) (core.Result, error) {
 					<-reached
 					return normalizers.Normalize(s, r)

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	if code, is := pipelinetest.RunProgram(nil); is {
 		os.Exit(code)
 	}
-	pipelinetest.Parallel()
+	pipelinetest.Configure()
 	goleak.VerifyTestMain(m, pipelinetest.ServerLeaks()...)
 }
 

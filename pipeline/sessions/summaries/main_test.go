@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	if code, is := pipelinetest.RunProgram(map[string]pipelinetest.Program{"keeper": runKeeper, "stage and keeper": runWorker}); is {
 		os.Exit(code)
 	}
-	pipelinetest.Parallel()
+	pipelinetest.Configure()
 	os.Exit(m.Run())
 }
 

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	if code, is := pipelinetest.RunProgram(programs); is {
 		os.Exit(code)
 	}
-	pipelinetest.Parallel()
+	pipelinetest.Configure()
 	goleak.VerifyTestMain(m, pipelinetest.ServerLeaks()...)
 }
 

@@ -46,7 +46,7 @@ func sequencesByPartition(t *testing.T, js jetstream.JetStream) map[int][]uint64
 }
 
 func TestMain(m *testing.M) {
-	pipelinetest.Parallel()
+	pipelinetest.Configure()
 	goleak.VerifyTestMain(m, pipelinetest.ServerLeaks()...)
 }
 

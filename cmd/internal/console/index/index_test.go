@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	if code, is := pipelinetest.RunProgram(nil); is {
 		os.Exit(code)
 	}
-	pipelinetest.Parallel()
+	pipelinetest.Configure()
 	os.Exit(m.Run())
 }
 
