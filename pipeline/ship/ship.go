@@ -4,7 +4,7 @@
 //
 // Make a [Ship] with [New] from a [Config] and call [Ship.Run], which blocks.
 // [Ship.Summary] returns the progress at any time. README.md beside this package has the
-// file map and the life of a line from file to broker.
+// order of the files, what identifies a file, and what is lost.
 //
 // The invariant: the offset of a file advances only after the broker has acknowledged
 // everything before it. So a crash or a lost acknowledgement sends a record twice, but
