@@ -171,11 +171,7 @@ func finishMove(t *testing.T, torn bool) {
 	s := start(t, server.JetStream(nats.SetCustomDialer(withoutRemoval{})), cfg)
 	x := pipelinetest.Expectation{Topology: top}
 	sessions := x.RequireExact(t, js).Sessions
-	for ctx := deadline(t); sum(t, reader, "tributary.archived") < int64(sessions); {
-		if ctx.Err() != nil {
-			t.Fatal("not all states were moved")
-		}
-	}
+	eventually(t, "all states are moved", func() bool { return sum(t, reader, "tributary.archived") >= int64(sessions) })
 	s.stop(t)
 	if n := countSubjects(t, js, "states.>"); n != sessions {
 		t.Errorf("%d states of %d sessions", n, sessions)
@@ -239,11 +235,7 @@ func TestLateRemovalRemovesNoNewerState(t *testing.T) {
 	overtaken := start(t, server.JetStream(nats.SetCustomDialer(withoutRemoval{})), archiving(top))
 	x := pipelinetest.Expectation{Topology: top}
 	x.RequireExact(t, js)
-	for ctx := deadline(t); countSubjects(t, js, "archives.>") < 20; {
-		if ctx.Err() != nil {
-			t.Fatal("not all states were moved")
-		}
-	}
+	eventually(t, "all states are moved", func() bool { return countSubjects(t, js, "archives.>") >= 20 })
 	moved := stored(t, js, "states.>")
 	overtaken.kill()
 
@@ -291,11 +283,9 @@ func TestFullArchiveKeepsTheRest(t *testing.T) {
 	s := start(t, js, cfg)
 	x := pipelinetest.Expectation{Topology: top}
 	x.RequireExact(t, js)
-	for ctx := deadline(t); sum(t, reader, "tributary.archived") == 0 || sum(t, reader, "tributary.archive.full") == 0; {
-		if ctx.Err() != nil {
-			t.Fatal("nothing was moved, or nothing was kept")
-		}
-	}
+	eventually(t, "a state is moved, and another is kept", func() bool {
+		return sum(t, reader, "tributary.archived") > 0 && sum(t, reader, "tributary.archive.full") > 0
+	})
 	pipelinetest.Publish(t, js, records...)
 	x.RequireExact(t, js)
 	s.stop(t)
