@@ -20,7 +20,8 @@ import (
 )
 
 // Subject is a subject of NATS at which exporters of OpenTelemetry collectors publish: each message is an export
-// request, in protobuf or JSON.
+// request, in protobuf or JSON. No stream is in front of the receiver: it would store each record twice, and needs
+// rights that producers lack.
 type Subject struct {
 	Signal string // logs, traces or metrics
 	Name   string // may have wildcards
