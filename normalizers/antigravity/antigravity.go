@@ -7,7 +7,6 @@ package antigravity
 
 import (
 	"regexp"
-	"strconv"
 	"strings"
 
 	"tributary/envelopes"
@@ -136,10 +135,5 @@ func exitOf(text string) *int64 {
 	if at := output.FindStringIndex(text); at != nil {
 		text = text[:at[0]]
 	}
-	if found := exitLine.FindStringSubmatch(text); found != nil {
-		if code, err := strconv.ParseInt(found[1], 10, 64); err == nil {
-			return &code
-		}
-	}
-	return nil
+	return core.FirstExitCode(exitLine, text)
 }

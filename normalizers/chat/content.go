@@ -18,6 +18,12 @@ func Blocks[T any](content jsontext.Value) []T {
 	return lenient.ReadElements[T](content)
 }
 
+// TextOf is [Text] for the text of a [Result]; nil if the content has none.
+func TextOf(content jsontext.Value) *string {
+	text, ok := Text(content)
+	return lenient.NullText{Value: text, OK: ok}.Ptr()
+}
+
 // Text returns the texts of the blocks of the type text in a content, line by line; ok is false if it has none.
 func Text(content jsontext.Value) (text string, ok bool) {
 	type block struct {

@@ -10,7 +10,6 @@ package chat
 
 import (
 	"cmp"
-	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -73,6 +72,14 @@ func (w *Writer) Say(kind core.Speech, text lenient.Text) {
 	}
 }
 
+// Typed writes what a human typed: a text, or attachments alone. It ignores a blank text without attachments.
+func (w *Writer) Typed(text lenient.Text, attached bool) {
+	if isBlank(text) && attached {
+		w.Attach()
+	}
+	w.Say(core.SpeechHuman, text)
+}
+
 // Attach writes a prompt without a text, which only has attachments.
 func (w *Writer) Attach() { w.write(core.ChatDraft(envelopes.UserMessage, nil, nil)) }
 
@@ -122,6 +129,12 @@ func (w *Writer) Facts(facts map[string]any) {
 // Error writes an error that the vendor reports.
 func (w *Writer) Error(code, message lenient.Text) {
 	w.write(w.Session.ErrorDraft(string(code), string(message)))
+}
+
+// Problem is an error as a record may state it, for wire structs; [Writer.Error] writes it.
+type Problem struct {
+	Code    lenient.Text `json:"code"`
+	Message lenient.Text `json:"message"`
 }
 
 // UnknownRecord writes the event that keeps a record of an unknown type. name is its type, see
@@ -276,15 +289,11 @@ func (w *Writer) Put(d core.Draft) bool { return w.write(d) }
 
 // write writes an event under the id of the record; further ones get a suffix.
 func (w *Writer) write(d core.Draft) bool {
-	id := w.ID
-	if id != w.named {
-		w.named, w.number = id, 0
-	}
-	if id != "" && w.number > 0 {
-		id += lenient.Text("#" + strconv.Itoa(w.number))
+	if w.ID != w.named {
+		w.named, w.number = w.ID, 0
 	}
 	w.number++
-	return w.put(id, d)
+	return w.put(core.NumberedID(w.ID, w.number-1), d)
 }
 
 // put writes an event under the vendor's id, or an empty one.

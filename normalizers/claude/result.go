@@ -3,7 +3,6 @@ package claude
 import (
 	"cmp"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -107,17 +106,7 @@ func (r *toolResult) exitCode() *int64 {
 var exitHeader = regexp.MustCompile(`^(?:Error: )?Exit code (\d{1,10})(?:\s|$)`)
 
 // headerExitCode reads an exit code from the header of an output, never from its body; nil for none.
-func headerExitCode(output string) *int64 {
-	m := exitHeader.FindStringSubmatch(output)
-	if m == nil {
-		return nil
-	}
-	n, err := strconv.ParseInt(m[1], 10, 64)
-	if err != nil {
-		return nil
-	}
-	return &n
-}
+func headerExitCode(output string) *int64 { return core.ExitCode(exitHeader, output) }
 
 // output returns the two streams of a command; nil if the text is stdout and stderr is empty. Streams that are not in
 // the text belong to another result.

@@ -363,26 +363,13 @@ func (m *mapper) writeResult(e *message, s *statement) {
 		r.Text = &s.text
 	}
 	if m.IsShell(r.ID, r.Name) {
-		r.Exit = exitOf(*r.Text)
+		r.Exit = core.ExitCode(exits, *r.Text)
 	}
 	m.Result(r)
 }
 
 // exits match where the result of a command states its exit code.
 var exits = regexp.MustCompile(`^(?:Command executed in [^\n]*?(?:\. |adjust as needed\.\n)Exit code: (-?\d{1,10})(?:\n|$)|\[Command exited with code (-?\d{1,10})\])`)
-
-// exitOf returns the exit code that the result of a command states; nil for none.
-func exitOf(text string) *int64 {
-	found := exits.FindStringSubmatch(text)
-	if found == nil {
-		return nil
-	}
-	code, err := strconv.ParseInt(found[1]+found[2], 10, 64)
-	if err != nil {
-		return nil
-	}
-	return &code
-}
 
 // writeUsage writes the tokens of an API call. Both files of a task state them. The messages shown to the human have
 // more figures, which are added to those of the other file.

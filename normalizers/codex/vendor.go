@@ -2,7 +2,6 @@ package codex
 
 import (
 	"embed"
-	"time"
 
 	"tributary/envelopes"
 	"tributary/normalizers/core"
@@ -22,7 +21,7 @@ var Vendor = core.Vendor{
 
 	Recognize: marker,
 	Session:   sessionOf,
-	Time:      func(s *core.Shape) time.Time { return s.Time([]string{"timestamp"}) },
+	Time:      core.TimeAt("timestamp"),
 
 	// Later session_meta records of a rollout belong to a resumption or to a parent.
 	Framing: core.Framing{OneSession: true, IsWhole: isRollout, IsPrinted: isExecShape},

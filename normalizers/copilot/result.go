@@ -3,7 +3,6 @@ package copilot
 import (
 	"cmp"
 	"regexp"
-	"strconv"
 
 	"tributary/envelopes"
 	"tributary/normalizers/core"
@@ -66,10 +65,8 @@ var (
 
 // shellEnd reads from the last line of a shell's output how the command ended.
 func shellEnd(output string) (exit *int64, running bool) {
-	if m := exitLine.FindStringSubmatch(output); m != nil {
-		if n, err := strconv.ParseInt(m[1], 10, 64); err == nil {
-			return &n, false
-		}
+	if exit = core.ExitCode(exitLine, output); exit != nil {
+		return exit, false
 	}
 	return nil, runningLine.MatchString(output)
 }

@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"tributary/envelopes"
 )
@@ -107,16 +108,21 @@ func (s *calls) ReleaseCall(id string) {
 	}
 }
 
-// ExitCode returns the exit code that a text states: the number in the first group of the last match of a pattern; nil
-// for none.
+// ExitCode returns the exit code that a text states: the number in the last match of a pattern, in that of its groups
+// which took part; nil for none.
 func ExitCode(pattern *regexp.Regexp, text string) *int64 {
 	found := pattern.FindAllStringSubmatch(text, -1)
 	if found == nil {
 		return nil
 	}
-	code, err := strconv.ParseInt(found[len(found)-1][1], 10, 64)
+	code, err := strconv.ParseInt(strings.Join(found[len(found)-1][1:], ""), 10, 64)
 	if err != nil {
 		return nil
 	}
 	return &code
+}
+
+// FirstExitCode is [ExitCode] for the first match of a pattern.
+func FirstExitCode(pattern *regexp.Regexp, text string) *int64 {
+	return ExitCode(pattern, pattern.FindString(text))
 }

@@ -2,6 +2,7 @@ package core
 
 import (
 	"cmp"
+	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -42,6 +43,14 @@ func PartID(id lenient.Text, part string) lenient.Text {
 		return ""
 	}
 	return id + "#" + lenient.Text(part)
+}
+
+// NumberedID returns the id of a further event of an id that n events have already; empty for an empty one.
+func NumberedID(id lenient.Text, n int) lenient.Text {
+	if n == 0 || id == "" {
+		return id
+	}
+	return id + lenient.Text("#"+strconv.Itoa(n))
 }
 
 // ArgumentText returns the arguments of a call as the text of its event: a string unchanged, any other value as JSON;

@@ -177,9 +177,9 @@ func (s *Shape) Kind(path ...string) jsontext.Kind {
 	return 0
 }
 
-// Has reports whether the record has a non-null member of this name.
-func (s *Shape) Has(name string) bool {
-	k := s.Kind(name)
+// Has reports whether the record has a non-null member at a path.
+func (s *Shape) Has(path ...string) bool {
+	k := s.Kind(path...)
 	return k != 0 && k != 'n'
 }
 
@@ -216,6 +216,16 @@ func (s *Shape) Time(paths ...[]string) time.Time {
 		}
 	}
 	return time.Time{}
+}
+
+// TextAt returns the [Vendor.Session] of an agent whose records state it at a path.
+func TextAt(path ...string) func(*Shape) string {
+	return func(s *Shape) string { return s.Text(path...) }
+}
+
+// TimeAt returns the [Vendor.Time] of an agent whose records state it at a path, in RFC 3339.
+func TimeAt(path ...string) func(*Shape) time.Time {
+	return func(s *Shape) time.Time { return s.Time(path) }
 }
 
 // TextShape returns the shape of a line of plain text that states session.

@@ -9,7 +9,6 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"tributary/envelopes"
@@ -181,11 +180,7 @@ var exitLine = regexp.MustCompile(`^Error: Command failed \(exit code: (-?\d{1,1
 
 // readResult writes the result of a call in a session.
 func readResult(w *chat.Writer, p part) {
-	r := chat.Result{ID: p.CallID, Failed: bool(p.IsError)}
-	if text, ok := chat.Text(p.Content); ok {
-		r.Text = &text
-	}
-	writeResult(w, r)
+	writeResult(w, chat.Result{ID: p.CallID, Failed: bool(p.IsError), Text: chat.TextOf(p.Content)})
 }
 
 // readValue writes the result of a call in a run: a text, or an object.
@@ -216,12 +211,8 @@ func readValue(w *chat.Writer, r *record) {
 
 // writeResult writes a result, with the exit code that the first line of its text states.
 func writeResult(w *chat.Writer, r chat.Result) {
-	if r.Text != nil && w.IsShell(r.ID, r.Name) {
-		if found := exitLine.FindStringSubmatch(*r.Text); found != nil && r.Exit == nil {
-			if code, err := strconv.ParseInt(found[1], 10, 64); err == nil {
-				r.Exit = &code
-			}
-		}
+	if r.Text != nil && r.Exit == nil && w.IsShell(r.ID, r.Name) {
+		r.Exit = core.ExitCode(exitLine, *r.Text)
 	}
 	w.Result(r)
 }

@@ -11,7 +11,6 @@ import (
 	"cmp"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -61,7 +60,7 @@ func readSummary(w *chat.Writer, r *record) {
 
 // readUpdate writes what the chat history lacks: the tokens of a prompt, errors, and recaps. Other updates repeat it.
 func readUpdate(w *chat.Writer, r *record, p *params) {
-	w.At(core.TimeOfMillis(millis(r.Timestamp)))
+	w.At(core.TimeOfMillis(r.Timestamp.Times(1000)))
 	w.At(core.TimeOfMillis(p.Meta.Value.Millis))
 	if at := strings.LastIndex(string(p.Meta.Value.EventID), "-"); at > 0 {
 		w.Copied = p.Meta.Value.EventID[:at] != p.SessionID // of the session that this one was forked from
@@ -144,13 +143,9 @@ func speechOf(reason lenient.Text, text string) (core.Speech, string) {
 	case reason != "" && reason != "interjection":
 		return core.SpeechInjected, text
 	}
-	typed := text
+	typed := text[len(wrappers.FindString(text)):]
 	if start, end := strings.Index(text, "<user_query>"), strings.LastIndex(text, "</user_query>"); start >= 0 && end > start {
 		typed = strings.Trim(text[start+len("<user_query>"):end], "\r\n")
-	} else {
-		for found := wrapper.FindStringIndex(typed); found != nil; found = wrapper.FindStringIndex(typed) {
-			typed = typed[found[1]:]
-		}
 	}
 	if strings.TrimSpace(typed) == "" && text != "" {
 		return core.SpeechInjected, text
@@ -158,9 +153,9 @@ func speechOf(reason lenient.Text, text string) (core.Speech, string) {
 	return core.SpeechHuman, typed
 }
 
-// wrapper matches an element that Grok puts before a prompt.
-var wrapper = regexp.MustCompile(`(?s)^\s*(?:<user_info>.*?</user_info>|<git_status>.*?</git_status>|<system-reminder>.*?</system-reminder>|` +
-	`<agent_skills>.*?</agent_skills>|<mcp_servers>.*?</mcp_servers>|<project_layout>.*?</project_layout>)\s*`)
+// wrappers matches the elements that Grok puts before a prompt.
+var wrappers = regexp.MustCompile(`(?s)^(?:\s*(?:<user_info>.*?</user_info>|<git_status>.*?</git_status>|<system-reminder>.*?</system-reminder>|` +
+	`<agent_skills>.*?</agent_skills>|<mcp_servers>.*?</mcp_servers>|<project_layout>.*?</project_layout>)\s*)*`)
 
 // readAnswer writes a message of the assistant, and its calls.
 func readAnswer(w *chat.Writer, r *record, text string) {
@@ -195,11 +190,7 @@ func readResult(w *chat.Writer, r *record, text string, ok bool) {
 		result.Text = &text
 	}
 	if w.IsShell(r.CallID, "") {
-		if found := exitLine.FindStringSubmatch(text); found != nil {
-			if code, err := strconv.ParseInt(cmp.Or(found[1], found[2]), 10, 64); err == nil {
-				result.Exit = &code
-			}
-		} else {
+		if result.Exit = core.ExitCode(exitLine, text); result.Exit == nil {
 			result.Failed = result.Failed || strings.HasPrefix(text, "exit: killed")
 			result.Running = strings.HasPrefix(text, "[Command moved to background")
 		}

@@ -9,7 +9,6 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers/chat"
 	"tributary/normalizers/core"
-	"tributary/normalizers/lenient"
 )
 
 //go:embed all:samples
@@ -117,14 +116,8 @@ func sessionOfPath(file string) string {
 
 // timeOf returns the time stated in a record: text, or seconds in an update.
 func timeOf(s *core.Shape) time.Time {
-	if t, ok := core.MomentOfMillis(millis(s.Number("timestamp"))); ok {
+	if t, ok := core.MomentOfMillis(s.Number("timestamp").Times(1000)); ok {
 		return t
 	}
 	return s.Time([]string{"updated_at"}, []string{"created_at"})
-}
-
-// millis converts seconds to milliseconds.
-func millis(seconds lenient.Number) lenient.Number {
-	seconds.Value *= 1000
-	return seconds
 }

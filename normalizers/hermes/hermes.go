@@ -55,7 +55,7 @@ var roles = map[lenient.Text]bool{"user": true, "assistant": true, "tool": true,
 // readMessage writes a message by its role.
 func readMessage(w *chat.Writer, m *message) {
 	if m.Timestamp.Kind() == '0' {
-		w.At(core.TimeOfMillis(millis(lenient.NumberOf(m.Timestamp))))
+		w.At(core.TimeOfMillis(lenient.NumberOf(m.Timestamp).Times(1000)))
 	} else if m.Timestamp.Kind() == '"' {
 		w.At(core.ParseTime(lenient.Unquote(m.Timestamp)))
 	}

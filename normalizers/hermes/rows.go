@@ -109,7 +109,7 @@ func readRow(w *chat.Writer, table lenient.Text, r *row) {
 func readSession(w *chat.Writer, r *row) {
 	s := w.Session
 	if s.TS == "" { // the tokens belong to the messages before them
-		w.At(core.TimeOfMillis(millis(r.Started)))
+		w.At(core.TimeOfMillis(r.Started.Times(1000)))
 	}
 	s.SetResumeID(string(r.ID))
 	s.SetModel(string(r.Model))

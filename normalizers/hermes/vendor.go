@@ -98,19 +98,13 @@ func sessionOf(s *core.Shape) string {
 func timeOf(s *core.Shape) time.Time {
 	for _, column := range []string{"timestamp", "started_at"} {
 		if v := s.Value("row", column); len(v) > 0 && v.Kind() == '0' {
-			t, _ := core.MomentOfMillis(millis(lenient.NumberOf(v)))
+			t, _ := core.MomentOfMillis(lenient.NumberOf(v).Times(1000))
 			return t
 		}
 	}
 	if v := s.Value("timestamp"); len(v) > 0 && v.Kind() == '0' {
-		t, _ := core.MomentOfMillis(millis(lenient.NumberOf(v)))
+		t, _ := core.MomentOfMillis(lenient.NumberOf(v).Times(1000))
 		return t
 	}
 	return s.Time([]string{"timestamp"}, []string{"session_start"})
-}
-
-// millis converts seconds.
-func millis(seconds lenient.Number) lenient.Number {
-	seconds.Value *= 1000
-	return seconds
 }

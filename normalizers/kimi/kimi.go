@@ -186,10 +186,7 @@ func readPrompt(w *chat.Writer, list []part, o *origin, isInput bool) {
 
 // sayPrompt writes what a human typed, or attached.
 func sayPrompt(w *chat.Writer, list []part) {
-	text := joined(list)
-	if w.Say(core.SpeechHuman, lenient.Text(text)); strings.TrimSpace(text) == "" && slices.ContainsFunc(list, isMedia) {
-		w.Attach()
-	}
+	w.Typed(lenient.Text(joined(list)), slices.ContainsFunc(list, isMedia))
 }
 
 // gitContext is what Kimi puts before the prompt of a subagent.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"tributary/normalizers/chat"
 	"tributary/normalizers/lenient"
 )
 
@@ -21,17 +22,17 @@ type record struct {
 	Usage   lenient.Object[usage]   `json:"usage"`
 	Scope   lenient.Text            `json:"usageScope"`
 
-	Model    lenient.Text            `json:"model"`
-	Alias    lenient.Text            `json:"modelAlias"`
-	Provider lenient.Text            `json:"provider"`
-	Effort   lenient.Text            `json:"thinkingEffort"`
-	Cwd      lenient.Text            `json:"cwd"`
-	Place    lenient.Object[place]   `json:"environmentDisclosure"`
-	Summary  jsontext.Value          `json:"summary"` // a text or a message
-	Context  lenient.Text            `json:"contextSummary"`
-	Content  lenient.Text            `json:"content"` // of a plugin
-	Reason   lenient.Text            `json:"reason"`
-	Error    lenient.Object[problem] `json:"error"`
+	Model    lenient.Text                 `json:"model"`
+	Alias    lenient.Text                 `json:"modelAlias"`
+	Provider lenient.Text                 `json:"provider"`
+	Effort   lenient.Text                 `json:"thinkingEffort"`
+	Cwd      lenient.Text                 `json:"cwd"`
+	Place    lenient.Object[place]        `json:"environmentDisclosure"`
+	Summary  jsontext.Value               `json:"summary"` // a text or a message
+	Context  lenient.Text                 `json:"contextSummary"`
+	Content  lenient.Text                 `json:"content"` // of a plugin
+	Reason   lenient.Text                 `json:"reason"`
+	Error    lenient.Object[chat.Problem] `json:"error"`
 
 	// Of kimi-cli.
 	Seconds lenient.Number `json:"timestamp"`
@@ -43,12 +44,6 @@ type place struct {
 	lenient.Data
 
 	Cwd lenient.Text `json:"cwd"`
-}
-
-// problem is why a turn failed.
-type problem struct {
-	Code    lenient.Text `json:"code"`
-	Message lenient.Text `json:"message"`
 }
 
 // origin is who wrote a message under the user's name.

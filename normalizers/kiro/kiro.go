@@ -33,7 +33,7 @@ func read(w *chat.Writer, r *record) {
 func readLine(w *chat.Writer, r *record) {
 	l := &r.Data.Value
 	w.ID = l.MessageID
-	if ts, ok := core.TimeOfMillis(millis(l.Meta.Value.Timestamp)); ok {
+	if ts, ok := core.TimeOfMillis(l.Meta.Value.Timestamp.Times(1000)); ok {
 		w.At(ts, true)
 		w.Remember("copied", copiedAt(ts, w.Remembered("created")))
 	}
@@ -92,11 +92,7 @@ func readPrompt(w *chat.Writer, list []block) {
 			w.Unknown(core.UnknownBlock, "Prompt", b.Kind)
 		}
 	}
-	text := strings.Join(texts, "\n")
-	if attached && strings.TrimSpace(text) == "" {
-		w.Attach()
-	}
-	w.Say(core.SpeechHuman, lenient.Text(text))
+	w.Typed(lenient.Text(strings.Join(texts, "\n")), attached)
 }
 
 // readAnswer writes the thoughts, texts and calls of a message in their order. An empty text stands before a call.

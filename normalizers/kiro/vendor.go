@@ -88,14 +88,8 @@ func sessionOf(s *core.Shape) string {
 // timeOf returns the time stated in a record: of a line only that of a prompt, in seconds.
 func timeOf(s *core.Shape) time.Time {
 	if v := s.Value("data", "meta", "timestamp"); s.Has("kind") && len(v) > 0 {
-		t, _ := core.MomentOfMillis(millis(lenient.NumberOf(v)))
+		t, _ := core.MomentOfMillis(lenient.NumberOf(v).Times(1000))
 		return t
 	}
 	return s.Time([]string{"updated_at"})
-}
-
-// millis converts seconds.
-func millis(seconds lenient.Number) lenient.Number {
-	seconds.Value *= 1000
-	return seconds
 }

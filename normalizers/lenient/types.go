@@ -117,6 +117,12 @@ func (n Number) Count() int64 {
 	return int64(math.Round(n.Value))
 }
 
+// Times returns the product of the value and a factor, as of seconds and 1000.
+func (n Number) Times(factor float64) Number {
+	n.Value *= factor
+	return n
+}
+
 // Integer returns the value if it is a whole number; else nil.
 func (n Number) Integer() *int64 {
 	if !n.OK || n.Value != math.Trunc(n.Value) {

@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
 )
 
 // An account is what a file states, read a second time with nothing but encoding/json: the
@@ -94,6 +97,40 @@ func Member[T any](v any, names ...string) T {
 	}
 	out, _ := v.(T)
 	return out
+}
+
+// Count reads a whole number in a field of a JSON object; 0 for anything else.
+func Count(v any, names ...string) int64 {
+	n, _ := Member[json.Number](v, names...).Int64()
+	return n
+}
+
+// Texts reads a content: a text, or the texts of its parts, line by line.
+func Texts(content any) string {
+	if text, ok := content.(string); ok {
+		return text
+	}
+	var texts []string
+	parts, _ := content.([]any)
+	for _, p := range parts {
+		if Member[string](p, "type") == "text" {
+			texts = append(texts, Member[string](p, "text"))
+		}
+	}
+	return strings.Join(texts, "\n")
+}
+
+// CodeIn reads the number in the last match of a pattern in a text; nil for none.
+func CodeIn(pattern *regexp.Regexp, text string) *int64 {
+	found := pattern.FindAllStringSubmatch(text, -1)
+	if found == nil {
+		return nil
+	}
+	n, err := strconv.ParseInt(found[len(found)-1][1], 10, 64)
+	if err != nil {
+		return nil
+	}
+	return &n
 }
 
 // Parse reads JSON without changing its numbers; nil if data is not JSON.

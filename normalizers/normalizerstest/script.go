@@ -2,6 +2,8 @@ package normalizerstest
 
 import (
 	"encoding/json"
+	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -14,12 +16,61 @@ type Script struct {
 	Session string
 	Lines   [][]byte
 	Now     time.Time // of the next record
+	Calls   []string  // ids of the calls so far
+
+	records int
+	last    any // id of the last record; nil for none
 }
 
 // NewScript begins the log of a session.
 func NewScript(t *rapid.T, session string) Script {
 	return Script{T: t, Session: session, Now: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)}
 }
+
+// Play makes some of the moves, which write records.
+func (s *Script) Play(moves ...func()) {
+	for range rapid.IntRange(1, 25).Draw(s.T, "records") {
+		rapid.SampledFrom(moves).Draw(s.T, "move")()
+	}
+}
+
+// Text draws a text: one for any log, or one of its own.
+func (s *Script) Text(own ...string) string {
+	return s.OneOf(append([]string{"fix the test", "yes", "  \n", "", "two\nlines \u2028 \U0001F642", "{", "<b>"}, own...)...)
+}
+
+// NextID returns the id of the next record, and that of the record before it; nil for none.
+func (s *Script) NextID() (id string, last any) {
+	s.records++
+	id, last = fmt.Sprintf("%s-%d", s.Session, s.records), s.last
+	s.last = id
+	return id, last
+}
+
+// Maybe adds members to a record in percent of 100 cases.
+func (s *Script) Maybe(percent int, record, members map[string]any) {
+	if s.Chance(percent) {
+		maps.Copy(record, members)
+	}
+}
+
+// NewCall returns the id of a new call.
+func (s *Script) NewCall() string {
+	id := fmt.Sprintf("%s-call%d", s.Session, len(s.Calls))
+	s.Calls = append(s.Calls, id)
+	return id
+}
+
+// AnyCall draws the id of a call; one that was lost if there is none.
+func (s *Script) AnyCall() string {
+	if len(s.Calls) == 0 {
+		return s.Session + "-lost"
+	}
+	return rapid.SampledFrom(s.Calls).Draw(s.T, "call")
+}
+
+// Figure draws a number of tokens.
+func (s *Script) Figure() int { return rapid.SampledFrom([]int{0, 1, 57, 11_480}).Draw(s.T, "tokens") }
 
 // Chance is true in percent of 100 cases.
 func (s *Script) Chance(percent int) bool {

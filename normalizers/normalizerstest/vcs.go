@@ -31,6 +31,21 @@ func checkVCS(p *Problems, s Suite, lines []Line, steps []Step) {
 	}
 }
 
+// LastVCS returns the [Suite.VCS] of an agent whose records state it. read changes the state of the session of a record
+// to what the record states.
+func LastVCS(read func(record any, v *envelopes.VCS)) func() func(session string, l Line) envelopes.VCS {
+	return func() func(string, Line) envelopes.VCS {
+		known := make(map[string]*envelopes.VCS)
+		return func(session string, l Line) envelopes.VCS {
+			if known[session] == nil {
+				known[session] = &envelopes.VCS{}
+			}
+			read(Parse(l.Data), known[session])
+			return *known[session]
+		}
+	}
+}
+
 // wordsOnly matches a name without white space.
 var wordsOnly = regexp.MustCompile(`^[^\s\x00-\x1f\x7f]+$`)
 

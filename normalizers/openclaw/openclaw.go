@@ -121,10 +121,10 @@ var machine = []string{
 // around matches what OpenClaw puts before a prompt: metadata of the message, lines of the system, the time, the
 // channel, and attached files. It is compiled when it is first needed, because it is large.
 var around = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^(?s:[A-Z][^\n]{0,80}\(untrusted[^)\n]{0,60}\):\n` + "```json\n.*?\n```" + `|System: \[[^\n]*` +
+	return regexp.MustCompile(`^(?:(?s:[A-Z][^\n]{0,80}\(untrusted[^)\n]{0,60}\):\n` + "```json\n.*?\n```" + `|System: \[[^\n]*` +
 		`|\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \d{4}-\d\d-\d\d \d\d:\d\d[^\]\n]*\]` +
 		`|\[(?:WhatsApp|Telegram|Discord|Slack|Signal|iMessage|BlueBubbles|Microsoft Teams|Matrix|Mattermost|Google Chat|Zalo|LINE|IRC|WebChat|Feishu)\b[^\]\n]*\]` +
-		`|\[media attached[^\]\n]*\]|To send an image back, prefer the message tool[^\n]*|\[message_id: [^\]\n]*\])\s*`)
+		`|\[media attached[^\]\n]*\]|To send an image back, prefer the message tool[^\n]*|\[message_id: [^\]\n]*\])\s*)*`)
 })
 
 // messageID matches the id of the message, which OpenClaw puts after a prompt.
@@ -140,13 +140,7 @@ func speechOf(m *pi.Message, text string) (core.Speech, string) {
 		return core.SpeechInjected, text
 	}
 	typed := messageID.ReplaceAllString(whole, "")
-	for {
-		at := around().FindStringIndex(typed)
-		if at == nil {
-			break
-		}
-		typed = typed[at[1]:]
-	}
+	typed = typed[len(around().FindString(typed)):]
 	switch {
 	case typed == whole:
 		return pi.SpeechOf(text)

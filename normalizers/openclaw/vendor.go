@@ -29,7 +29,7 @@ var Vendor = core.Vendor{
 
 	Recognize: marker,
 	Session:   pi.SessionOf,
-	Time:      pi.TimeOf,
+	Time:      core.TimeAt("timestamp"),
 
 	Framing: core.Framing{OneSession: true},
 	LogOf:   envelopes.Pi,

@@ -2,7 +2,6 @@ package otel
 
 import (
 	"embed"
-	"time"
 
 	"tributary/envelopes"
 	"tributary/normalizers/chat"
@@ -26,7 +25,7 @@ var Vendor = core.Vendor{
 	// Records are recognized by what they export (normalizers.AssignTelemetry).
 	Recognize: func(*core.Shape) string { return "" },
 	Session:   (*core.Shape).Session,
-	Time:      func(s *core.Shape) time.Time { return s.Time([]string{"timestamp"}) },
+	Time:      core.TimeAt("timestamp"),
 
 	Normalize: chat.Normalizer(nil, read),
 	NewState:  chat.NewState,

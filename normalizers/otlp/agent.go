@@ -11,8 +11,15 @@ import (
 // Agents that descend from one program export log records with the same names and attributes, each under a prefix of
 // its own.
 
-// Counts are the tokens of an API call. The input includes the cache.
-type Counts struct{ Input, Output, Cached, Thoughts, Tool, Total lenient.Number }
+// Counts are the tokens of an API call, also for a wire struct. The input includes the cache.
+type Counts struct {
+	Input    lenient.Number `json:"input_token_count"`
+	Output   lenient.Number `json:"output_token_count"`
+	Cached   lenient.Number `json:"cached_content_token_count"`
+	Thoughts lenient.Number `json:"thoughts_token_count"`
+	Tool     lenient.Number `json:"tool_token_count"`
+	Total    lenient.Number `json:"total_token_count"`
+}
 
 // Counts returns the tokens that an api_response states.
 func (a Attributes) Counts() Counts {

@@ -128,18 +128,11 @@ func (d *Dialect) readPrompt(w *chat.Writer, m *Message) {
 }
 
 // inserted matches what Pi puts before a prompt: the text of a skill, and the files that the command line names.
-var inserted = regexp.MustCompile(`(?s)^\s*(?:<skill name="[^"\n]*"[^>\n]*>.*?</skill>|<file name="[^"\n]*">.*?</file>)\s*`)
+var inserted = regexp.MustCompile(`(?s)^(?:\s*(?:<skill name="[^"\n]*"[^>\n]*>.*?</skill>|<file name="[^"\n]*">.*?</file>)\s*)*`)
 
 // SpeechOf separates what a human typed from what Pi put before it. A text of which nothing was typed is injected.
 func SpeechOf(text string) (core.Speech, string) {
-	typed := text
-	for {
-		at := inserted.FindStringIndex(typed)
-		if at == nil {
-			break
-		}
-		typed = typed[at[1]:]
-	}
+	typed := text[len(inserted.FindString(text)):]
 	if typed == "" && text != "" {
 		return core.SpeechInjected, text
 	}
@@ -192,13 +185,9 @@ var exitLine = regexp.MustCompile(`(?:^|\n)Command exited with code (-?\d{1,10})
 
 // readResult writes the result of a call.
 func (d *Dialect) readResult(w *chat.Writer, m *Message) {
-	r := chat.Result{ID: m.ToolCallID, Name: m.ToolName, Failed: bool(m.IsError)}
-	text, ok := chat.Text(m.Content)
-	if ok {
-		r.Text = &text
-	}
-	if bool(m.IsError) && w.IsShell(m.ToolCallID, m.ToolName) {
-		r.Exit = core.ExitCode(exitLine, text)
+	r := chat.Result{ID: m.ToolCallID, Name: m.ToolName, Failed: bool(m.IsError), Text: chat.TextOf(m.Content)}
+	if r.Text != nil && r.Failed && w.IsShell(m.ToolCallID, m.ToolName) {
+		r.Exit = core.ExitCode(exitLine, *r.Text)
 	}
 	d.Outcome(w, m, &r)
 	w.Result(r)

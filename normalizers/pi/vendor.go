@@ -2,7 +2,6 @@ package pi
 
 import (
 	"embed"
-	"time"
 
 	"tributary/envelopes"
 	"tributary/normalizers/chat"
@@ -23,7 +22,7 @@ var Vendor = core.Vendor{
 
 	Recognize: marker,
 	Session:   SessionOf,
-	Time:      TimeOf,
+	Time:      core.TimeAt("timestamp"),
 
 	Framing: core.Framing{OneSession: true, IsShared: isShared},
 
@@ -59,7 +58,7 @@ func marker(s *core.Shape) string {
 			return ""
 		}
 		for _, name := range []string{"timestamp", "provider", "stopReason", "toolCallId"} {
-			if k := s.Kind("message", name); k != 0 && k != 'n' {
+			if s.Has("message", name) {
 				return "type message, parentId, message." + name
 			}
 		}
@@ -99,6 +98,3 @@ func SessionOf(s *core.Shape) string {
 	}
 	return ""
 }
-
-// TimeOf returns the time stated in a record.
-func TimeOf(s *core.Shape) time.Time { return s.Time([]string{"timestamp"}) }

@@ -6,9 +6,9 @@
 package qwen
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"tributary/envelopes"
@@ -49,10 +49,7 @@ func read(w *chat.Writer, r *record) {
 
 // readPrompt writes a text under the user's name.
 func readPrompt(w *chat.Writer, r *record) {
-	whole := lenient.Text(strings.Join(r.Message.Value.texts(), "\n"))
-	if whole == "" {
-		whole = r.Payload.Value.DisplayText
-	}
+	whole := cmp.Or(lenient.Text(strings.Join(r.Message.Value.texts(), "\n")), r.Payload.Value.DisplayText)
 	switch r.Subtype {
 	case "", "mid_turn_user_message", "realtime_message":
 	case "notification", "cron", "goal_runtime":
@@ -88,15 +85,16 @@ func readPrompt(w *chat.Writer, r *record) {
 	}
 }
 
-// machine are the elements that hooks and Qwen Code add to a prompt, each in a part of its own.
-var machine = []string{"qwen:user-prompt-submit-context", "qwen:session-start-context", "system-reminder"}
+// machine matches the elements that hooks and Qwen Code add to a prompt, each in a part of its own.
+var machine = regexp.MustCompile(`(?s)^(?:<qwen:user-prompt-submit-context>.*</qwen:user-prompt-submit-context>|` +
+	`<qwen:session-start-context>.*</qwen:session-start-context>|<system-reminder>.*</system-reminder>)$`)
 
 // files begins the contents of the files that a prompt names.
 const files = "\n--- Content from referenced files ---"
 
 // typed returns the text of the human, without what hooks and Qwen Code added.
 func typed(m *message) lenient.Text {
-	human := slices.DeleteFunc(m.texts(), func(text string) bool { return isMachine(strings.TrimSpace(text)) })
+	human := slices.DeleteFunc(m.texts(), func(text string) bool { return machine.MatchString(strings.TrimSpace(text)) })
 	text, _, cut := strings.Cut("\n"+strings.Join(human, "\n"), files)
 	if cut {
 		text = strings.TrimRight(text, "\n")
@@ -117,15 +115,6 @@ func messageOf(text string) *message {
 	return &message{Parts: lenient.List[part]{{Text: lenient.NullText{Value: text, OK: true}}}}
 }
 
-func isMachine(text string) bool {
-	for _, tag := range machine {
-		if strings.HasPrefix(text, "<"+tag+">") && strings.HasSuffix(text, "</"+tag+">") {
-			return true
-		}
-	}
-	return false
-}
-
 // readAnswer writes a message of the model: its thoughts, texts and calls in their order, and its tokens.
 func readAnswer(w *chat.Writer, r *record) {
 	if w.Agent == "" {
@@ -135,11 +124,11 @@ func readAnswer(w *chat.Writer, r *record) {
 	for _, p := range r.Message.Value.Parts {
 		switch {
 		case p.Text.OK && bool(p.Thought):
-			w.ID = numbered(core.PartID(id, "thought"), thoughts)
+			w.ID = core.NumberedID(core.PartID(id, "thought"), thoughts)
 			thoughts++
 			w.Think(lenient.Text(p.Text.Value))
 		case p.Text.OK:
-			w.ID = numbered(id, texts)
+			w.ID = core.NumberedID(id, texts)
 			texts++
 			if strings.TrimSpace(p.Text.Value) == "" {
 				continue
@@ -162,7 +151,7 @@ func readAnswer(w *chat.Writer, r *record) {
 	}
 	if w.ID = r.UUID; r.Usage.OK {
 		u := &r.Usage.Value
-		bill(w, r, statement{u.Prompt, u.Cached, u.Candidates, u.Thoughts, u.Total}, "")
+		bill(w, r, otlp.Counts{Input: u.Prompt, Cached: u.Cached, Output: u.Candidates, Thoughts: u.Thoughts, Total: u.Total}, "")
 	}
 }
 
@@ -195,34 +184,18 @@ func pieceID(w *chat.Writer) lenient.Text {
 	if n == 1 {
 		return w.ID
 	}
-	return numbered(core.PartID(w.ID, "piece"), n-1)
-}
-
-// numbered returns the id of a part after n parts of its kind.
-func numbered(id lenient.Text, n int) lenient.Text {
-	if n == 0 || id == "" {
-		return id
-	}
-	return id + lenient.Text("#"+strconv.Itoa(n))
+	return core.NumberedID(core.PartID(w.ID, "piece"), n-1)
 }
 
 // readResults writes the results of calls, nearly always of one.
 func readResults(w *chat.Writer, r *record) {
 	shown, found := &r.Result.Value, false
 	for _, p := range r.Message.Value.Parts {
-		f := &p.Response.Value
-		if !p.Response.OK {
-			continue
+		if f := &p.Response.Value; p.Response.OK {
+			found = true
+			o := &f.Response.Value
+			writeResult(w, chat.Result{ID: cmp.Or(f.ID, shown.CallID), Name: f.Name, Text: o.text(), Failed: lenient.IsValue(o.Error)}, shown)
 		}
-		found = true
-		out := chat.Result{ID: f.ID, Name: f.Name, Failed: lenient.IsValue(f.Response.Value.Error)}
-		if out.ID == "" {
-			out.ID = shown.CallID
-		}
-		if text, ok := f.Response.Value.text(); ok {
-			out.Text = &text
-		}
-		writeResult(w, out, shown)
 	}
 	if !found {
 		writeResult(w, chat.Result{ID: shown.CallID}, shown)
@@ -334,12 +307,12 @@ func readTelemetry(w *chat.Writer, r *record, t *telemetry) {
 		d := core.SystemDraft(envelopes.Meta, "")
 		d.Identity, d.Model = string(w.Raw), t.Model.Ptr()
 		w.Put(d)
-		bill(w, r, statement{t.Input, t.Cached, t.Output, t.Thoughts, t.Total}, t.Auth)
+		bill(w, r, t.Counts, t.Auth)
 		if strings.TrimSpace(string(t.Answer)) != "" {
 			w.Session.IDs.Put(core.FingerprintOf("answer", string(r.UUID)), exportedAnswer(w, string(t.Answer)))
 		}
 	case "qwen-code.api_error":
-		readError(w, t, t.ErrorType, lenient.Text(textOf(t.Error))+t.Message)
+		readError(w, t, t.ErrorType, lenient.Text(lenient.TextOrJSON(t.Error))+t.Message)
 	case "qwen-code.tool_call":
 		if t.Duration.OK && t.Duration.Value >= 0 {
 			w.Session.SetOutcome(string(t.CallID), core.Outcome{Latency: new(t.Duration.Count())})

@@ -1,10 +1,12 @@
 package qwen
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"tributary/normalizers/chat"
 	"tributary/normalizers/lenient"
 	"tributary/normalizers/otlp"
 )
@@ -80,26 +82,22 @@ type output struct {
 	Others jsontext.Value `json:",embed"`
 }
 
-// text returns the output and the error, else all that the tool returned; ok is false for nothing.
-func (o *output) text() (text string, ok bool) {
+// text returns the output and the error, else all that the tool returned; nil for nothing.
+func (o *output) text() *string {
 	var texts []string
 	for _, v := range []jsontext.Value{o.Output, o.Error} {
 		if lenient.IsValue(v) {
-			texts = append(texts, textOf(v))
+			texts = append(texts, lenient.TextOrJSON(v))
 		}
 	}
-	if texts == nil && len(o.Others) > 0 {
-		texts = []string{textOf(o.Others)}
+	switch {
+	case texts != nil:
+		return new(strings.Join(texts, "\n"))
+	case len(o.Others) > 0:
+		return new(lenient.CompactText(o.Others))
+	default:
+		return nil
 	}
-	return strings.Join(texts, "\n"), texts != nil
-}
-
-// textOf returns a string as it is, and any other value as JSON; empty for none.
-func textOf(v jsontext.Value) string {
-	if v.Kind() == '"' || !lenient.IsValue(v) {
-		return lenient.Unquote(v)
-	}
-	return lenient.CompactText(v)
 }
 
 // result is what the interface shows of the result of a call.
@@ -122,17 +120,17 @@ type usage struct {
 
 // payload has the members of the payload of each subtype.
 type payload struct {
-	DisplayText lenient.Text              `json:"displayText"`
-	Title       lenient.Text              `json:"customTitle"`
-	Event       lenient.Object[telemetry] `json:"uiEvent"`
-	Compressed  lenient.List[message]     `json:"compressedHistory"`
-	ModelID     lenient.Text              `json:"modelId"`
-	Error       lenient.Object[problem]   `json:"error"` // of a turn
-	Phase       lenient.Text              `json:"phase"` // of a slash command, as what follows
-	Command     lenient.Text              `json:"rawCommand"`
-	Sent        lenient.Flag              `json:"sentToModel"`
-	Hidden      lenient.Flag              `json:"hiddenInvocation"`
-	Printed     lenient.List[printed]     `json:"outputHistoryItems"`
+	DisplayText lenient.Text                 `json:"displayText"`
+	Title       lenient.Text                 `json:"customTitle"`
+	Event       lenient.Object[telemetry]    `json:"uiEvent"`
+	Compressed  lenient.List[message]        `json:"compressedHistory"`
+	ModelID     lenient.Text                 `json:"modelId"`
+	Error       lenient.Object[chat.Problem] `json:"error"` // of a turn
+	Phase       lenient.Text                 `json:"phase"` // of a slash command, as what follows
+	Command     lenient.Text                 `json:"rawCommand"`
+	Sent        lenient.Flag                 `json:"sentToModel"`
+	Hidden      lenient.Flag                 `json:"hiddenInvocation"`
+	Printed     lenient.List[printed]        `json:"outputHistoryItems"`
 }
 
 // printed is an element that the interface shows.
@@ -140,13 +138,10 @@ type printed struct {
 	Text lenient.Text `json:"text"`
 }
 
-type problem struct {
-	Code    lenient.Text `json:"code"`
-	Message lenient.Text `json:"message"`
-}
-
 // telemetry is an event of the vendor's telemetry, in the log or exported.
 type telemetry struct {
+	otlp.Counts
+
 	Name       lenient.Text   `json:"event.name"`
 	Model      lenient.Text   `json:"model"`
 	PromptID   lenient.Text   `json:"prompt_id"`
@@ -159,21 +154,13 @@ type telemetry struct {
 	Message    lenient.Text   `json:"error_message"`
 	Auth       lenient.Text   `json:"auth_type"`
 	Answer     lenient.Text   `json:"response_text"`
-	Input      lenient.Number `json:"input_token_count"`
-	Output     lenient.Number `json:"output_token_count"`
-	Thoughts   lenient.Number `json:"thoughts_token_count"`
-	Cached     lenient.Number `json:"cached_content_token_count"`
-	Total      lenient.Number `json:"total_token_count"`
 }
 
 // agent returns the subagent or helper that an event belongs to; empty for the main conversation. The id of a prompt
 // of a subagent has three parts: session, agent and round.
 func (t *telemetry) agent() lenient.Text {
-	if t.SubagentID != "" {
-		return t.SubagentID
+	if parts := strings.Split(string(t.PromptID), "#"); len(parts) == 3 {
+		return cmp.Or(t.SubagentID, lenient.Text(parts[1]), t.Subagent)
 	}
-	if parts := strings.Split(string(t.PromptID), "#"); len(parts) == 3 && parts[1] != "" {
-		return lenient.Text(parts[1])
-	}
-	return t.Subagent
+	return cmp.Or(t.SubagentID, t.Subagent)
 }

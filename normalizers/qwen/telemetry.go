@@ -94,9 +94,7 @@ func readExportedResponse(w *chat.Writer, r *otlp.Record, t *telemetry) {
 		d.Model = t.Model.Ptr()
 		w.Put(d)
 	}
-	c := r.Attributes.Counts()
-	s := statement{c.Input, c.Cached, c.Output, c.Thoughts, c.Total}
-	w.Use(lenient.Text("@otlp:"+core.FingerprintOf(string(w.Record.Data)).String()), s.tokens(t.Auth))
+	w.Use(lenient.Text("@otlp:"+core.FingerprintOf(string(w.Record.Data)).String()), tokensOf(r.Attributes.Counts(), t.Auth))
 }
 
 // The telemetry cuts longer answers, and adds cutAnswer.

@@ -3,7 +3,6 @@ package qwen
 import (
 	"embed"
 	"strings"
-	"time"
 
 	"tributary/envelopes"
 	"tributary/normalizers/chat"
@@ -22,8 +21,8 @@ var Vendor = core.Vendor{
 	Name:   "Qwen Code",
 
 	Recognize: marker,
-	Session:   func(s *core.Shape) string { return s.Text("sessionId") },
-	Time:      func(s *core.Shape) time.Time { return s.Time([]string{"timestamp"}) },
+	Session:   core.TextAt("sessionId"),
+	Time:      core.TimeAt("timestamp"),
 
 	Normalize: chat.Normalizer(tools, read),
 	NewState:  chat.NewState,
@@ -65,7 +64,7 @@ func marker(s *core.Shape) string {
 		return ""
 	}
 	for _, path := range []string{"message.parts", "systemPayload", "toolCallResult", "usageMetadata", "provenance"} {
-		if k := s.Kind(strings.Split(path, ".")...); k != 0 && k != 'n' {
+		if s.Has(strings.Split(path, ".")...) {
 			return "uuid, sessionId, " + path
 		}
 	}

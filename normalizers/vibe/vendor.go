@@ -21,7 +21,7 @@ var Vendor = core.Vendor{
 	Name:   "Mistral Vibe",
 
 	Recognize: marker,
-	Session:   func(s *core.Shape) string { return s.Text("metadata", "session_id") },
+	Session:   core.TextAt("metadata", "session_id"),
 	Time:      timeOf,
 
 	Framing: core.Framing{

@@ -83,10 +83,7 @@ func readUser(w *chat.Writer, m *message) {
 		w.Remember("subagent", w.Session.ID())
 		w.Prompt(lenient.Text(task))
 	case !bool(m.Injected):
-		if strings.TrimSpace(text) == "" && m.Images.Kind() == '[' {
-			w.Attach()
-		}
-		w.Say(core.SpeechHuman, m.Content)
+		w.Typed(m.Content, m.Images.Kind() == '[')
 	case strings.HasPrefix(text, compacted) && summary != "":
 		w.Say(core.SpeechSummary, lenient.Text(strings.Trim(summary, "\n")))
 	case strings.HasPrefix(text, ownCommand):
@@ -115,11 +112,9 @@ func readResult(w *chat.Writer, m *message) {
 		r.Failed = r.Failed || lastOf(completed, text) == "False"
 	case !w.IsShell(m.ToolCallID, m.Name):
 	case isError:
-		if found := failed.FindStringSubmatch(text); found != nil {
-			r.Exit = codeOf(found[1])
-		}
+		r.Exit = core.FirstExitCode(failed, text)
 	case !r.Failed:
-		r.Exit = codeOf(lastOf(succeeded, text))
+		r.Exit = core.ExitCode(succeeded, text)
 	}
 	w.Result(r)
 }
@@ -131,15 +126,6 @@ func lastOf(e *regexp.Regexp, text string) string {
 		return ""
 	}
 	return all[len(all)-1][1]
-}
-
-// codeOf returns an exit code; nil for none.
-func codeOf(digits string) *int64 {
-	code, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil {
-		return nil
-	}
-	return &code
 }
 
 // know keeps the facts about a session.

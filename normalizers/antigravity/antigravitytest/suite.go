@@ -63,10 +63,7 @@ func read(r *normalizerstest.Reader, v any) {
 		if id == "" {
 			id = "call of row " + normalizerstest.Member[json.Number](v, "row", "idx").String()
 		}
-		figure := func(name string) int64 {
-			n, _ := normalizerstest.Member[json.Number](call, "usage", name).Int64()
-			return n
-		}
+		figure := func(name string) int64 { return normalizerstest.Count(call, "usage", name) }
 		r.Use(id, normalizerstest.Tokens{
 			Input: figure("input"), CacheRead: figure("cache_read"), CacheWrite: figure("cache_write"),
 			Output: figure("output"), Reasoning: figure("thinking"), ReasoningInOutput: true,

@@ -204,8 +204,7 @@ func (w *exporter) endRequest(v any) {
 	}
 	agent := normalizerstest.Member[string](v, "agentId")
 	usage := func(names ...string) int64 {
-		n, _ := normalizerstest.Member[json.Number](v, append([]string{"message", "usage"}, names...)...).Int64()
-		return n
+		return normalizerstest.Count(v, append([]string{"message", "usage"}, names...)...)
 	}
 	w.export("api_request", agent, map[string]any{
 		"model": normalizerstest.Member[string](v, "message", "model"), "request_id": request, "query_source": "sdk", "duration_ms": 130,

@@ -19,10 +19,7 @@ func claudeUsage(v any) normalizerstest.Figures {
 }
 
 func claudeUsageOf(v any) normalizerstest.Figures {
-	number := func(names ...string) int64 {
-		n, _ := normalizerstest.Member[json.Number](v, names...).Int64()
-		return n
-	}
+	number := func(names ...string) int64 { return normalizerstest.Count(v, names...) }
 	f := normalizerstest.Figures{
 		Input: number("input_tokens"), Output: number("output_tokens"), Cached: number("cache_read_input_tokens"),
 		Thinking:   number("output_tokens_details", "thinking_tokens"),

@@ -32,5 +32,5 @@ var Suite = normalizerstest.Suite{
 	Interpret: interpret,
 	Facts:     facts,
 	FactNames: factNames,
-	VCS:       vcs,
+	VCS:       normalizerstest.LastVCS(vcs),
 }

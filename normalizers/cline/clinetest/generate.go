@@ -107,9 +107,8 @@ func (s *script) prompt() {
 
 // request adds an API call to the messages shown, and returns its tokens for the message sent.
 func (s *script) request() map[string]any {
-	figure := func() int { return rapid.SampledFrom([]int{0, 1, 57, 11_480}).Draw(s.T, "tokens") }
-	in, out, read, cost := figure(), figure(), figure(), float64(figure())/1000
-	text := map[string]any{"request": "x", "tokensIn": in, "tokensOut": out, "cacheReads": read, "cacheWrites": figure(), "cost": cost}
+	in, out, read, cost := s.Figure(), s.Figure(), s.Figure(), float64(s.Figure())/1000
+	text := map[string]any{"request": "x", "tokensIn": in, "tokensOut": out, "cacheReads": read, "cacheWrites": s.Figure(), "cost": cost}
 	if s.protocol {
 		text["apiProtocol"], text["tokensIn"] = "anthropic", in+read+11_480
 	}

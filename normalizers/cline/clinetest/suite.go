@@ -236,10 +236,7 @@ func (f *file) result(u *use, id, body string, shell bool) {
 
 var exits = regexp.MustCompile(`^(?:Command executed in [^\n]*(?:\. |\n)Exit code: (-?\d+)(?:\n|$)|\[Command exited with code (-?\d+)\])`)
 
-func count(v any, name string) int64 {
-	n, _ := normalizerstest.Member[json.Number](v, name).Int64()
-	return n
-}
+func count(v any, name string) int64 { return normalizerstest.Count(v, name) }
 
 func dollars(v any, name string) int64 {
 	d, _ := normalizerstest.Member[json.Number](v, name).Float64()

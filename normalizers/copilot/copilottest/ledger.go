@@ -2,7 +2,6 @@ package copilottest
 
 import (
 	"cmp"
-	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -133,10 +132,7 @@ func (l ledger) Add(session string, record []byte) {
 }
 
 // count returns a count that an object states, else 0.
-func count(v any, name string) int64 {
-	n, _ := normalizerstest.Member[json.Number](v, name).Int64()
-	return n
-}
+func count(v any, name string) int64 { return normalizerstest.Count(v, name) }
 
 // usageOf returns the parts of a usage.
 func usageOf(v any) normalizerstest.Figures {

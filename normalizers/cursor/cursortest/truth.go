@@ -381,10 +381,7 @@ func (r *cursorReader) result(id string, code *int64) {
 
 // cursorFigures returns the figures of a result, unchanged.
 func cursorFigures(v any) normalizerstest.Figures {
-	number := func(name string) int64 {
-		n, _ := normalizerstest.Member[json.Number](v, "usage", name).Int64()
-		return n
-	}
+	number := func(name string) int64 { return normalizerstest.Count(v, "usage", name) }
 	f := normalizerstest.Figures{
 		Input: number("inputTokens"), Output: number("outputTokens"), Cached: number("cacheReadTokens"),
 		CacheRead: number("cacheReadTokens"), CacheWrite: number("cacheWriteTokens"),

@@ -1,8 +1,6 @@
 package droidtest
 
 import (
-	"fmt"
-
 	"pgregory.net/rapid"
 
 	"tributary/normalizers/normalizerstest"
@@ -12,9 +10,7 @@ import (
 type script struct {
 	normalizerstest.Script
 
-	n     int
 	isRun bool
-	calls []string
 }
 
 // lines generates the lines of one session.
@@ -24,43 +20,34 @@ func lines(t *rapid.T, session string) [][]byte {
 		s.put("system", map[string]any{"subtype": "init", "model": "gpt-5.2", "cwd": "/w", "reasoning_effort": "off"})
 	} else {
 		first := map[string]any{"type": "session_start", "id": session, "title": s.OneOf("New Session", "The ledger"), "cwd": "/w", "version": "0.81.0"}
-		if s.Chance(20) {
-			first["callingSessionId"] = "s0"
-		}
+		s.Maybe(20, first, map[string]any{"callingSessionId": "s0"})
 		s.Emit(first)
 	}
-	moves := []func(){s.prompt, s.prompt, s.answer, s.answer, s.call, s.call, s.result, s.result, s.end, s.settings, s.other}
-	for range rapid.IntRange(1, 25).Draw(t, "records") {
-		rapid.SampledFrom(moves).Draw(t, "move")()
-	}
+	s.Play(s.prompt, s.prompt, s.answer, s.answer, s.call, s.call, s.result, s.result, s.end, s.settings, s.other)
 	return s.Lines
 }
 
 func (s *script) word() string {
-	return s.OneOf("fix the test", "yes", "  \n", "", "two\nlines \u2028 \U0001F642", "Error: Command failed (exit code: 3)\nx", "a\nError: Command failed (exit code: 4)", "{", "<system-reminder>a</system-reminder>", "<system-reminder>\na\n</system-reminder>\n\n<system-reminder>b</system-reminder>\ngo", "# Task Tool Invocation\n\ngo")
+	return s.Text("Error: Command failed (exit code: 3)\nx", "a\nError: Command failed (exit code: 4)", "<system-reminder>a</system-reminder>", "<system-reminder>\na\n</system-reminder>\n\n<system-reminder>b</system-reminder>\ngo", "# Task Tool Invocation\n\ngo")
 }
 
 // put writes a record with an id and a time, and in a run with its session.
 func (s *script) put(kind string, members map[string]any) {
-	s.n++
+	id, _ := s.NextID()
 	members["type"], members["timestamp"] = kind, s.Stamp()
 	if members["id"] == nil {
-		members["id"] = fmt.Sprintf("%s-%d", s.Session, s.n)
+		members["id"] = id
 	}
 	if s.isRun {
 		members[s.OneOf("sessionId", "session_id")] = s.Session
-		if s.Chance(50) {
-			members["timestamp"] = s.Now.UnixMilli()
-		}
+		s.Maybe(50, members, map[string]any{"timestamp": s.Now.UnixMilli()})
 	}
 	s.Emit(members)
 }
 
 func (s *script) message(role string, content ...any) {
 	m := map[string]any{"role": role, "content": content}
-	if s.Chance(10) {
-		m["visibility"] = s.OneOf("llm_only", "user_only")
-	}
+	s.Maybe(10, m, map[string]any{"visibility": s.OneOf("llm_only", "user_only")})
 	s.put("message", map[string]any{"message": m, "parentId": nil})
 }
 
@@ -86,8 +73,7 @@ func (s *script) answer() {
 }
 
 func (s *script) call() {
-	id := fmt.Sprintf("%s-call%d", s.Session, len(s.calls))
-	s.calls = append(s.calls, id)
+	id := s.NewCall()
 	name := s.OneOf("Execute", "Read", "Create", "mcp_x")
 	input := map[string]any{"file_path": "a.go", "command": "go test"}
 	if s.isRun {
@@ -98,10 +84,7 @@ func (s *script) call() {
 }
 
 func (s *script) result() {
-	id := s.Session + "-lost"
-	if len(s.calls) > 0 {
-		id = rapid.SampledFrom(s.calls).Draw(s.T, "call")
-	}
+	id := s.AnyCall()
 	if !s.isRun {
 		s.put("message", map[string]any{"message": map[string]any{"role": "user", "content": []any{map[string]any{"type": "tool_result", "tool_use_id": id, "content": s.word(), "is_error": s.Chance(50)}}}})
 		return
@@ -113,21 +96,17 @@ func (s *script) result() {
 	s.put("tool_result", map[string]any{"id": id, "isError": s.Chance(50), "value": value})
 }
 
-func (s *script) figure() int {
-	return rapid.SampledFrom([]int{0, 1, 57, 11_480}).Draw(s.T, "tokens")
-}
-
 func (s *script) end() {
 	if s.isRun {
-		s.put("completion", map[string]any{"finalText": s.word(), "usage": map[string]any{"input_tokens": s.figure(), "output_tokens": s.figure(), "cache_read_input_tokens": s.figure(), "cache_creation_input_tokens": s.figure()}})
+		s.put("completion", map[string]any{"finalText": s.word(), "usage": map[string]any{"input_tokens": s.Figure(), "output_tokens": s.Figure(), "cache_read_input_tokens": s.Figure(), "cache_creation_input_tokens": s.Figure()}})
 	} else {
 		s.put("session_end", map[string]any{"finalText": s.word()})
 	}
 }
 
 func (s *script) settings() {
-	s.Emit(map[string]any{"assistantActiveTimeMs": s.n, "model": "m", "tokenUsage": map[string]any{
-		"inputTokens": s.figure(), "outputTokens": s.figure(), "cacheReadTokens": s.figure(), "cacheCreationTokens": s.figure(), "thinkingTokens": s.figure(),
+	s.Emit(map[string]any{"assistantActiveTimeMs": len(s.Lines), "model": "m", "tokenUsage": map[string]any{
+		"inputTokens": s.Figure(), "outputTokens": s.Figure(), "cacheReadTokens": s.Figure(), "cacheCreationTokens": s.Figure(), "thinkingTokens": s.Figure(),
 	}})
 }
 

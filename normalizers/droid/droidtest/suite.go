@@ -89,7 +89,7 @@ func message(r *normalizerstest.Reader, id string, m any) {
 	for i, p := range content {
 		switch kind := text(p, "type"); {
 		case kind == "tool_result":
-			result(r, text(p, "tool_use_id"), "", text(p, "content")+texts(list(p, "content")))
+			result(r, text(p, "tool_use_id"), "", normalizerstest.Texts(member(p, "content")))
 		case kind == "tool_use":
 			r.Call(text(p, "id"), text(p, "name"))
 		case kind == "image":
@@ -129,25 +129,13 @@ func typed(body string) string {
 	return typed(strings.TrimSpace(rest))
 }
 
-// texts returns the texts of parts.
-func texts(parts []any) string {
-	var out []string
-	for _, p := range parts {
-		if text(p, "type") == "text" {
-			out = append(out, text(p, "text"))
-		}
-	}
-	return strings.Join(out, "\n")
-}
-
 var exitLine = regexp.MustCompile(`^Error: Command failed \(exit code: (-?[0-9]+)\)`)
 
 // result notes a result with the exit code that its first line states.
 func result(r *normalizerstest.Reader, call, name, stating string) {
 	var code *int64
-	if found := exitLine.FindStringSubmatch(stating); found != nil && cmp.Or(r.Tool(call), name) == "Execute" {
-		n, _ := strconv.ParseInt(found[1], 10, 64)
-		code = &n
+	if cmp.Or(r.Tool(call), name) == "Execute" {
+		code = normalizerstest.CodeIn(exitLine, stating)
 	}
 	r.Result(call, code, "Error: Command failed")
 }

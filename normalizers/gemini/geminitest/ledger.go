@@ -1,7 +1,6 @@
 package geminitest
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"tributary/normalizers/normalizerstest"
@@ -57,10 +56,7 @@ func (l ledger) Add(session string, record []byte) {
 		b.runs++
 	}
 	if stats := normalizerstest.Member[any](v, "stats"); stats != nil {
-		number := func(v any, name string) int64 {
-			n, _ := normalizerstest.Member[json.Number](v, name).Int64()
-			return n
-		}
+		number := func(v any, name string) int64 { return normalizerstest.Count(v, name) }
 		f := normalizerstest.Figures{Input: number(stats, "input_tokens"), Output: number(stats, "output_tokens"), Cached: number(stats, "cached")}
 		f.Thinking = number(stats, "total_tokens") - f.Input - f.Output
 		if models := normalizerstest.Member[map[string]any](stats, "models"); normalizerstest.Member[any](stats, "total_tokens") == nil {

@@ -536,10 +536,7 @@ func (r *geminiReader) flush() {
 
 // geminiFigures returns the figures of one message, unchanged.
 func geminiFigures(m any) normalizerstest.Figures {
-	number := func(name string) int64 {
-		n, _ := normalizerstest.Member[json.Number](m, "tokens", name).Int64()
-		return n
-	}
+	number := func(name string) int64 { return normalizerstest.Count(m, "tokens", name) }
 	return geminiParted(normalizerstest.Figures{
 		Input: number("input"), Output: number("output"), Cached: number("cached"), Thinking: number("thoughts"), Tool: number("tool"),
 	})

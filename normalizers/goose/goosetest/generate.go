@@ -12,8 +12,7 @@ import (
 type script struct {
 	normalizerstest.Script
 
-	n     int
-	calls []string
+	n int
 }
 
 // lines generates the records of one session.
@@ -21,15 +20,12 @@ func lines(t *rapid.T, session string) [][]byte {
 	s := &script{Script: normalizerstest.NewScript(t, session)}
 	s.Stamp()
 	s.session()
-	moves := []func(){s.prompt, s.prompt, s.answer, s.answer, s.answer, s.result, s.result, s.other, s.Repeat, s.session}
-	for range rapid.IntRange(1, 25).Draw(t, "records") {
-		rapid.SampledFrom(moves).Draw(t, "move")()
-	}
+	s.Play(s.prompt, s.prompt, s.answer, s.answer, s.answer, s.result, s.result, s.other, s.Repeat, s.session)
 	return s.Lines
 }
 
 func (s *script) word() string {
-	return s.OneOf("fix the test", "yes", "  \n", "", "two\nlines \u2028 \U0001F642", "Command exited with code 3", "{", "<b>")
+	return s.Text("Command exited with code 3")
 }
 
 func (s *script) session() {
@@ -57,9 +53,7 @@ func (s *script) message(role string, content []any, meta map[string]any) {
 	case "none": // of a version that states no tokens either
 		delete(meta, "usage")
 	}
-	if s.Chance(10) {
-		row["created_timestamp"] = row["created_timestamp"].(int64) * 1000
-	}
+	s.Maybe(10, row, map[string]any{"created_timestamp": row["created_timestamp"].(int64) * 1000})
 	if meta != nil {
 		row["metadata_json"] = meta
 	}
@@ -68,9 +62,7 @@ func (s *script) message(role string, content []any, meta map[string]any) {
 
 func (s *script) text() map[string]any {
 	b := map[string]any{"type": "text", "text": s.word()}
-	if s.Chance(10) {
-		b["annotations"] = map[string]any{"audience": []any{s.OneOf("assistant", "user")}}
-	}
+	s.Maybe(10, b, map[string]any{"annotations": map[string]any{"audience": []any{s.OneOf("assistant", "user")}}})
 	return b
 }
 
@@ -102,26 +94,22 @@ func (s *script) answer() {
 				content = append(content, map[string]any{"type": "thinking", "thinking": token, "signature": ""})
 			}
 		case "call":
-			id := fmt.Sprintf("%s-call%d", s.Session, len(s.calls))
-			s.calls = append(s.calls, id)
+			id := s.NewCall()
 			value := map[string]any{"name": s.OneOf("shell", "developer__shell", "write", "tree", "apps__list_apps"), "arguments": map[string]any{"path": "a.go", "command": "go test"}}
 			content = append(content, map[string]any{"type": "toolRequest", "id": id, "toolCall": map[string]any{"status": "success", "value": value}})
 		}
 	}
 	meta := s.visible()
 	if s.Chance(70) {
-		figure := func() int { return rapid.SampledFrom([]int{0, 1, 57, 11_480}).Draw(s.T, "tokens") }
-		in, out, cached := figure(), figure(), figure()
+		in, out, cached := s.Figure(), s.Figure(), s.Figure()
 		usage := map[string]any{"inputTokens": in, "outputTokens": out, "totalTokens": in + out, "elapsedMs": 7}
 		if s.Chance(40) {
-			usage["cacheReadTokens"], usage["cacheWriteTokens"], usage["cost"] = cached, figure(), float64(figure())/1e5
+			usage["cacheReadTokens"], usage["cacheWriteTokens"], usage["cost"] = cached, s.Figure(), float64(s.Figure())/1e5
 			usage["totalTokens"] = in + out + s.oneOfInt(0, cached)
 		}
 		meta["usage"] = usage
 	}
-	if s.Chance(30) {
-		meta["inference"] = map[string]any{"provider": "anthropic", "requestedModel": "claude-sonnet-4-5", "resolvedModel": s.OneOf("claude-sonnet-4-5-20260101", "")}
-	}
+	s.Maybe(30, meta, map[string]any{"inference": map[string]any{"provider": "anthropic", "requestedModel": "claude-sonnet-4-5", "resolvedModel": s.OneOf("claude-sonnet-4-5-20260101", "")}})
 	s.message("assistant", content, meta)
 }
 
@@ -129,16 +117,11 @@ func (s *script) answer() {
 func (s *script) oneOfInt(numbers ...int) int { return rapid.SampledFrom(numbers).Draw(s.T, "number") }
 
 func (s *script) result() {
-	id := s.Session + "-lost"
-	if len(s.calls) > 0 {
-		id = rapid.SampledFrom(s.calls).Draw(s.T, "call")
-	}
+	id := s.AnyCall()
 	result := map[string]any{"status": "error", "error": "-32002: Tool not found"}
 	if s.Chance(80) {
 		value := map[string]any{"content": []any{s.text()}, "isError": s.Chance(30)}
-		if s.Chance(50) {
-			value["structuredContent"] = map[string]any{"stdout": "a", "exit_code": s.oneOfInt(0, 1, 127)}
-		}
+		s.Maybe(50, value, map[string]any{"structuredContent": map[string]any{"stdout": "a", "exit_code": s.oneOfInt(0, 1, 127)}})
 		result = map[string]any{"status": "success", "value": value}
 	}
 	s.message("user", []any{map[string]any{"type": "toolResponse", "id": id, "toolResult": result}}, s.visible())

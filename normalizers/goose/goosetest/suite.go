@@ -38,10 +38,7 @@ var reading = normalizerstest.Reading{Session: sessionOf, Read: read}
 
 func text(v any, names ...string) string { return normalizerstest.Member[string](v, names...) }
 
-func number(v any, names ...string) int64 {
-	n, _ := normalizerstest.Member[json.Number](v, names...).Int64()
-	return n
-}
+func number(v any, names ...string) int64 { return normalizerstest.Count(v, names...) }
 
 // sessionOf returns the session that a row states.
 func sessionOf(v any) string {

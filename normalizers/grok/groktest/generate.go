@@ -13,17 +13,13 @@ type script struct {
 	normalizerstest.Script
 
 	prompts int
-	calls   []string
 }
 
 // lines generates the lines of one session: each names it first, as a summary or an update does.
 func lines(t *rapid.T, session string) [][]byte {
 	s := &script{Script: normalizerstest.NewScript(t, session)}
 	s.update()
-	moves := []func(){s.prompt, s.prompt, s.note, s.answer, s.answer, s.answer, s.result, s.result, s.other, s.update, s.Repeat}
-	for range rapid.IntRange(1, 25).Draw(t, "records") {
-		rapid.SampledFrom(moves).Draw(t, "move")()
-	}
+	s.Play(s.prompt, s.prompt, s.note, s.answer, s.answer, s.answer, s.result, s.result, s.other, s.update, s.Repeat)
 	if s.Chance(20) { // rewritten from its start
 		s.Lines = append(s.Lines, s.Lines[:len(s.Lines)/2]...)
 	}
@@ -31,16 +27,14 @@ func lines(t *rapid.T, session string) [][]byte {
 }
 
 func (s *script) word() string {
-	return s.OneOf("fix the test", "yes", "  \n", "", "two\nlines \u2028 \U0001F642", "{", "<user_query>\nthe ledger\n</user_query>", "<user_info>\nOS\n</user_info>", "<git_status>x</git_status>\n\nlook")
+	return s.Text("<user_query>\nthe ledger\n</user_query>", "<user_info>\nOS\n</user_info>", "<git_status>x</git_status>\n\nlook")
 }
 
 func textPart(text string) map[string]any { return map[string]any{"type": "text", "text": text} }
 
 func (s *script) prompt() {
 	m := map[string]any{"type": "user", "content": []any{textPart(s.word())}, "prompt_index": s.prompts}
-	if s.Chance(20) {
-		m["content"] = []any{map[string]any{"type": "image", "url": "data:"}}
-	}
+	s.Maybe(20, m, map[string]any{"content": []any{map[string]any{"type": "image", "url": "data:"}}})
 	s.prompts++
 	s.Emit(m)
 }
@@ -55,8 +49,7 @@ func (s *script) note() {
 func (s *script) answer() {
 	var calls []any
 	for range rapid.IntRange(0, 2).Draw(s.T, "calls") {
-		id := fmt.Sprintf("%s-call%d", s.Session, len(s.calls))
-		s.calls = append(s.calls, id)
+		id := s.NewCall()
 		calls = append(calls, map[string]any{"id": id, "name": s.OneOf("run_terminal_cmd", "read_file", "server__x"), "arguments": `{"command":"make","target_file":"a.go"}`})
 	}
 	m := map[string]any{"type": "assistant", "content": s.word(), "model_id": s.OneOf("grok-4.5", "grok-5")}
@@ -67,10 +60,7 @@ func (s *script) answer() {
 }
 
 func (s *script) result() {
-	id := s.Session + "-lost"
-	if len(s.calls) > 0 {
-		id = rapid.SampledFrom(s.calls).Draw(s.T, "call")
-	}
+	id := s.AnyCall()
 	s.Emit(map[string]any{"type": "tool_result", "tool_call_id": id, "content": s.OneOf("exit: 2 [1.2s]\nno", "exit: 0\nok", "Exit code: 3\nno", "exit: killed (timeout)", "exit: 4 times", "plain", "", "Tool `x` failed: no")})
 }
 
@@ -87,11 +77,10 @@ func (s *script) other() {
 }
 
 func (s *script) update() {
-	figure := func() int { return rapid.SampledFrom([]int{0, 1, 57, 11_480}).Draw(s.T, "tokens") }
 	u := map[string]any{"sessionUpdate": "agent_message_chunk", "content": map[string]any{"type": "text", "text": s.word()}}
 	if s.Chance(60) {
 		u = map[string]any{"sessionUpdate": "turn_completed", "prompt_id": fmt.Sprintf("%s-p%d", s.Session, len(s.Lines)), "stop_reason": "end_turn", "usage": map[string]any{
-			"inputTokens": 12_000 + figure(), "cachedReadTokens": figure(), "cacheCreationTokens": figure(), "outputTokens": 11_500 + figure(), "reasoningTokens": figure(), "costUsdTicks": figure() * 1000,
+			"inputTokens": 12_000 + s.Figure(), "cachedReadTokens": s.Figure(), "cacheCreationTokens": s.Figure(), "outputTokens": 11_500 + s.Figure(), "reasoningTokens": s.Figure(), "costUsdTicks": s.Figure() * 1000,
 		}}
 	}
 	s.Stamp()

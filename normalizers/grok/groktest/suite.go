@@ -34,7 +34,7 @@ var Suite = normalizerstest.Suite{
 	Bad:       normalizerstest.Malformed,
 	Ledger:    reading.Ledger,
 	Interpret: reading.Interpret,
-	VCS:       checkouts,
+	VCS:       normalizerstest.LastVCS(checkout),
 }
 
 var reading = normalizerstest.Reading{
@@ -57,19 +57,15 @@ var reading = normalizerstest.Reading{
 func text(v any, names ...string) string { return normalizerstest.Member[string](v, names...) }
 func list(v any, names ...string) []any  { return normalizerstest.Member[[]any](v, names...) }
 
-// checkouts returns what the last summary of a session states of its working tree.
-func checkouts() func(string, normalizerstest.Line) envelopes.VCS {
-	now := make(map[string]envelopes.VCS)
-	return func(session string, l normalizerstest.Line) envelopes.VCS {
-		if v := normalizerstest.Parse(l.Data); text(v, "info", "id") != "" {
-			is := envelopes.VCS{Branch: normalizerstest.StatedBranch(text(v, "head_branch")), Commit: normalizerstest.StatedCommit(text(v, "head_commit"))}
-			if remotes := list(v, "git_remotes"); len(remotes) > 0 {
-				remote, _ := remotes[0].(string)
-				is.Repository = normalizerstest.StatedRepository(remote)
-			}
-			now[session] = is
-		}
-		return now[session]
+// checkout sets what a summary of a session states of its working tree.
+func checkout(record any, v *envelopes.VCS) {
+	if text(record, "info", "id") == "" {
+		return
+	}
+	*v = envelopes.VCS{Branch: normalizerstest.StatedBranch(text(record, "head_branch")), Commit: normalizerstest.StatedCommit(text(record, "head_commit"))}
+	if remotes := list(record, "git_remotes"); len(remotes) > 0 {
+		remote, _ := remotes[0].(string)
+		v.Repository = normalizerstest.StatedRepository(remote)
 	}
 }
 
@@ -82,10 +78,7 @@ func readUpdate(r *normalizerstest.Reader, v any) {
 	if u == nil || text(v, "update", "sessionUpdate") != "turn_completed" {
 		return
 	}
-	count := func(name string) int64 {
-		n, _ := normalizerstest.Member[json.Number](u, name).Int64()
-		return n
-	}
+	count := func(name string) int64 { return normalizerstest.Count(u, name) }
 	ticks, _ := normalizerstest.Member[json.Number](u, "costUsdTicks").Float64()
 	t := normalizerstest.Tokens{Input: count("inputTokens"), Output: count("outputTokens"), CacheInInput: true, ReasoningInOutput: true, Cost: normalizerstest.CostOf(ticks / 1e10)}
 	t.CacheRead = min(count("cachedReadTokens"), t.Input)

@@ -2,7 +2,6 @@ package hermestest
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 
 	"pgregory.net/rapid"
@@ -13,8 +12,6 @@ import (
 // script writes the log of one session, message by message.
 type script struct {
 	normalizerstest.Script
-
-	calls []string
 }
 
 // lines generates the lines of one session, or a saved session.
@@ -47,7 +44,7 @@ func lines(t *rapid.T, session string) [][]byte {
 }
 
 func (s *script) word() string {
-	return s.OneOf("fix the test", "yes", "  \n", "", "two\nlines \u2028 \U0001F642", "{", "[Continuing toward your standing goal]\nGoal: x",
+	return s.Text("[Continuing toward your standing goal]\nGoal: x",
 		"[IMPORTANT: The user has invoked the \"plan\" skill.]\n\nThe user has provided the following instruction alongside the skill invocation: plan it",
 		"[IMPORTANT: The user has invoked the \"plan\" skill.]", "\x00json:[{\"type\":\"text\",\"text\":\"a part\"}]", "\x00json:[{\"type\":\"image_url\"}]", "[CONTEXT COMPACTION] so far")
 }
@@ -69,9 +66,7 @@ func (s *script) message() map[string]any {
 }
 
 func (s *script) answer(m map[string]any) {
-	if s.Chance(30) {
-		m["reasoning"] = s.word()
-	}
+	s.Maybe(30, m, map[string]any{"reasoning": s.word()})
 	var calls []any
 	for range rapid.IntRange(0, 3).Draw(s.T, "calls") {
 		name := s.OneOf("terminal", "read_file", "delegate_task")
@@ -79,8 +74,7 @@ func (s *script) answer(m map[string]any) {
 			calls = append(calls, map[string]any{"name": name, "arguments": map[string]any{"path": "a.go"}})
 			continue
 		}
-		id := fmt.Sprintf("%s-call%d", s.Session, len(s.calls))
-		s.calls = append(s.calls, id)
+		id := s.NewCall()
 		calls = append(calls, map[string]any{"id": id, "type": "function", "function": map[string]any{"name": name, "arguments": `{"command":"make"}`}})
 	}
 	if calls == nil {
@@ -97,8 +91,8 @@ func (s *script) answer(m map[string]any) {
 
 func (s *script) result(m map[string]any) {
 	m["tool_name"] = s.OneOf("terminal", "read_file")
-	if len(s.calls) > 0 && s.Chance(80) {
-		m["tool_call_id"] = rapid.SampledFrom(s.calls).Draw(s.T, "call")
+	if len(s.Calls) > 0 && s.Chance(80) {
+		m["tool_call_id"] = rapid.SampledFrom(s.Calls).Draw(s.T, "call")
 	}
 	m["content"] = s.OneOf(`{"output":"a","exit_code":0,"error":null}`, `{"output":"","exit_code":2,"error":null}`, `{"output":"","exit_code":-1,"error":"no","status":"blocked"}`,
 		`{"output":"Background process started","exit_code":0,"session_id":"p1"}`, `{"success":false,"error":"none"}`, `{"status":"dispatched","delegation_id":"d1"}`, "plain", "")

@@ -26,10 +26,7 @@ func formOf(v any) string {
 	}
 }
 
-func number(v any, name string) int64 {
-	n, _ := normalizerstest.Member[json.Number](v, name).Int64()
-	return n
-}
+func number(v any, name string) int64 { return normalizerstest.Count(v, name) }
 
 func fraction(v any, name string) (float64, bool) {
 	n, err := normalizerstest.Member[json.Number](v, name).Float64()

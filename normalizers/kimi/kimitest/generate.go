@@ -14,7 +14,6 @@ type script struct {
 
 	n     int
 	isCLI bool
-	calls []string
 	due   []any // messages of the context that follow
 }
 
@@ -23,15 +22,12 @@ func lines(t *rapid.T, session string) [][]byte {
 	s := &script{Script: normalizerstest.NewScript(t, session)}
 	s.isCLI = s.Chance(25)
 	s.put(map[string]any{"type": "metadata", "protocol_version": "1.4", "created_at": s.Now.UnixMilli()})
-	moves := []func(){s.prompt, s.prompt, s.answer, s.answer, s.call, s.call, s.result, s.result, s.step, s.step, s.other}
-	for range rapid.IntRange(1, 25).Draw(t, "records") {
-		rapid.SampledFrom(moves).Draw(t, "move")()
-	}
+	s.Play(s.prompt, s.prompt, s.answer, s.answer, s.call, s.call, s.result, s.result, s.step, s.step, s.other)
 	return s.Lines
 }
 
 func (s *script) word() string {
-	return s.OneOf("fix the test", "yes", "  \n", "", "two\nlines \u2028 \U0001F642", "Command failed with exit code: 3.", "a\nCommand failed with exit code: 127. More.\nb", "{", "<git-context>\nx\n</git-context>\n\nCount.")
+	return s.Text("Command failed with exit code: 3.", "a\nCommand failed with exit code: 127. More.\nb", "<git-context>\nx\n</git-context>\n\nCount.")
 }
 
 // put writes a record of Kimi Code.
@@ -40,9 +36,7 @@ func (s *script) put(r map[string]any) {
 	if r["type"] != "metadata" && !s.Chance(5) {
 		r["time"] = s.Now.UnixMilli()
 	}
-	if s.Chance(30) {
-		r["agentId"] = "main"
-	}
+	s.Maybe(30, r, map[string]any{"agentId": "main"})
 	s.Emit(r)
 }
 
@@ -107,7 +101,7 @@ func (s *script) answer() {
 func (s *script) call() {
 	name := s.OneOf("Bash", "Shell", "Read", "Agent")
 	id := fmt.Sprintf("%s_%d", name, rapid.IntRange(0, 3).Draw(s.T, "number"))
-	s.calls = append(s.calls, id)
+	s.Calls = append(s.Calls, id)
 	if s.isCLI {
 		s.wire("ToolCall", map[string]any{"type": "function", "id": id, "function": map[string]any{"name": name, "arguments": `{"path":"a.go"}`}})
 	} else {
@@ -116,10 +110,10 @@ func (s *script) call() {
 }
 
 func (s *script) result() {
-	if len(s.calls) == 0 {
+	if len(s.Calls) == 0 {
 		return
 	}
-	id, failed := rapid.SampledFrom(s.calls).Draw(s.T, "call"), s.Chance(50)
+	id, failed := rapid.SampledFrom(s.Calls).Draw(s.T, "call"), s.Chance(50)
 	if s.isCLI {
 		s.wire("ToolResult", map[string]any{"tool_call_id": id, "return_value": map[string]any{"is_error": failed, "output": s.word(), "message": s.word()}})
 	} else {
@@ -129,14 +123,13 @@ func (s *script) result() {
 
 // step writes the tokens of an API call, in the order of an old or a new version.
 func (s *script) step() {
-	figure := func() int { return rapid.SampledFrom([]int{0, 1, 57, 11_480}).Draw(s.T, "tokens") }
 	s.n++
 	id := fmt.Sprintf("s%d", s.n)
 	if s.isCLI {
-		s.wire("StatusUpdate", map[string]any{"message_id": id, "token_usage": map[string]any{"input_other": figure(), "output": figure(), "input_cache_read": figure(), "input_cache_creation": figure()}})
+		s.wire("StatusUpdate", map[string]any{"message_id": id, "token_usage": map[string]any{"input_other": s.Figure(), "output": s.Figure(), "input_cache_read": s.Figure(), "input_cache_creation": s.Figure()}})
 		return
 	}
-	usage := map[string]any{"inputOther": figure(), "output": figure(), "inputCacheRead": figure(), "inputCacheCreation": figure()}
+	usage := map[string]any{"inputOther": s.Figure(), "output": s.Figure(), "inputCacheRead": s.Figure(), "inputCacheCreation": s.Figure()}
 	end := map[string]any{"type": "step.end", "uuid": id, "usage": usage}
 	record := map[string]any{"type": "usage.record", "model": "k", "usage": usage, "usageScope": s.OneOf("turn", "turn", "session")}
 	s.event(map[string]any{"type": "step.begin", "uuid": id})

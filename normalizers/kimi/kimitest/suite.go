@@ -7,7 +7,7 @@
 package kimitest
 
 import (
-	"encoding/json"
+	"cmp"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -76,7 +76,7 @@ func promptKey(v any, content string) string {
 	if kind == "" {
 		kind = "user"
 	}
-	return "\x01" + kind + "\x02" + strings.TrimSpace(texts(list(v, content))) + "\x03"
+	return "\x01" + kind + "\x02" + strings.TrimSpace(normalizerstest.Texts(member(v, content))) + "\x03"
 }
 
 // message notes a message of the context, unless it repeats a prompt.
@@ -96,7 +96,7 @@ func message(r *normalizerstest.Reader, v any) {
 			call(r, text(c, "id"), text(c, "name")+text(c, "function", "name"))
 		}
 	case "tool":
-		result(r, text(m, "toolCallId"), texts(content), flag(m, "isError"))
+		result(r, text(m, "toolCallId"), normalizerstest.Texts(content), flag(m, "isError"))
 	}
 }
 
@@ -105,7 +105,7 @@ func say(r *normalizerstest.Reader, content []any, origin any) {
 	switch text(origin, "kind") {
 	case "", "user":
 		typed := content[min(len(content), len(list(origin, "skillActivations"))):]
-		if prompt := strings.TrimSpace(texts(typed)); prompt != "" {
+		if prompt := strings.TrimSpace(normalizerstest.Texts(typed)); prompt != "" {
 			r.Say("human", "", prompt)
 		} else if strings.Contains(fmt.Sprint(typed), "type:image_url") {
 			r.Attach("")
@@ -118,7 +118,7 @@ func say(r *normalizerstest.Reader, content []any, origin any) {
 		r.Say("human", "", "/"+text(origin, "pluginId")+":"+text(origin, "commandName")+" "+text(origin, "commandArgs"))
 	case "system_trigger":
 		if text(origin, "name") == "subagent" {
-			prompt := texts(content)
+			prompt := normalizerstest.Texts(content)
 			if _, after, ok := strings.Cut(prompt, "</git-context>"); ok {
 				prompt = after
 			}
@@ -145,7 +145,7 @@ func step(r *normalizerstest.Reader, e any) {
 	case "tool.call":
 		call(r, text(e, "toolCallId"), text(e, "name"))
 	case "tool.result":
-		output := text(e, "result", "output") + texts(list(e, "result", "output"))
+		output := normalizerstest.Texts(member(e, "result", "output"))
 		result(r, text(e, "toolCallId"), output, flag(e, "result", "isError"))
 	case "step.end":
 		use(r, text(e, "uuid"), member(e, "usage"), "step", true)
@@ -154,10 +154,7 @@ func step(r *normalizerstest.Reader, e any) {
 
 // use notes the tokens of a call, unless the other kind of record has just stated the same.
 func use(r *normalizerstest.Reader, id string, u any, by string, paired bool) {
-	count := func(name string) int64 {
-		n, _ := normalizerstest.Member[json.Number](u, name).Int64()
-		return n
-	}
+	count := func(name string) int64 { return normalizerstest.Count(u, name) }
 	t := normalizerstest.Tokens{
 		Input: count("inputOther"), CacheRead: count("inputCacheRead"), CacheWrite: count("inputCacheCreation"),
 		Output: count("output"), ReasoningInOutput: true,
@@ -203,10 +200,7 @@ func result(r *normalizerstest.Reader, id, stating string, failed bool) {
 	var code *int64
 	if tool := r.Tool(id); failed && (tool == "Bash" || tool == "Shell") {
 		for line := range strings.SplitSeq(stating, "\n") {
-			if found := exitLine.FindStringSubmatch(line); found != nil {
-				n, _ := strconv.ParseInt(found[1], 10, 64)
-				code = &n
-			}
+			code = cmp.Or(normalizerstest.CodeIn(exitLine, line), code)
 		}
 	}
 	r.Result(id, code, "Command failed with exit code")
@@ -222,7 +216,7 @@ func wire(r *normalizerstest.Reader, kind string, p any) {
 	}
 	switch kind {
 	case "TurnBegin", "SteerInput":
-		r.Say("human", "", text(p, "user_input")+texts(list(p, "user_input")))
+		r.Say("human", "", normalizerstest.Texts(member(p, "user_input")))
 	case "BtwBegin":
 		r.Say("human", "", text(p, "question"))
 	case "BtwEnd":
@@ -245,15 +239,4 @@ func wire(r *normalizerstest.Reader, kind string, p any) {
 			wire(r, text(p, "event", "type"), member(p, "event", "payload"))
 		}
 	}
-}
-
-// texts returns the texts of parts.
-func texts(parts []any) string {
-	var out []string
-	for _, p := range parts {
-		if text(p, "type") == "text" {
-			out = append(out, text(p, "text"))
-		}
-	}
-	return strings.Join(out, "\n")
 }

@@ -1,7 +1,6 @@
 package kirotest
 
 import (
-	"fmt"
 	"maps"
 
 	"pgregory.net/rapid"
@@ -13,8 +12,6 @@ import (
 type script struct {
 	normalizerstest.Script
 
-	n       int
-	calls   []string
 	turns   []any
 	history []any
 }
@@ -22,20 +19,17 @@ type script struct {
 // lines generates the records of one session.
 func lines(t *rapid.T, session string) [][]byte {
 	s := &script{Script: normalizerstest.NewScript(t, session)}
-	moves := []func(){s.prompt, s.prompt, s.answer, s.answer, s.results, s.results, s.other, s.state, s.conversation, s.Repeat}
-	for range rapid.IntRange(1, 25).Draw(t, "records") {
-		rapid.SampledFrom(moves).Draw(t, "move")()
-	}
+	s.Play(s.prompt, s.prompt, s.answer, s.answer, s.results, s.results, s.other, s.state, s.conversation, s.Repeat)
 	return s.Lines
 }
 
 func (s *script) word() string {
-	return s.OneOf("fix the test", "yes", "  \n", "", "two\nlines \u2028 \U0001F642", "exit status: 3", "{", "<b>")
+	return s.Text("exit status: 3")
 }
 
 func (s *script) id() string {
-	s.n++
-	return fmt.Sprintf("%s-%d", s.Session, s.n)
+	id, _ := s.NextID()
+	return id
 }
 
 func (s *script) line(kind string, data any) {
@@ -57,8 +51,7 @@ func (s *script) prompt() {
 }
 
 func (s *script) call() (id, name string, input any) {
-	id = fmt.Sprintf("%s-call%d", s.Session, len(s.calls))
-	s.calls = append(s.calls, id)
+	id = s.NewCall()
 	return id, s.OneOf("shell", "read", "write", "execute_bash", "mcp_x"), map[string]any{
 		"command": s.OneOf("create", "strReplace", "ls"), "path": "a.go", "operations": []any{map[string]any{"path": "b.go"}},
 	}
@@ -90,10 +83,10 @@ func (s *script) status(list ...string) map[string]any {
 }
 
 func (s *script) called() string {
-	if len(s.calls) == 0 || s.Chance(10) {
+	if len(s.Calls) == 0 || s.Chance(10) {
 		return s.Session + "-lost"
 	}
-	return rapid.SampledFrom(s.calls).Draw(s.T, "call")
+	return rapid.SampledFrom(s.Calls).Draw(s.T, "call")
 }
 
 func (s *script) results() {
@@ -146,7 +139,7 @@ func (s *script) conversation() {
 	for range rapid.IntRange(0, 4).Draw(s.T, "entries") {
 		id := s.id()
 		content := map[string]any{"Prompt": map[string]any{"prompt": s.word()}}
-		if len(s.calls) > 0 && s.Chance(60) {
+		if len(s.Calls) > 0 && s.Chance(60) {
 			result := map[string]any{"tool_use_id": s.called(), "status": s.OneOf("Success", "Error"), "content": []any{
 				rapid.SampledFrom([]any{map[string]any{"Text": "x"}, map[string]any{"Json": s.status("0", "2")}}).Draw(s.T, "output"),
 			}}
@@ -166,8 +159,6 @@ func (s *script) conversation() {
 	}
 	s.history = s.history[min(len(s.history), rapid.IntRange(0, 2).Draw(s.T, "dropped")):]
 	record := map[string]any{"conversation_id": s.Session, "history": append([]any{}, s.history...), "latest_summary": nil}
-	if s.Chance(20) {
-		record["latest_summary"] = []any{s.word(), map[string]any{}}
-	}
+	s.Maybe(20, record, map[string]any{"latest_summary": []any{s.word(), map[string]any{}}})
 	s.Emit(record)
 }

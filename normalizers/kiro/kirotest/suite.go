@@ -86,10 +86,7 @@ func readState(r *normalizerstest.Reader, v any) {
 		r.Note("created", at)
 	}
 	for _, turn := range parts(v) {
-		count := func(name string) int64 {
-			n, _ := normalizerstest.Member[json.Number](turn, name).Int64()
-			return n
-		}
+		count := func(name string) int64 { return normalizerstest.Count(turn, name) }
 		first := ""
 		if ids := list(turn, "message_ids"); len(ids) > 0 {
 			first, _ = ids[0].(string)

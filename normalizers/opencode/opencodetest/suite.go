@@ -34,6 +34,6 @@ var Suite = normalizerstest.Suite{
 	Ledger:    func() normalizerstest.Ledger { return ledger{} },
 	Interpret: interpret,
 	ResumeID:  resumeID,
-	VCS:       vcs,
+	VCS:       normalizerstest.LastVCS(vcs),
 	Raw:       rawOfDocument,
 }

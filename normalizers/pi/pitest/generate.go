@@ -1,7 +1,6 @@
 package pitest
 
 import (
-	"fmt"
 	"time"
 
 	"pgregory.net/rapid"
@@ -10,13 +9,7 @@ import (
 )
 
 // script writes the log of one session, entry by entry.
-type script struct {
-	normalizerstest.Script
-
-	n     int
-	last  any // id of the last entry
-	calls []string
-}
+type script struct{ normalizerstest.Script }
 
 // lines generates the lines of one session of Pi or OpenClaw.
 func lines(t *rapid.T, session, agent string, more func(*normalizerstest.Script, func(string, map[string]any))) [][]byte {
@@ -31,23 +24,18 @@ func lines(t *rapid.T, session, agent string, more func(*normalizerstest.Script,
 			more(&s.Script, s.put)
 		}
 	}
-	moves := []func(){s.prompt, s.prompt, s.answer, s.answer, s.answer, s.result, s.result, s.other, s.Repeat, own}
-	for range rapid.IntRange(1, 25).Draw(t, "records") {
-		rapid.SampledFrom(moves).Draw(t, "move")()
-	}
+	s.Play(s.prompt, s.prompt, s.answer, s.answer, s.answer, s.result, s.result, s.other, s.Repeat, own)
 	return s.Lines
 }
 
 func (s *script) word() string {
-	return s.OneOf("fix the test", "yes", "  \n", "", "two\nlines \u2028 \U0001F642", "Command exited with code 3", "a\n\nCommand exited with code 127\n", "{", "<b>", "<skill name=\"review\" location=\"/s\">\nLook twice.\n</skill>\n\nthe ledger", "<file name=\"a.go\">\nx\n</file>\n")
+	return s.Text("Command exited with code 3", "a\n\nCommand exited with code 127\n", "<skill name=\"review\" location=\"/s\">\nLook twice.\n</skill>\n\nthe ledger", "<file name=\"a.go\">\nx\n</file>\n")
 }
 
 // put writes an entry.
 func (s *script) put(kind string, members map[string]any) {
-	s.n++
-	id := fmt.Sprintf("%s-%d", s.Session, s.n)
-	members["type"], members["id"], members["parentId"], members["timestamp"] = kind, id, s.last, s.Stamp()
-	s.last = id
+	members["id"], members["parentId"] = s.NextID()
+	members["type"], members["timestamp"] = kind, s.Stamp()
 	s.Emit(members)
 }
 
@@ -78,31 +66,24 @@ func (s *script) answer() {
 		case "thinking":
 			content = append(content, map[string]any{"type": "thinking", "thinking": s.word(), "thinkingSignature": "x"})
 		case "call":
-			id := fmt.Sprintf("%s-call%d|fc_%d", s.Session, len(s.calls), len(s.calls))
-			s.calls = append(s.calls, id)
+			id := s.NewCall()
 			name := s.OneOf("bash", "read", "edit", "find", "mcp_x")
 			content = append(content, map[string]any{"type": "toolCall", "id": id, "name": name, "arguments": map[string]any{"path": "a.go", "command": "go test"}})
 		}
 	}
-	figure := func() int { return rapid.SampledFrom([]int{0, 1, 57, 11_480}).Draw(s.T, "tokens") }
 	more := map[string]any{
 		"provider": "openai", "model": s.OneOf("gpt-5.5", "claude-opus-4-7"), "stopReason": s.OneOf("stop", "toolUse", "length"),
 		"usage": map[string]any{
-			"input": figure(), "output": figure(), "cacheRead": figure(), "cacheWrite": figure(), "totalTokens": 7, "reasoning": figure(),
-			"cost": map[string]any{"input": 0.5, "total": float64(figure()) / 1000},
+			"input": s.Figure(), "output": s.Figure(), "cacheRead": s.Figure(), "cacheWrite": s.Figure(), "totalTokens": 7, "reasoning": s.Figure(),
+			"cost": map[string]any{"input": 0.5, "total": float64(s.Figure()) / 1000},
 		},
 	}
-	if s.Chance(20) {
-		more["stopReason"], more["errorMessage"] = s.OneOf("error", "aborted"), s.OneOf("it broke", "")
-	}
+	s.Maybe(20, more, map[string]any{"stopReason": s.OneOf("error", "aborted"), "errorMessage": s.OneOf("it broke", "")})
 	s.message("assistant", content, more)
 }
 
 func (s *script) result() {
-	id := s.Session + "-lost"
-	if len(s.calls) > 0 {
-		id = rapid.SampledFrom(s.calls).Draw(s.T, "call")
-	}
+	id := s.AnyCall()
 	s.message("toolResult", []any{textBlock(s.word())}, map[string]any{"toolCallId": id, "toolName": s.OneOf("bash", "read"), "isError": s.Chance(50)})
 }
 

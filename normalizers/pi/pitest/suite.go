@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
@@ -123,9 +122,8 @@ func (d Dialect) read(r *normalizerstest.Reader, v any) {
 		tool := cmp.Or(r.Tool(call), text(m, "toolName"))
 		parts := strings.Split(strings.TrimRight(textOf(m), " \t\r\n"), "\n")
 		var code *int64
-		if found := exitLine.FindStringSubmatch(parts[len(parts)-1]); found != nil && (tool == "bash" || tool == "exec") && flag(m, "isError") {
-			n, _ := strconv.ParseInt(found[1], 10, 64)
-			code = &n
+		if (tool == "bash" || tool == "exec") && flag(m, "isError") {
+			code = normalizerstest.CodeIn(exitLine, parts[len(parts)-1])
 		}
 		if d.Code != nil {
 			if stated := d.Code(m, tool); stated != nil {
@@ -150,25 +148,11 @@ func typed(body string) string {
 }
 
 // textOf returns the texts of a message.
-func textOf(m any) string {
-	if s := text(m, "content"); s != "" {
-		return s
-	}
-	var texts []string
-	for _, b := range list(m, "content") {
-		if text(b, "type") == "text" {
-			texts = append(texts, text(b, "text"))
-		}
-	}
-	return strings.Join(texts, "\n")
-}
+func textOf(m any) string { return normalizerstest.Texts(member(m, "content")) }
 
 // use notes the tokens of a message.
 func use(r *normalizerstest.Reader, id string, u any) {
-	count := func(name string) int64 {
-		n, _ := normalizerstest.Member[json.Number](u, name).Int64()
-		return n
-	}
+	count := func(name string) int64 { return normalizerstest.Count(u, name) }
 	dollars, err := normalizerstest.Member[json.Number](u, "cost", "total").Float64()
 	if err != nil {
 		dollars, _ = normalizerstest.Member[json.Number](u, "costUSD").Float64()

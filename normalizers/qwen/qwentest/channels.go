@@ -133,7 +133,7 @@ func (c *channels) end(r *normalizerstest.Reader, a map[string]any) {
 		c.open[1] = append(c.open[1], openCall{key, id})
 	}
 	r.Call(id, name)
-	readEnd(r, id, text(a, "error.message"))
+	readResult(r, id, "", text(a, "error.message"))
 }
 
 // ledger counts the tokens of a session that may come by log and by telemetry: of each part it bills the higher sum.

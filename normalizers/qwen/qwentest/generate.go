@@ -14,10 +14,7 @@ import (
 type script struct {
 	normalizerstest.Script
 
-	n     int
 	times int // of what was exported
-	last  any // uuid of the last record
-	calls []string
 }
 
 // object is a JSON object.
@@ -26,31 +23,22 @@ type object = map[string]any
 // lines generates the lines of one session.
 func lines(t *rapid.T, session string) [][]byte {
 	s := &script{Script: normalizerstest.NewScript(t, session)}
-	moves := []func(){s.prompt, s.prompt, s.turn, s.turn, s.turn, s.result, s.result, s.telemetry, s.other, s.export, s.export, s.Repeat}
-	for range rapid.IntRange(1, 25).Draw(t, "records") {
-		rapid.SampledFrom(moves).Draw(t, "move")()
-	}
+	s.Play(s.prompt, s.prompt, s.turn, s.turn, s.turn, s.result, s.result, s.telemetry, s.other, s.export, s.export, s.Repeat)
 	return s.Lines
 }
 
 func (s *script) word() string {
-	return s.OneOf("fix the test", "yes", "/review", "  \n", "", "two\nlines \u2028 \U0001F642", "Exit Code: 7", "{", "<b>",
+	return s.Text("/review", "Exit Code: 7",
 		"<system-reminder>\nno\n</system-reminder>", "look\n--- Content from referenced files ---\na\n--- End of content ---",
 		"<qwen:user-prompt-submit-context>\nx\n</qwen:user-prompt-submit-context>")
 }
 
 // put writes a record.
 func (s *script) put(kind string, members object) {
-	s.n++
-	id := fmt.Sprintf("%s-%d", s.Session, s.n)
-	maps.Copy(members, object{"uuid": id, "parentUuid": s.last, "sessionId": s.Session, "timestamp": s.Stamp(), "type": kind, "cwd": "/home/ada/src/ledger", "version": "0.21.13"})
-	if s.Chance(10) {
-		members["gitBranch"] = s.OneOf("main", "HEAD", "a b", "fix")
-	}
-	if s.Chance(5) {
-		members["forkedFrom"] = object{"sessionId": "s0", "messageUuid": id}
-	}
-	s.last = id
+	members["uuid"], members["parentUuid"] = s.NextID()
+	maps.Copy(members, object{"sessionId": s.Session, "timestamp": s.Stamp(), "type": kind, "cwd": "/home/ada/src/ledger", "version": "0.21.13"})
+	s.Maybe(10, members, object{"gitBranch": s.OneOf("main", "HEAD", "a b", "fix")})
+	s.Maybe(5, members, object{"forkedFrom": object{"sessionId": "s0", "messageUuid": members["uuid"]}})
 	s.Emit(members)
 }
 
@@ -60,9 +48,7 @@ func (s *script) message(kind string, parts []any, members object) {
 		role = "model"
 	}
 	members["message"] = object{"role": role, "parts": parts}
-	if s.Chance(10) {
-		members["agentId"], members["isSidechain"] = "explore-1", true
-	}
+	s.Maybe(10, members, object{"agentId": "explore-1", "isSidechain": true})
 	s.put(kind, members)
 }
 
@@ -88,8 +74,6 @@ func (s *script) prompt() {
 	s.message("user", parts, members)
 }
 
-func (s *script) figure() int { return rapid.SampledFrom([]int{0, 3, 57, 11_480}).Draw(s.T, "tokens") }
-
 // turn writes a message of the model, mostly behind the telemetry of its call.
 func (s *script) turn() {
 	var parts []any
@@ -100,29 +84,21 @@ func (s *script) turn() {
 		case "thought":
 			parts = append(parts, object{"text": s.word(), "thought": true})
 		case "call":
-			id := fmt.Sprintf("%s-call%d", s.Session, len(s.calls))
-			s.calls = append(s.calls, id)
+			id := s.NewCall()
 			parts = append(parts, object{"functionCall": object{"id": id, "name": s.OneOf("run_shell_command", "read_file", "edit", "glob"), "args": object{"file_path": "a.go"}}})
 		}
 	}
-	usage := object{"promptTokenCount": s.figure(), "candidatesTokenCount": s.figure()}
-	telemetry := object{"input_token_count": usage["promptTokenCount"], "output_token_count": usage["candidatesTokenCount"], "model": "coder"}
+	input, output, thoughts, cached := s.Figure(), s.Figure(), s.Figure(), s.Figure()
+	usage := object{"promptTokenCount": input, "candidatesTokenCount": output}
+	telemetry := object{"event.name": "qwen-code.api_response", "model": "coder", "input_token_count": input, "output_token_count": output}
 	if s.Chance(60) {
-		usage["thoughtsTokenCount"], usage["cachedContentTokenCount"] = s.figure(), s.figure()
-		telemetry["thoughts_token_count"], telemetry["cached_content_token_count"] = usage["thoughtsTokenCount"], usage["cachedContentTokenCount"]
-		total := usage["promptTokenCount"].(int) + usage["candidatesTokenCount"].(int)
-		if s.Chance(50) {
-			total += usage["thoughtsTokenCount"].(int)
-		}
-		usage["totalTokenCount"], telemetry["total_token_count"] = total, total
+		total := input + output + rapid.SampledFrom([]int{0, thoughts}).Draw(s.T, "more")
+		maps.Copy(usage, object{"thoughtsTokenCount": thoughts, "cachedContentTokenCount": cached, "totalTokenCount": total})
+		maps.Copy(telemetry, object{"thoughts_token_count": thoughts, "cached_content_token_count": cached, "total_token_count": total})
+	} else {
+		s.Maybe(50, telemetry, object{"output_token_count": s.Figure()})
 	}
-	if telemetry["total_token_count"] == nil && s.Chance(50) {
-		telemetry["output_token_count"] = s.figure()
-	}
-	telemetry["event.name"] = "qwen-code.api_response"
-	if s.Chance(30) {
-		telemetry["response_text"] = s.OneOf("and the rest", s.word()) // after the connection broke
-	}
+	s.Maybe(30, telemetry, object{"response_text": s.OneOf("and the rest", s.word())}) // after the connection broke
 	first := s.Chance(80)
 	if first {
 		s.event(telemetry)
@@ -140,32 +116,23 @@ func (s *script) event(e object) {
 // telemetry writes an event without a message.
 func (s *script) telemetry() {
 	e := object{
-		"event.name": s.OneOf("qwen-code.api_response", "qwen-code.api_error", "qwen-code.tool_call"), "model": "small", "duration_ms": s.figure(),
-		"input_token_count": s.figure(), "output_token_count": s.figure(), "thoughts_token_count": s.figure(), "cached_content_token_count": s.figure(),
+		"event.name": s.OneOf("qwen-code.api_response", "qwen-code.api_error", "qwen-code.tool_call"), "model": "small", "duration_ms": s.Figure(),
+		"input_token_count": s.Figure(), "output_token_count": s.Figure(), "thoughts_token_count": s.Figure(), "cached_content_token_count": s.Figure(),
 		"auth_type": s.OneOf("openai", "gemini", "qwen-oauth"), "error": "it broke", "error_type": s.OneOf("", "rate_limit"),
+		"prompt_id": s.OneOf(s.Session+"########0", s.Session+"#helper-1#0", ""),
 	}
-	if len(s.calls) > 0 {
-		e["call_id"] = rapid.SampledFrom(s.calls).Draw(s.T, "call")
-	}
-	e["prompt_id"] = s.OneOf(s.Session+"########0", s.Session+"#helper-1#0", "")
-	if s.Chance(10) {
-		e["subagent_name"] = "helper"
-	}
+	s.Maybe(70, e, object{"call_id": s.AnyCall()})
+	s.Maybe(10, e, object{"subagent_name": "helper"})
 	s.event(e)
 }
 
 func (s *script) result() {
-	id := s.Session + "-lost"
-	if len(s.calls) > 0 {
-		id = rapid.SampledFrom(s.calls).Draw(s.T, "call")
-	}
+	id := s.AnyCall()
 	out := s.OneOf("", "done", "Command: x\nOutput: Exit Code: 3\nExit Code: 4\nError: (none)\nExit Code: 0\nSignal: (none)", "Command: x\nExit Code: 127\nSignal: (none)",
 		"Command: x\nExit Code: 1\nExit Code: (none)\nSignal: 9", "Background shell started.\nid: bg_1")
 	response := object{s.OneOf("output", "output", "error"): out}
 	shown := object{"callId": id, "status": s.OneOf("success", "error", "cancelled"), "resultDisplay": s.word()}
-	if s.Chance(30) {
-		shown["errorType"], shown["durationMs"] = "shell_execute_error", s.figure()
-	}
+	s.Maybe(30, shown, object{"errorType": "shell_execute_error", "durationMs": s.Figure()})
 	s.message("tool_result", []any{object{"functionResponse": object{"id": id, "name": "read_file", "response": response}}}, object{"toolCallResult": shown})
 }
 
@@ -195,26 +162,20 @@ func (s *script) export() {
 		}
 	case "api_response":
 		for _, of := range []string{"input", "output", "cached_content", "thoughts"} {
-			a[of+"_token_count"] = int64(s.figure())
+			a[of+"_token_count"] = int64(s.Figure())
 		}
 		a["auth_type"] = s.OneOf("openai", "gemini")
 		if a["prompt_id"] != "side-query:recall" {
 			a["response_text"] = s.OneOf("", "yes", s.word())
 		}
-		if s.Chance(10) {
-			a["subagent_name"] = "helper"
-		}
+		s.Maybe(10, a, object{"subagent_name": "helper"})
 	case "tool_call":
 		a["function_name"], a["function_args"] = s.OneOf("read_file", "edit", "run_shell_command"), "{\n  \"file_path\": \"a.go\"\n}"
-		a["success"], a["decision"], a["duration_ms"] = s.Chance(50), s.OneOf("accept", "reject", "auto_accept"), int64(s.figure())
-		if s.Chance(50) && len(s.calls) > 0 {
-			a["call_id"] = rapid.SampledFrom(s.calls).Draw(s.T, "call")
-		}
-		if s.Chance(20) {
-			a["error.message"] = "Exit Code: 3"
-		}
+		a["success"], a["decision"], a["duration_ms"] = s.Chance(50), s.OneOf("accept", "reject", "auto_accept"), int64(s.Figure())
+		s.Maybe(50, a, object{"call_id": s.AnyCall()})
+		s.Maybe(20, a, object{"error.message": "Exit Code: 3"})
 	case "api_error":
-		a["error.type"], a["error.message"], a["duration_ms"] = "rate_limit", "it broke", int64(s.figure())
+		a["error.type"], a["error.message"], a["duration_ms"] = "rate_limit", "it broke", int64(s.Figure())
 	case "session.start":
 		a["event.name"] = name
 	}

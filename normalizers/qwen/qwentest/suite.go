@@ -7,11 +7,10 @@
 package qwentest
 
 import (
-	"encoding/json"
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"tributary/envelopes"
@@ -37,7 +36,11 @@ var Suite = normalizerstest.Suite{
 		return &ledger{log: reading(nil).Ledger(), bills: make(map[string]*bill), seen: make(map[string]bool)}
 	},
 	Interpret: interpret,
-	VCS:       branches,
+	VCS: normalizerstest.LastVCS(func(record any, v *envelopes.VCS) {
+		if branch := text(record, "gitBranch"); branch != "" {
+			v.Branch = normalizerstest.StatedBranch(branch)
+		}
+	}),
 }
 
 var (
@@ -46,17 +49,6 @@ var (
 	list   = normalizerstest.Member[[]any]
 	member = normalizerstest.Member[any]
 )
-
-// branches returns the branch that a session stated last.
-func branches() func(string, normalizerstest.Line) envelopes.VCS {
-	known := make(map[string]envelopes.VCS)
-	return func(session string, l normalizerstest.Line) envelopes.VCS {
-		if branch := text(normalizerstest.Parse(l.Data), "gitBranch"); branch != "" && !l.Bad {
-			known[session] = envelopes.VCS{Branch: normalizerstest.StatedBranch(branch)}
-		}
-		return known[session]
-	}
-}
 
 // reading reads the records; what both channels state is noted in c, which may be nil.
 func reading(c *channels) normalizerstest.Reading {
@@ -112,8 +104,8 @@ func read(r *normalizerstest.Reader, v any, c *channels) {
 		}
 	case "tool_result":
 		for _, p := range parts {
-			if f := member(p, "functionResponse"); f != nil {
-				readResult(r, f)
+			if f := member(p, "functionResponse"); f != nil && r.Noted("replaces "+text(f, "id")) == "" {
+				readResult(r, text(f, "id"), text(f, "name"), text(f, "response", "output")+"\n"+text(f, "response", "error"))
 			}
 		}
 	case "system":
@@ -126,47 +118,39 @@ var files = regexp.MustCompile(`(?s)(^|\n)--- Content from referenced files ---.
 
 // readPrompt notes a prompt.
 func readPrompt(r *normalizerstest.Reader, v any, id, subtype string, c *channels) {
-	if subtype == "notification" || subtype == "cron" || subtype == "goal_runtime" {
-		var all []string
-		for _, p := range list(v, "message", "parts") {
-			all = append(all, text(p, "text"))
-		}
-		if whole := strings.Join(all, "\n"); strings.TrimSpace(whole) != "" {
-			c.state(r, id, "human", whole)
-		} else {
-			c.state(r, id, "human", text(v, "systemPayload", "displayText"))
-		}
-	}
-	if subtype != "" && subtype != "mid_turn_user_message" && subtype != "realtime_message" {
+	prompt, sent, whole := prompts(v)
+	switch subtype {
+	case "", "mid_turn_user_message", "realtime_message":
+	case "notification", "cron", "goal_runtime":
+		c.state(r, id, "human", cmp.Or(strings.TrimSpace(whole), text(v, "systemPayload", "displayText")))
+		return
+	default:
 		return
 	}
-	if p := text(v, "provenance"); text(v, "externalInputKind") != "" || p == "system" || strings.HasPrefix(p, "goal_") {
-		return
-	}
+	from := text(v, "provenance")
 	attached := slices.ContainsFunc(list(v, "message", "parts"), func(p any) bool { return member(p, "inlineData") != nil })
-	prompt, sent, all := prompts(v)
-	switch {
+	switch isBlank := strings.TrimSpace(prompt) == ""; {
+	case text(v, "externalInputKind") != "" || from == "system" || strings.HasPrefix(from, "goal_"):
 	case r.Agent != "":
-		r.Say("agent", id, strings.Join(all, "\n"))
+		r.Say("agent", id, whole)
 	case prompt != "" && prompt == r.Noted("slash"):
-	case strings.TrimSpace(strings.Join(all, "")+prompt) == "" && attached:
+	case isBlank && strings.TrimSpace(whole) == "" && attached:
 		r.Attach(id)
 		c.state(r, id, "human", "")
 		c.state(r, id, "prompt", "")
+	case isBlank:
+		c.state(r, id, "human", sent)
 	default:
 		r.Say("human", id, prompt)
-		if c.state(r, id, "human", sent); strings.TrimSpace(prompt) != "" {
-			c.state(r, id, "prompt", "")
-		}
-		if strings.TrimSpace(prompt) != "" {
-			r.Note("slash", "")
-		}
+		r.Note("slash", "")
+		c.state(r, id, "human", sent)
+		c.state(r, id, "prompt", "")
 	}
 }
 
 // prompts returns a prompt as it is shown, as it is sent, and with what machines add.
-func prompts(v any) (prompt, sent string, all []string) {
-	var human []string
+func prompts(v any) (prompt, sent, whole string) {
+	var all, human []string
 	for _, p := range list(v, "message", "parts") {
 		if body, ok := member(p, "text").(string); ok {
 			all = append(all, body)
@@ -183,37 +167,18 @@ func prompts(v any) (prompt, sent string, all []string) {
 	if strings.TrimSpace(sent) == "" {
 		sent = files.ReplaceAllString(prompt, "")
 	}
-	return prompt, sent, all
+	return prompt, sent, strings.Join(all, "\n")
 }
 
 var exitLine = regexp.MustCompile(`(?m)^Exit Code: (-?[0-9]+|\(none\))`)
 
-// readResult notes the result of a call.
-func readResult(r *normalizerstest.Reader, f any) {
-	id := text(f, "id")
-	tool := r.Tool(id)
-	if tool == "" {
-		tool = text(f, "name")
+// readResult notes the result of a call: its output, or the message of the telemetry that ends it.
+func readResult(r *normalizerstest.Reader, id, tool, output string) {
+	var code *int64
+	if cmp.Or(r.Tool(id), tool) == "run_shell_command" {
+		code = normalizerstest.CodeIn(exitLine, output)
 	}
-	code := exitCode(tool, text(f, "response", "output")+"\n"+text(f, "response", "error"))
-	if r.Noted("replaces "+id) == "" {
-		r.Result(id, code, "Exit Code:")
-	}
-}
-
-// readEnd notes the result of a call that the telemetry ends.
-func readEnd(r *normalizerstest.Reader, id, message string) {
-	r.Result(id, exitCode(r.Tool(id), message), "Exit Code:")
-}
-
-// exitCode returns the exit code in the output of a tool.
-func exitCode(tool, output string) *int64 {
-	if found := exitLine.FindAllStringSubmatch(output, -1); found != nil && tool == "run_shell_command" {
-		if n, err := strconv.ParseInt(found[len(found)-1][1], 10, 64); err == nil {
-			return &n
-		}
-	}
-	return nil
+	r.Result(id, code, "Exit Code:")
 }
 
 // readSystem notes what a record of the program states.
@@ -230,19 +195,15 @@ func readSystem(r *normalizerstest.Reader, p any, id, subtype string, c *channel
 		}
 	case "ui_telemetry":
 		e := member(p, "uiEvent")
-		if r.Agent == "" {
-			r.Agent = text(e, "subagent_name")
-			if prompt := strings.Split(text(e, "prompt_id"), "#"); len(prompt) == 3 {
-				r.Agent = prompt[1]
-			}
-			if named := text(e, "subagent_id"); named != "" {
-				r.Agent = named
-			}
+		r.Agent = cmp.Or(r.Agent, text(e, "subagent_id"))
+		if prompt := strings.Split(text(e, "prompt_id"), "#"); len(prompt) == 3 {
+			r.Agent = cmp.Or(r.Agent, prompt[1])
 		}
-		if text(e, "event.name") == "qwen-code.tool_call" {
+		r.Agent = cmp.Or(r.Agent, text(e, "subagent_name"))
+		switch text(e, "event.name") {
+		case "qwen-code.tool_call":
 			c.forget(r, text(e, "call_id"))
-		}
-		if text(e, "event.name") == "qwen-code.api_response" {
+		case "qwen-code.api_response":
 			r.Note("exported "+id, strings.TrimSpace(text(e, "response_text")))
 			use(r, "telemetry", id, "", counts(e, "input_token_count", "cached_content_token_count", "output_token_count", "thoughts_token_count", "total_token_count"), strings.Contains("openai qwen-oauth", text(e, "auth_type")))
 		}
@@ -252,7 +213,7 @@ func readSystem(r *normalizerstest.Reader, p any, id, subtype string, c *channel
 // counts reads the members of these names.
 func counts(v any, names ...string) (n [5]int64) {
 	for i, name := range names {
-		n[i], _ = normalizerstest.Member[json.Number](v, name).Int64()
+		n[i] = normalizerstest.Count(v, name)
 	}
 	return n
 }

@@ -14,7 +14,6 @@ type script struct {
 	normalizerstest.Script
 
 	n      int
-	calls  []string
 	saved  []any
 	totals [3]int
 	parent any
@@ -33,14 +32,12 @@ func lines(t *rapid.T, session string) [][]byte {
 	if s.Chance(20) {
 		moves = append(moves, s.document)
 	}
-	for range rapid.IntRange(1, 25).Draw(t, "records") {
-		rapid.SampledFrom(moves).Draw(t, "move")()
-	}
+	s.Play(moves...)
 	return s.Lines
 }
 
 func (s *script) word() string {
-	return s.OneOf("fix the test", "yes", "  \n", "", "two\nlines \u2028 \U0001F642", "returncode: 3", "a\nReturn code: 127\nb", "{", "<tool_error>")
+	return s.Text("returncode: 3", "a\nReturn code: 127\nb", "<tool_error>")
 }
 
 func (s *script) message(role, content string, more map[string]any) {
@@ -78,8 +75,7 @@ func (s *script) answer() {
 	}
 	var calls []any
 	for i := range rapid.IntRange(0, 3).Draw(s.T, "calls") {
-		id := fmt.Sprintf("%s-call%d", s.Session, len(s.calls))
-		s.calls = append(s.calls, id)
+		id := s.NewCall()
 		function := map[string]any{"name": s.OneOf("bash", "read_file", "edit", "task", "docs_x"), "arguments": s.OneOf(`{"command": "ls", "file_path": "a.go"}`, "{", "")}
 		calls = append(calls, map[string]any{"id": id, "index": i, "function": function, "type": "function"})
 	}
@@ -90,10 +86,7 @@ func (s *script) answer() {
 }
 
 func (s *script) result() {
-	id := s.Session + "-lost"
-	if len(s.calls) > 0 {
-		id = rapid.SampledFrom(s.calls).Draw(s.T, "call")
-	}
+	id := s.AnyCall()
 	text := s.OneOf(
 		"command: ls\nstdout: "+s.word()+"\nstderr: \nreturncode: 0", "<tool_error>bash failed: Command failed: 'x'\nReturn code: 2\nStdout: "+s.word()+"</tool_error>",
 		"<tool_error>bash failed: Command timed out after 9s: 'x'</tool_error>", "<user_cancellation>x</user_cancellation>",

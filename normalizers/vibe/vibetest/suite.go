@@ -36,17 +36,13 @@ var Suite = normalizerstest.Suite{
 	Ledger:    reading.Ledger,
 	Interpret: reading.Interpret,
 	Raw:       raw,
-	VCS: func() func(string, normalizerstest.Line) envelopes.VCS {
-		now := make(map[string]envelopes.VCS)
-		return func(session string, l normalizerstest.Line) envelopes.VCS {
-			if m := stateOf(normalizerstest.Parse(l.Data)); m != nil {
-				now[session] = envelopes.VCS{
-					Branch: normalizerstest.StatedBranch(text(m, "git_branch")), Commit: normalizerstest.StatedCommit(text(m, "git_commit")),
-				}
+	VCS: normalizerstest.LastVCS(func(record any, v *envelopes.VCS) {
+		if m := stateOf(record); m != nil {
+			*v = envelopes.VCS{
+				Branch: normalizerstest.StatedBranch(text(m, "git_branch")), Commit: normalizerstest.StatedCommit(text(m, "git_commit")),
 			}
-			return now[session]
 		}
-	},
+	}),
 }
 
 var reading = normalizerstest.Reading{
@@ -103,10 +99,7 @@ func raw(record, raw []byte) (ok, known bool) {
 
 // use notes what the totals of a state have more than those before it.
 func use(r *normalizerstest.Reader, m any) {
-	count := func(name string) int64 {
-		n, _ := normalizerstest.Member[json.Number](m, "stats", name).Int64()
-		return n
-	}
+	count := func(name string) int64 { return normalizerstest.Count(m, "stats", name) }
 	if normalizerstest.Member[map[string]any](m, "stats") == nil {
 		return
 	}
