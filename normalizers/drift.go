@@ -115,7 +115,7 @@ var ignored = sync.OnceValue(func() map[envelopes.Source]map[string]bool {
 	all := make(map[envelopes.Source]map[string]bool)
 	for _, v := range vendors {
 		paths := make(map[string]bool)
-		for path := range strings.Lines(v.Ignored) {
+		for path := range strings.Lines(v.Ignored()) {
 			paths[strings.TrimSpace(path)] = true
 		}
 		all[v.Source] = paths

@@ -276,12 +276,12 @@ func TestSamplesAreKnown(t *testing.T) {
 	t.Parallel()
 	for _, v := range normalizers.Vendors() {
 		files := 0
-		err := fs.WalkDir(v.Samples, ".", func(name string, e fs.DirEntry, err error) error {
+		err := fs.WalkDir(v.Samples(), ".", func(name string, e fs.DirEntry, err error) error {
 			if err != nil || e.IsDir() {
 				return err
 			}
 			files++
-			data, err := fs.ReadFile(v.Samples, name)
+			data, err := fs.ReadFile(v.Samples(), name)
 			if u := found(t, v.Source, string(data)); len(u) > 0 {
 				t.Errorf("%s has %q", name, u)
 			}

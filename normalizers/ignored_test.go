@@ -38,7 +38,7 @@ func TestIgnored(t *testing.T) {
 			path := filepath.Join(filepath.Dir(s.TestData()), "ignored.txt")
 			data, err := os.ReadFile(path)
 			if err != nil {
-				t.Fatalf("%v: make it empty, embed it as Ignored of the row, and run with -update", err)
+				t.Fatalf("%v: make it empty, embed it in the Files of the row, and run with -update", err)
 			}
 			listed := slices.Collect(strings.Lines(string(data)))
 			if *update {
@@ -51,8 +51,8 @@ func TestIgnored(t *testing.T) {
 				}
 				return
 			}
-			if string(data) != normalizers.VendorOf(s.Source).Ignored {
-				t.Errorf("Ignored of the row is not %s", path)
+			if string(data) != normalizers.VendorOf(s.Source).Ignored() {
+				t.Errorf("the Files of the row do not have %s", path)
 			}
 			if !slices.IsSorted(listed) || len(slices.Compact(listed)) != len(strings.Split(string(data), "\n"))-1 {
 				t.Errorf("%s is not in order, or has a path twice", path)
@@ -84,11 +84,11 @@ func addUnread(unread map[string]string, name string, file normalizers.File, dat
 func samplesOf(t *testing.T, v *core.Vendor) map[string][]byte {
 	t.Helper()
 	samples := make(map[string][]byte)
-	err := fs.WalkDir(v.Samples, ".", func(name string, e fs.DirEntry, err error) error {
+	err := fs.WalkDir(v.Samples(), ".", func(name string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
 		}
-		samples[name], err = fs.ReadFile(v.Samples, name)
+		samples[name], err = fs.ReadFile(v.Samples(), name)
 		return err
 	})
 	if err != nil {

@@ -80,11 +80,11 @@ func TestProjectionsOfSamplesObeyTheirSchemas(t *testing.T) {
 	t.Parallel()
 	for _, vendor := range normalizers.Vendors() {
 		entries, messages := 0, 0
-		err := fs.WalkDir(vendor.Samples, ".", func(name string, file fs.DirEntry, err error) error {
+		err := fs.WalkDir(vendor.Samples(), ".", func(name string, file fs.DirEntry, err error) error {
 			if err != nil || file.IsDir() {
 				return err
 			}
-			data, err := fs.ReadFile(vendor.Samples, name)
+			data, err := fs.ReadFile(vendor.Samples(), name)
 			n, m := checkProjections(t, name, eventsOf(t, vendor.Source, name, data))
 			entries, messages = entries+n, messages+m
 			return err

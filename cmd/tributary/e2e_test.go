@@ -255,7 +255,7 @@ func TestUpShowsTheSamplesOfEveryVendor(t *testing.T) {
 	t.Parallel()
 	files := 0
 	for _, v := range normalizers.Vendors() {
-		err := fs.WalkDir(v.Samples, ".", func(_ string, d fs.DirEntry, err error) error {
+		err := fs.WalkDir(v.Samples(), ".", func(_ string, d fs.DirEntry, err error) error {
 			if err == nil && !d.IsDir() {
 				files++
 			}

@@ -28,10 +28,6 @@ func copySamples(dir string) ([]ship.Root, error) {
 	folders := make(map[string]string) // the folder of a vendor's samples, by the variable that sets it, if there is one
 	var homeless []ship.Root
 	for _, v := range normalizers.Vendors() {
-		logs, err := fs.Sub(v.Samples, "samples")
-		if err != nil {
-			return nil, err
-		}
 		folder := filepath.Join(dir, string(v.Source))
 		switch {
 		case v.Logs.Env != "":
@@ -39,7 +35,7 @@ func copySamples(dir string) ([]ship.Root, error) {
 		case len(v.Logs.Folders) > 0: // dir takes the place of the home
 			folder = filepath.Join(dir, filepath.FromSlash(v.Logs.Home))
 		}
-		if err := os.CopyFS(folder, logs); err != nil {
+		if err := os.CopyFS(folder, v.Samples()); err != nil {
 			return nil, err
 		}
 		if err := date(folder, samplesWritten); err != nil {

@@ -11,11 +11,8 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-//go:embed all:samples
-var samples embed.FS
-
-//go:embed ignored.txt
-var ignored string
+//go:embed all:samples ignored.txt
+var embedded embed.FS
 
 // Vendor is the row for agents that speak ACP.
 var Vendor = core.Vendor{
@@ -36,14 +33,13 @@ var Vendor = core.Vendor{
 	NewState:  func() core.State { return &state{} },
 
 	Checked: "1.0.3",
-	Ignored: ignored,
 	Evidence: core.Evidence{
 		Read:   []core.Basis{core.Code},
 		Lacks:  []core.Fact{core.TokenSums, core.Models, core.Subagents},
 		Limits: "citations, `content_url`",
 	},
 
-	Samples: samples,
+	Files: embedded,
 }
 
 // state is what a session of ACP remembers beyond what all sessions do.

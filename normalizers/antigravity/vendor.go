@@ -11,11 +11,8 @@ import (
 	"tributary/normalizers/core"
 )
 
-//go:embed all:samples
-var samples embed.FS
-
-//go:embed ignored.txt
-var ignored string
+//go:embed all:samples ignored.txt
+var embedded embed.FS
 
 // Vendor is Antigravity's row of the table of vendors.
 var Vendor = core.Vendor{
@@ -34,7 +31,6 @@ var Vendor = core.Vendor{
 	NewState:  chat.NewState,
 
 	Checked: "1.1.16",
-	Ignored: ignored,
 	Evidence: core.Evidence{
 		Read:   []core.Basis{core.RealLogs, core.Fixtures},
 		Lacks:  []core.Fact{core.Subagents},
@@ -50,7 +46,7 @@ var Vendor = core.Vendor{
 		},
 	},
 	Database: &database,
-	Samples:  samples,
+	Files:    embedded,
 }
 
 // sessionOfPath returns the conversation in whose folder a transcript lies.

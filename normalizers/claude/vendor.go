@@ -10,11 +10,8 @@ import (
 	"tributary/normalizers/core"
 )
 
-//go:embed all:samples
-var samples embed.FS
-
-//go:embed ignored.txt
-var ignored string
+//go:embed all:samples ignored.txt
+var embedded embed.FS
 
 // Vendor is Claude Code's row of the table of vendors.
 var Vendor = core.Vendor{
@@ -35,7 +32,6 @@ var Vendor = core.Vendor{
 	NewState:  func() core.State { return &state{} },
 
 	Checked: "2.1.235",
-	Ignored: ignored,
 	Evidence: core.Evidence{
 		Versions: "1.0.24 to 2.1.235",
 		Read:     []core.Basis{core.RealLogs, core.Code},
@@ -58,7 +54,7 @@ var Vendor = core.Vendor{
 		Sequence: "event.sequence",
 		Hooks:    "claude",
 	},
-	Samples: samples,
+	Files: embedded,
 }
 
 // state is what a session of Claude Code remembers beyond what all sessions do.

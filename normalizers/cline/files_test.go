@@ -4,7 +4,6 @@ import (
 	"io/fs"
 	"path"
 	"slices"
-	"strings"
 	"testing"
 
 	"tributary/envelopes"
@@ -63,12 +62,12 @@ func eventsOf(t *testing.T, files []string) []envelopes.AgentEventV1 {
 	var steps []normalizerstest.Step
 	sessions := make(map[string]*core.Session)
 	for _, file := range files {
-		err := fs.WalkDir(cline.Vendor.Samples, ".", func(name string, _ fs.DirEntry, err error) error {
+		err := fs.WalkDir(cline.Vendor.Samples(), ".", func(name string, _ fs.DirEntry, err error) error {
 			if err != nil || path.Base(name) != file {
 				return err
 			}
-			data, err := fs.ReadFile(cline.Vendor.Samples, name)
-			in := normalizers.File{Source: envelopes.Cline, Name: file, Path: name, Folder: strings.TrimPrefix(path.Dir(name), "samples/")}
+			data, err := fs.ReadFile(cline.Vendor.Samples(), name)
+			in := normalizers.File{Source: envelopes.Cline, Name: file, Path: name, Folder: path.Dir(name)}
 			for _, r := range normalizerstest.Frame(in, data) {
 				steps = append(steps, normalizerstest.FoldOne(normalizers.Normalize, sessions, r))
 			}

@@ -11,11 +11,8 @@ import (
 	"tributary/normalizers/core"
 )
 
-//go:embed all:samples
-var samples embed.FS
-
-//go:embed ignored.txt
-var ignored string
+//go:embed all:samples ignored.txt
+var embedded embed.FS
 
 // Vendor is Cline's row of the table of vendors.
 var Vendor = core.Vendor{
@@ -32,7 +29,6 @@ var Vendor = core.Vendor{
 	NewState:  chat.NewState,
 
 	Checked: "4.1",
-	Ignored: ignored,
 
 	Evidence: core.Evidence{
 		Read:   []core.Basis{core.Fixtures, core.Code},
@@ -48,7 +44,7 @@ var Vendor = core.Vendor{
 			{Dir: ".cline/data/sessions", Suffixes: []string{".messages.json"}},
 		},
 	},
-	Samples: samples,
+	Files: embedded,
 }
 
 // Extension is an extension of an editor that is built on Cline and writes its files.
@@ -58,8 +54,7 @@ type Extension struct {
 	ID      string // in the editor
 	Checked string
 	Limits  string
-	Ignored string
-	Samples fs.FS
+	Files   fs.FS
 }
 
 // Vendor returns the extension's row of the table of vendors.
@@ -79,7 +74,6 @@ func (x Extension) Vendor() core.Vendor {
 		NewState:  chat.NewState,
 
 		Checked: x.Checked,
-		Ignored: x.Ignored,
 
 		Evidence: core.Evidence{
 			Read:   []core.Basis{core.Code},
@@ -92,7 +86,7 @@ func (x Extension) Vendor() core.Vendor {
 			About:   "folder that holds the settings of the editor with " + x.Name + "; default ~",
 			Folders: []core.LogFolder{tasksOf(x.ID)},
 		},
-		Samples: x.Samples,
+		Files: x.Files,
 	}
 }
 

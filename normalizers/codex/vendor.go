@@ -7,11 +7,8 @@ import (
 	"tributary/normalizers/core"
 )
 
-//go:embed all:samples
-var samples embed.FS
-
-//go:embed ignored.txt
-var ignored string
+//go:embed all:samples ignored.txt
+var embedded embed.FS
 
 // Vendor is Codex's row of the table of vendors.
 var Vendor = core.Vendor{
@@ -30,7 +27,6 @@ var Vendor = core.Vendor{
 	NewState:  func() core.State { return &state{} },
 
 	Checked: "0.159.0",
-	Ignored: ignored,
 	Evidence: core.Evidence{
 		Versions: "0.39 to 0.147",
 		Read:     []core.Basis{core.RealLogs, core.Code},
@@ -52,7 +48,7 @@ var Vendor = core.Vendor{
 		Scopes:   []string{"codex_otel"},
 		Sessions: []string{"conversation.id"},
 	},
-	Samples: samples,
+	Files: embedded,
 }
 
 // state is what a session of Codex remembers beyond what all sessions do.

@@ -10,11 +10,8 @@ import (
 	"tributary/normalizers/core"
 )
 
-//go:embed all:samples
-var samples embed.FS
-
-//go:embed ignored.txt
-var ignored string
+//go:embed all:samples ignored.txt
+var embedded embed.FS
 
 // Vendor is Copilot CLI's row of the table of vendors.
 var Vendor = core.Vendor{
@@ -43,7 +40,6 @@ var Vendor = core.Vendor{
 	NewState:  func() core.State { return &state{} },
 
 	Checked: "1.0.95",
-	Ignored: ignored,
 	Evidence: core.Evidence{
 		Versions: "0.0.34 to 1.0.102",
 		Read:     []core.Basis{core.RealLogs, core.Code},
@@ -65,7 +61,7 @@ var Vendor = core.Vendor{
 		Scopes:   []string{"github.copilot"},
 		Sessions: []string{"gen_ai.conversation.id"},
 	},
-	Samples: samples,
+	Files: embedded,
 }
 
 // state is what a session of Copilot CLI remembers beyond what all sessions do.

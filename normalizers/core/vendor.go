@@ -41,18 +41,32 @@ type Vendor struct {
 	// is nil if no log of the vendor states one.
 	Version func(*Session) string
 
-	// Ignored has the paths of members that are known and not read, one a line, in order. It is the file ignored.txt of
-	// the vendor's folder, which TestIgnored writes.
-	Ignored string
-
 	Evidence Evidence
 
 	Logs      Logs
 	Database  *Database  // nil if the agent has none
 	Telemetry *Telemetry // nil if what the agent exports is not read
-	// Samples are logs for trying the program. They are in a folder named samples, laid out like the folder that
-	// Logs.Env names.
-	Samples fs.FS
+	// Files are those of the vendor's folder that the program has: samples, and ignored.txt.
+	Files fs.FS
+}
+
+// Samples returns logs for trying the program, laid out like the folder that Logs.Env names.
+func (v *Vendor) Samples() fs.FS {
+	samples, err := fs.Sub(v.Files, "samples")
+	if err != nil {
+		panic(err) // samples is a valid name
+	}
+	return samples
+}
+
+// Ignored returns the paths of members that are known and not read, one a line, in order. They are in the file
+// ignored.txt, which TestIgnored writes.
+func (v *Vendor) Ignored() string {
+	paths, err := fs.ReadFile(v.Files, "ignored.txt")
+	if err != nil {
+		panic(err) // it is embedded in the program
+	}
+	return string(paths)
 }
 
 // Framing is how files of a vendor are cut into records and sessions if they are not lines of JSON that each state

@@ -9,11 +9,8 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-//go:embed all:samples
-var samples embed.FS
-
-//go:embed ignored.txt
-var ignored string
+//go:embed all:samples ignored.txt
+var embedded embed.FS
 
 // Vendor is Cursor's row of the table of vendors.
 var Vendor = core.Vendor{
@@ -31,7 +28,6 @@ var Vendor = core.Vendor{
 	NewState:  func() core.State { return &state{} },
 
 	Checked: "2026.01.28",
-	Ignored: ignored,
 	Evidence: core.Evidence{
 		Read:   []core.Basis{core.RealLogs, core.Code},
 		Limits: "no database of a user was seen: its rules come from other readers; calls before `_v` 3; `store.db` of the command line",
@@ -44,7 +40,7 @@ var Vendor = core.Vendor{
 		Folders: []core.LogFolder{{Dir: "projects", Suffixes: []string{".jsonl"}, Within: "agent-transcripts"}},
 	},
 	Database: &database,
-	Samples:  samples,
+	Files:    embedded,
 }
 
 // stateOf returns the state of Cursor in a session.

@@ -12,11 +12,8 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-//go:embed ignored.txt
-var ignored string
-
-//go:embed all:samples
-var samples embed.FS
+//go:embed all:samples ignored.txt
+var embedded embed.FS
 
 // Vendor is Droid's row of the table of vendors.
 var Vendor = core.Vendor{
@@ -34,7 +31,6 @@ var Vendor = core.Vendor{
 	NewState:  chat.NewState,
 
 	Checked: "0.187",
-	Ignored: ignored,
 
 	Evidence: core.Evidence{
 		Read:   []core.Basis{core.Fixtures, core.Code},
@@ -47,7 +43,7 @@ var Vendor = core.Vendor{
 		About:   "folder of Droid; default ~/.factory",
 		Folders: []core.LogFolder{{Dir: "sessions", Suffixes: []string{".jsonl", settings}}},
 	},
-	Samples: samples,
+	Files: embedded,
 }
 
 // settings is the suffix of the file beside a session that has its tokens.

@@ -12,11 +12,8 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-//go:embed all:samples
-var samples embed.FS
-
-//go:embed ignored.txt
-var ignored string
+//go:embed all:samples ignored.txt
+var embedded embed.FS
 
 // Vendor is Gemini CLI's row of the table of vendors.
 var Vendor = core.Vendor{
@@ -38,7 +35,6 @@ var Vendor = core.Vendor{
 	NewState:  func() core.State { return &state{} },
 
 	Checked: "0.56.0",
-	Ignored: ignored,
 	Evidence: core.Evidence{
 		Read:   []core.Basis{core.RealLogs, core.Code},
 		Limits: "images and files",
@@ -55,7 +51,7 @@ var Vendor = core.Vendor{
 		Sessions:  []string{"session.id", "gen_ai.conversation.id"},
 		SessionOf: sessionOfExport,
 	},
-	Samples: samples,
+	Files: embedded,
 }
 
 // state is what a session of Gemini CLI remembers beyond what all sessions do.

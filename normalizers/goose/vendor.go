@@ -10,11 +10,8 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-//go:embed all:samples
-var samples embed.FS
-
-//go:embed ignored.txt
-var ignored string
+//go:embed all:samples ignored.txt
+var embedded embed.FS
 
 // Vendor is Goose's row of the table of vendors.
 var Vendor = core.Vendor{
@@ -30,7 +27,6 @@ var Vendor = core.Vendor{
 	NewState:  chat.NewState,
 
 	Checked: "1.45",
-	Ignored: ignored,
 	Evidence: core.Evidence{
 		Versions: "1.45",
 		Read:     []core.Basis{core.Fixtures, core.Code},
@@ -52,7 +48,7 @@ var Vendor = core.Vendor{
 			Optional: []string{"message_id", "metadata_json"}, Parent: "session_id", Of: "sessions",
 		}},
 	},
-	Samples: samples,
+	Files: embedded,
 }
 
 // marker recognizes a row of the database, and a line of older versions.

@@ -11,11 +11,8 @@ import (
 	"tributary/normalizers/core"
 )
 
-//go:embed all:samples
-var samples embed.FS
-
-//go:embed ignored.txt
-var ignored string
+//go:embed all:samples ignored.txt
+var embedded embed.FS
 
 // Vendor is Grok Build's row of the table of vendors.
 var Vendor = core.Vendor{
@@ -32,7 +29,6 @@ var Vendor = core.Vendor{
 	NewState:  chat.NewState,
 
 	Checked: "1.0.0",
-	Ignored: ignored,
 	Evidence: core.Evidence{
 		Read:   []core.Basis{core.Fixtures, core.Code},
 		Lacks:  []core.Fact{core.Subagents},
@@ -45,7 +41,7 @@ var Vendor = core.Vendor{
 		About:   "folder of Grok Build; default ~/.grok",
 		Folders: []core.LogFolder{{Dir: "sessions", Suffixes: []string{"chat_history.jsonl", "updates.jsonl", "summary.json"}}},
 	},
-	Samples: samples,
+	Files: embedded,
 }
 
 // marker recognizes a line of a chat history, an update, and the summary beside them.

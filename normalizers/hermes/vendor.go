@@ -10,11 +10,8 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-//go:embed all:samples
-var samples embed.FS
-
-//go:embed ignored.txt
-var ignored string
+//go:embed all:samples ignored.txt
+var embedded embed.FS
 
 // Vendor is Hermes's row of the table of vendors.
 var Vendor = core.Vendor{
@@ -32,7 +29,6 @@ var Vendor = core.Vendor{
 	NewState:  chat.NewState,
 
 	Checked: "0.19.0",
-	Ignored: ignored,
 	Evidence: core.Evidence{
 		Read:   []core.Basis{core.RealLogs, core.Fixtures, core.Code},
 		Limits: "no `state.db` of a user was seen, and those of profiles are read where they are named",
@@ -48,7 +44,7 @@ var Vendor = core.Vendor{
 		},
 	},
 	Database: &database,
-	Samples:  samples,
+	Files:    embedded,
 }
 
 // marker recognizes a row, a message, the first line of the gateway, and a saved session.

@@ -9,11 +9,8 @@ import (
 	"tributary/normalizers/cline"
 )
 
-//go:embed all:samples
-var samples embed.FS
-
-//go:embed ignored.txt
-var ignored string
+//go:embed all:samples ignored.txt
+var embedded embed.FS
 
 // Vendor is the row of Kilo Code in the table of vendors.
 var Vendor = cline.Extension{
@@ -22,6 +19,5 @@ var Vendor = cline.Extension{
 	ID:      "kilocode.kilo-code",
 	Checked: "5.10",
 	Limits:  "its database of 2026, and which tasks are subtasks of others",
-	Ignored: ignored,
-	Samples: samples,
+	Files:   embedded,
 }.Vendor()

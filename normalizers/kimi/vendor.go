@@ -14,11 +14,8 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-//go:embed all:samples
-var samples embed.FS
-
-//go:embed ignored.txt
-var ignored string
+//go:embed all:samples ignored.txt
+var embedded embed.FS
 
 // Vendor is Kimi's row of the table of vendors.
 var Vendor = core.Vendor{
@@ -51,8 +48,7 @@ var Vendor = core.Vendor{
 			{Dir: "../.kimi/sessions", Suffixes: []string{journal}}, // of kimi-cli
 		},
 	},
-	Ignored: ignored,
-	Samples: samples,
+	Files: embedded,
 }
 
 // journal is the name of all logs.

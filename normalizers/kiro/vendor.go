@@ -10,11 +10,8 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-//go:embed all:samples
-var samples embed.FS
-
-//go:embed ignored.txt
-var ignored string
+//go:embed all:samples ignored.txt
+var embedded embed.FS
 
 // Vendor is Kiro CLI's row of the table of vendors.
 var Vendor = core.Vendor{
@@ -32,7 +29,6 @@ var Vendor = core.Vendor{
 	NewState:  chat.NewState,
 
 	Checked: "2.16",
-	Ignored: ignored,
 	Evidence: core.Evidence{
 		Versions: "2.5 to 2.16",
 		Read:     []core.Basis{core.RealLogs, core.Code},
@@ -46,7 +42,7 @@ var Vendor = core.Vendor{
 		About:   "folder of Kiro CLI; default ~/.kiro",
 		Folders: []core.LogFolder{{Dir: "sessions/cli", Suffixes: []string{".jsonl", ".json"}}},
 	},
-	Samples: samples,
+	Files: embedded,
 }
 
 // marker recognizes a line of a session, the state beside it, and a conversation of older versions.

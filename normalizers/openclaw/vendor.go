@@ -16,11 +16,8 @@ import (
 	"tributary/normalizers/pi"
 )
 
-//go:embed all:samples
-var samples embed.FS
-
-//go:embed ignored.txt
-var ignored string
+//go:embed all:samples ignored.txt
+var embedded embed.FS
 
 // Vendor is OpenClaw's row of the table of vendors.
 var Vendor = core.Vendor{
@@ -38,7 +35,6 @@ var Vendor = core.Vendor{
 	NewState:  chat.NewState,
 
 	Checked: "2026.3",
-	Ignored: ignored,
 	Evidence: core.Evidence{
 		Read:   []core.Basis{core.Fixtures, core.Code},
 		Lacks:  []core.Fact{core.Subagents},
@@ -51,7 +47,7 @@ var Vendor = core.Vendor{
 		About:   "folder of OpenClaw; default ~/.openclaw",
 		Folders: []core.LogFolder{{Dir: "agents", Suffixes: []string{".jsonl"}, Within: "sessions"}},
 	},
-	Samples: samples,
+	Files: embedded,
 }
 
 // roots are the folders of OpenClaw, also under its former names.

@@ -14,11 +14,8 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-//go:embed all:samples
-var samples embed.FS
-
-//go:embed ignored.txt
-var ignored string
+//go:embed all:samples ignored.txt
+var embedded embed.FS
 
 // Vendor is OpenCode's row of the table of vendors.
 var Vendor = core.Vendor{
@@ -41,7 +38,6 @@ var Vendor = core.Vendor{
 	NewState:  func() core.State { return &state{} },
 
 	Checked: "1.18.21",
-	Ignored: ignored,
 	Evidence: core.Evidence{
 		Versions: "0.14.6 to 1.18.21",
 		Read:     []core.Basis{core.RealLogs, core.Fixtures, core.Code},
@@ -50,7 +46,7 @@ var Vendor = core.Vendor{
 	Version: func(s *core.Session) string { return s.TextExtension("version") },
 
 	Database: &database,
-	Samples:  samples,
+	Files:    embedded,
 }
 
 // state is what a session of OpenCode remembers beyond what all vendors do.

@@ -9,11 +9,8 @@ import (
 	"tributary/normalizers/otlp"
 )
 
-//go:embed all:samples
-var samples embed.FS
-
-//go:embed ignored.txt
-var ignored string
+//go:embed all:samples ignored.txt
+var embedded embed.FS
 
 // Vendor is the row of whatever exports by OpenTelemetry's conventions for generative AI, and is no agent with a row of
 // its own.
@@ -33,13 +30,12 @@ var Vendor = core.Vendor{
 	Telemetry: &core.Telemetry{Conventions: true, Sessions: []string{"gen_ai.conversation.id", "session.id"}},
 
 	Checked: "1.41", // of the conventions
-	Ignored: ignored,
 	Evidence: core.Evidence{
 		Lacks:  []core.Fact{core.Subagents},
 		Read:   []core.Basis{core.RealLogs, core.Code},
 		Limits: "images and files; which agent called which",
 	},
-	Samples: samples,
+	Files: embedded,
 }
 
 // record is an export request; [otlp.Read] reads it.

@@ -8,11 +8,8 @@ import (
 	"tributary/normalizers/core"
 )
 
-//go:embed all:samples
-var samples embed.FS
-
-//go:embed ignored.txt
-var ignored string
+//go:embed all:samples ignored.txt
+var embedded embed.FS
 
 // Vendor is Pi's row of the table of vendors.
 var Vendor = core.Vendor{
@@ -30,7 +27,6 @@ var Vendor = core.Vendor{
 	NewState:  chat.NewState,
 
 	Checked: "0.75",
-	Ignored: ignored,
 	Evidence: core.Evidence{
 		Read:   []core.Basis{core.RealLogs, core.Code},
 		Lacks:  []core.Fact{core.Subagents},
@@ -43,7 +39,7 @@ var Vendor = core.Vendor{
 		About:   "folder of Pi; default ~/.pi/agent",
 		Folders: []core.LogFolder{{Dir: "sessions", Suffixes: []string{".jsonl"}}},
 	},
-	Samples: samples,
+	Files: embedded,
 }
 
 // marker recognizes the first line of a session and any entry of its tree, except a message that may be Droid's.

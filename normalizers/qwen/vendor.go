@@ -9,11 +9,8 @@ import (
 	"tributary/normalizers/core"
 )
 
-//go:embed all:samples
-var samples embed.FS
-
-//go:embed ignored.txt
-var ignored string
+//go:embed all:samples ignored.txt
+var embedded embed.FS
 
 // Vendor is Qwen Code's row of the table of vendors.
 var Vendor = core.Vendor{
@@ -30,7 +27,6 @@ var Vendor = core.Vendor{
 	Checked: "0.21.13",
 	Version: func(s *core.Session) string { return s.TextExtension("version") },
 
-	Ignored: ignored,
 	Evidence: core.Evidence{
 		Versions: "0.15.10 to 0.24.4",
 		Read:     []core.Basis{core.RealLogs, core.Fixtures, core.Code},
@@ -49,7 +45,7 @@ var Vendor = core.Vendor{
 		About:   "folder of Qwen Code; default ~/.qwen",
 		Folders: []core.LogFolder{{Dir: "projects", Suffixes: []string{".jsonl"}}},
 	},
-	Samples: samples,
+	Files: embedded,
 }
 
 // service is the name under which Qwen Code exports, and the prefix of its events.

@@ -9,11 +9,8 @@ import (
 	"tributary/normalizers/cline"
 )
 
-//go:embed all:samples
-var samples embed.FS
-
-//go:embed ignored.txt
-var ignored string
+//go:embed all:samples ignored.txt
+var embedded embed.FS
 
 // Vendor is the row of Roo Code in the table of vendors.
 var Vendor = cline.Extension{
@@ -22,6 +19,5 @@ var Vendor = cline.Extension{
 	ID:      "rooveterinaryinc.roo-cline",
 	Checked: "3.52",
 	Limits:  "which tasks are subtasks of others",
-	Ignored: ignored,
-	Samples: samples,
+	Files:   embedded,
 }.Vendor()

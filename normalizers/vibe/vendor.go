@@ -9,11 +9,8 @@ import (
 	"tributary/normalizers/core"
 )
 
-//go:embed all:samples
-var samples embed.FS
-
-//go:embed ignored.txt
-var ignored string
+//go:embed all:samples ignored.txt
+var embedded embed.FS
 
 // Vendor is Mistral Vibe's row of the table of vendors.
 var Vendor = core.Vendor{
@@ -34,7 +31,6 @@ var Vendor = core.Vendor{
 	NewState:  chat.NewState,
 
 	Checked: "2.19",
-	Ignored: ignored,
 	Evidence: core.Evidence{
 		Versions: "2.19",
 		Read:     []core.Basis{core.RealLogs, core.Code},
@@ -46,7 +42,7 @@ var Vendor = core.Vendor{
 		About:   "folder of Mistral Vibe; default ~/.vibe",
 		Folders: []core.LogFolder{{Dir: "logs/session", Suffixes: []string{".jsonl", ".json"}}},
 	},
-	Samples: samples,
+	Files: embedded,
 }
 
 // marker recognizes a message, the state of a session, and a session of older versions. Messages of other agents lack

@@ -10,11 +10,8 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-//go:embed all:samples
-var samples embed.FS
-
-//go:embed ignored.txt
-var ignored string
+//go:embed all:samples ignored.txt
+var embedded embed.FS
 
 // Vendor is the row of the chat of VS Code in the table of vendors.
 var Vendor = core.Vendor{
@@ -32,7 +29,6 @@ var Vendor = core.Vendor{
 	NewState:  func() core.State { return &state{} },
 
 	Checked: "1.132",
-	Ignored: ignored,
 	Evidence: core.Evidence{
 		Read: []core.Basis{core.Fixtures, core.Code},
 		Limits: "edits of the editor that no call made, attachments, the folder of a workspace that no answer states; " +
@@ -51,7 +47,7 @@ var Vendor = core.Vendor{
 		Services: []string{service},
 		Sessions: []string{parentChat, ownChat, conversation},
 	},
-	Samples: samples,
+	Files: embedded,
 }
 
 // suffixes are those of the document of a session, and of its journal.

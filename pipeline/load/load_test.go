@@ -76,7 +76,7 @@ func TestFolderReadsTheLogsOfAgents(t *testing.T) {
 		t.Errorf("an empty folder: %v", err)
 	}
 	for _, v := range normalizers.Vendors() {
-		if err := os.CopyFS(filepath.Join(dir, string(v.Source)), v.Samples); err != nil {
+		if err := os.CopyFS(filepath.Join(dir, string(v.Source)), v.Samples()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -121,11 +121,11 @@ type session struct {
 // readSamples reads the first sample log of each agent.
 func (m *mix) readSamples() error {
 	for _, v := range normalizers.Vendors() {
-		err := fs.WalkDir(v.Samples, ".", func(path string, d fs.DirEntry, err error) error {
+		err := fs.WalkDir(v.Samples(), ".", func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || m.samples[v.Source] != nil {
 				return err
 			}
-			data, err := fs.ReadFile(v.Samples, path)
+			data, err := fs.ReadFile(v.Samples(), path)
 			m.samples[v.Source] = slices.DeleteFunc(frame(path, data), func(r core.Record) bool {
 				return r.Source != v.Source || r.Origin.End || r.Origin.Digest != ""
 			})

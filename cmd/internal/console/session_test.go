@@ -80,11 +80,11 @@ func samples(tb testing.TB) []core.Record {
 	tb.Helper()
 	var records []core.Record
 	for _, v := range normalizers.Vendors() {
-		err := fs.WalkDir(v.Samples, "samples", func(name string, entry fs.DirEntry, err error) error {
+		err := fs.WalkDir(v.Samples(), ".", func(name string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() {
 				return err
 			}
-			data, err := fs.ReadFile(v.Samples, name)
+			data, err := fs.ReadFile(v.Samples(), name)
 			if err != nil {
 				return err
 			}
