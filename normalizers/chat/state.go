@@ -2,8 +2,11 @@ package chat
 
 import (
 	"maps"
+	"slices"
+	"strings"
 
 	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
 )
 
 // maxRemembered is how many values a session remembers, each of at most core.MaxName bytes.
@@ -81,4 +84,26 @@ func (m memory) Remember(name, value string) {
 // Remembered returns what [Writer.Remember] kept last; empty for nothing.
 func (m memory) Remembered(name string) string {
 	return m.session.State.(*state).Values[name]
+}
+
+// PieceID returns the id of a record whose message may have several pieces, in consecutive records with one id: each
+// piece after the first has a suffix. The vendor needs [NewState] in its row.
+func (w *Writer) PieceID() lenient.Text {
+	if w.ID == "" {
+		return ""
+	}
+	content := core.FingerprintOf(string(w.Raw)).String()
+	pieces := strings.Fields(w.Remembered("pieces"))
+	if len(pieces) == 0 || pieces[0] != string(w.ID) {
+		pieces = []string{string(w.ID)}
+	}
+	n := slices.Index(pieces, content)
+	if n < 0 {
+		n = len(pieces)
+		w.Remember("pieces", strings.Join(append(pieces, content), " "))
+	}
+	if n == 1 {
+		return w.ID
+	}
+	return core.NumberedID(core.PartID(w.ID, "piece"), n-1)
 }

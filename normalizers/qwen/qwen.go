@@ -102,25 +102,13 @@ func typed(m *message) lenient.Text {
 	return lenient.Text(strings.TrimPrefix(text, "\n"))
 }
 
-// sent returns a prompt as the telemetry states it: the text that is sent, which may not be the one that is shown.
-func sent(m *message, shown lenient.Text) string {
-	if text := string(typed(m)); strings.TrimSpace(text) != "" {
-		return text
-	}
-	return string(typed(messageOf(string(shown))))
-}
-
-// messageOf returns a message with one text.
-func messageOf(text string) *message {
-	return &message{Parts: lenient.List[part]{{Text: lenient.NullText{Value: text, OK: true}}}}
-}
-
-// readAnswer writes a message of the model: its thoughts, texts and calls in their order, and its tokens.
+// readAnswer writes a message of the model: its thoughts, texts and calls in their order, and its tokens. Qwen Code
+// itself writes a message as one record; a log of another program has pieces, and no telemetry beside it.
 func readAnswer(w *chat.Writer, r *record) {
 	if w.Agent == "" {
 		w.Session.SetModel(string(r.Model))
 	}
-	id, texts, thoughts, first := pieceID(w), 0, 0, true
+	id, texts, thoughts, first := w.PieceID(), 0, 0, true
 	for _, p := range r.Message.Value.Parts {
 		switch {
 		case p.Text.OK && bool(p.Thought):
@@ -153,38 +141,6 @@ func readAnswer(w *chat.Writer, r *record) {
 		u := &r.Usage.Value
 		bill(w, r, otlp.Counts{Input: u.Prompt, Cached: u.Cached, Output: u.Candidates, Thoughts: u.Thoughts, Total: u.Total}, "")
 	}
-}
-
-// answerOf returns the key of what is exported as the answer of a message: the answer of its API call, which the record
-// before it has. Of an answer that was finished after the connection broke, that is only the rest.
-func answerOf(w *chat.Writer, r *record) core.Fingerprint {
-	if key, ok := w.Session.IDs.Get(core.FingerprintOf("answer", string(r.ParentUUID))); ok {
-		return key
-	}
-	return exportedAnswer(w, strings.Join(r.Message.Value.texts(), ""))
-}
-
-// pieceID returns the id of a message. Consecutive records with one id are pieces of a message; each piece after the
-// first gets a suffix. Qwen Code itself writes a message as one record; a log of another program has pieces, and no
-// telemetry beside it.
-func pieceID(w *chat.Writer) lenient.Text {
-	if w.ID == "" {
-		return ""
-	}
-	content := core.FingerprintOf(string(w.Raw)).String()
-	pieces := strings.Fields(w.Remembered("pieces"))
-	if len(pieces) == 0 || pieces[0] != string(w.ID) {
-		pieces = []string{string(w.ID)}
-	}
-	n := slices.Index(pieces, content)
-	if n < 0 {
-		n = len(pieces)
-		w.Remember("pieces", strings.Join(append(pieces, content), " "))
-	}
-	if n == 1 {
-		return w.ID
-	}
-	return core.NumberedID(core.PartID(w.ID, "piece"), n-1)
 }
 
 // readResults writes the results of calls, nearly always of one.
@@ -294,36 +250,5 @@ func readCommand(w *chat.Writer, p *payload) {
 		w.Say(core.SpeechTerminal, lenient.Text(strings.Join(printed, "\n")))
 	default:
 		w.Meta()
-	}
-}
-
-// readTelemetry writes an event of the telemetry: the tokens of an API call, the latency of a tool, or an error.
-func readTelemetry(w *chat.Writer, r *record, t *telemetry) {
-	if w.Agent == "" {
-		w.Agent = t.agent()
-	}
-	switch t.Name {
-	case "qwen-code.api_response":
-		d := core.SystemDraft(envelopes.Meta, "")
-		d.Identity, d.Model = string(w.Raw), t.Model.Ptr()
-		w.Put(d)
-		bill(w, r, t.Counts, t.Auth)
-		if strings.TrimSpace(string(t.Answer)) != "" {
-			w.Session.IDs.Put(core.FingerprintOf("answer", string(r.UUID)), exportedAnswer(w, string(t.Answer)))
-		}
-	case "qwen-code.api_error":
-		readError(w, t, t.ErrorType, lenient.Text(lenient.TextOrJSON(t.Error))+t.Message)
-	case "qwen-code.tool_call":
-		if t.Duration.OK && t.Duration.Value >= 0 {
-			w.Session.SetOutcome(string(t.CallID), core.Outcome{Latency: new(t.Duration.Count())})
-		}
-		if t.CallID != "" {
-			w.EndHasID(t.CallID)
-		}
-		w.Meta()
-	case "":
-		w.Meta()
-	default:
-		w.UnknownRecord(r.Subtype, t.Name)
 	}
 }

@@ -1,7 +1,6 @@
 package qwen
 
 import (
-	"cmp"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -136,31 +135,4 @@ type payload struct {
 // printed is an element that the interface shows.
 type printed struct {
 	Text lenient.Text `json:"text"`
-}
-
-// telemetry is an event of the vendor's telemetry, in the log or exported.
-type telemetry struct {
-	otlp.Counts
-
-	Name       lenient.Text   `json:"event.name"`
-	Model      lenient.Text   `json:"model"`
-	PromptID   lenient.Text   `json:"prompt_id"`
-	Subagent   lenient.Text   `json:"subagent_name"`
-	SubagentID lenient.Text   `json:"subagent_id"`
-	CallID     lenient.Text   `json:"call_id"`
-	Duration   lenient.Number `json:"duration_ms"`
-	ErrorType  lenient.Text   `json:"error_type"`
-	Error      jsontext.Value `json:"error"`
-	Message    lenient.Text   `json:"error_message"`
-	Auth       lenient.Text   `json:"auth_type"`
-	Answer     lenient.Text   `json:"response_text"`
-}
-
-// agent returns the subagent or helper that an event belongs to; empty for the main conversation. The id of a prompt
-// of a subagent has three parts: session, agent and round.
-func (t *telemetry) agent() lenient.Text {
-	if parts := strings.Split(string(t.PromptID), "#"); len(parts) == 3 {
-		return cmp.Or(t.SubagentID, lenient.Text(parts[1]), t.Subagent)
-	}
-	return cmp.Or(t.SubagentID, t.Subagent)
 }

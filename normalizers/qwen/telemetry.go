@@ -1,10 +1,13 @@
 package qwen
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf16"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/envelopes"
 	"tributary/normalizers/chat"
@@ -15,6 +18,86 @@ import (
 
 // What Qwen Code exports by OpenTelemetry states prompts, answers, calls, results and tokens of the chat a second time,
 // before it or after it (README.md, Telemetry). Both are one session, and each counts once.
+
+// telemetry is an event of the vendor's telemetry, in the log or exported.
+type telemetry struct {
+	otlp.Counts
+
+	Name       lenient.Text   `json:"event.name"`
+	Model      lenient.Text   `json:"model"`
+	PromptID   lenient.Text   `json:"prompt_id"`
+	Subagent   lenient.Text   `json:"subagent_name"`
+	SubagentID lenient.Text   `json:"subagent_id"`
+	CallID     lenient.Text   `json:"call_id"`
+	Duration   lenient.Number `json:"duration_ms"`
+	ErrorType  lenient.Text   `json:"error_type"`
+	Error      jsontext.Value `json:"error"`
+	Message    lenient.Text   `json:"error_message"`
+	Auth       lenient.Text   `json:"auth_type"`
+	Answer     lenient.Text   `json:"response_text"`
+}
+
+// agent returns the subagent or helper that an event belongs to; empty for the main conversation. The id of a prompt
+// of a subagent has three parts: session, agent and round.
+func (t *telemetry) agent() lenient.Text {
+	if parts := strings.Split(string(t.PromptID), "#"); len(parts) == 3 {
+		return cmp.Or(t.SubagentID, lenient.Text(parts[1]), t.Subagent)
+	}
+	return cmp.Or(t.SubagentID, t.Subagent)
+}
+
+// readTelemetry writes an event of the telemetry: the tokens of an API call, the latency of a tool, or an error.
+func readTelemetry(w *chat.Writer, r *record, t *telemetry) {
+	if w.Agent == "" {
+		w.Agent = t.agent()
+	}
+	switch t.Name {
+	case "qwen-code.api_response":
+		d := core.SystemDraft(envelopes.Meta, "")
+		d.Identity, d.Model = string(w.Raw), t.Model.Ptr()
+		w.Put(d)
+		bill(w, r, t.Counts, t.Auth)
+		if strings.TrimSpace(string(t.Answer)) != "" {
+			w.Session.IDs.Put(core.FingerprintOf("answer", string(r.UUID)), exportedAnswer(w, string(t.Answer)))
+		}
+	case "qwen-code.api_error":
+		readError(w, t, t.ErrorType, lenient.Text(lenient.TextOrJSON(t.Error))+t.Message)
+	case "qwen-code.tool_call":
+		if t.Duration.OK && t.Duration.Value >= 0 {
+			w.Session.SetOutcome(string(t.CallID), core.Outcome{Latency: new(t.Duration.Count())})
+		}
+		if t.CallID != "" {
+			w.EndHasID(t.CallID)
+		}
+		w.Meta()
+	case "":
+		w.Meta()
+	default:
+		w.UnknownRecord(r.Subtype, t.Name)
+	}
+}
+
+// sent returns a prompt as the telemetry states it: the text that is sent, which may not be the one that is shown.
+func sent(m *message, shown lenient.Text) string {
+	if text := string(typed(m)); strings.TrimSpace(text) != "" {
+		return text
+	}
+	return string(typed(messageOf(string(shown))))
+}
+
+// messageOf returns a message with one text.
+func messageOf(text string) *message {
+	return &message{Parts: lenient.List[part]{{Text: lenient.NullText{Value: text, OK: true}}}}
+}
+
+// answerOf returns the key of what is exported as the answer of a message: the answer of its API call, which the record
+// before it has. Of an answer that was finished after the connection broke, that is only the rest.
+func answerOf(w *chat.Writer, r *record) core.Fingerprint {
+	if key, ok := w.Session.IDs.Get(core.FingerprintOf("answer", string(r.ParentUUID))); ok {
+		return key
+	}
+	return exportedAnswer(w, strings.Join(r.Message.Value.texts(), ""))
+}
 
 // readExported writes what a log record exports. Spans and data points repeat log records.
 func readExported(w *chat.Writer, r *otlp.Record) {

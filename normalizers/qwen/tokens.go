@@ -24,12 +24,6 @@ func tokensOf(c otlp.Counts, auth lenient.Text) chat.Tokens {
 	}
 }
 
-// The sides that state the tokens of an API call.
-const (
-	byMessage   = "message"
-	byTelemetry = "telemetry"
-)
-
 // bill writes the tokens of an API call. auth is empty for a message.
 //
 // The telemetry and the message of a call both state it, in either order, those of a subagent in two files. A statement
@@ -40,7 +34,7 @@ func bill(w *chat.Writer, r *record, c otlp.Counts, auth lenient.Text) {
 	if w.Copied || w.First < 0 && w.Duplicate {
 		return
 	}
-	side, other := byMessage, byTelemetry
+	side, other := "message", "telemetry"
 	if r.Type == "system" {
 		side, other = other, side
 	}
@@ -50,7 +44,7 @@ func bill(w *chat.Writer, r *record, c otlp.Counts, auth lenient.Text) {
 	_, isMatched := calls.Noted("matched", id)
 	_, isCall := calls.Noted("call", id)
 	stated, isAnswer := calls.Noted("response", r.ParentUUID)
-	isAnswer = isAnswer && side == byMessage && stated.Input == counts.Input && stated.CacheRead == counts.CacheRead
+	isAnswer = isAnswer && side == "message" && stated.Input == counts.Input && stated.CacheRead == counts.CacheRead
 	switch {
 	case isMatched:
 		return
@@ -62,7 +56,7 @@ func bill(w *chat.Writer, r *record, c otlp.Counts, auth lenient.Text) {
 		calls.Note("matched", id, counts)
 		id = r.ParentUUID
 	default:
-		if calls.Leave(side, counts); side == byTelemetry && w.Agent == "" {
+		if calls.Leave(side, counts); side == "telemetry" && w.Agent == "" {
 			calls.Note("response", id, counts)
 		}
 	}

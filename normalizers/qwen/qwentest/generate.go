@@ -1,9 +1,7 @@
 package qwentest
 
 import (
-	"fmt"
 	"maps"
-	"time"
 
 	"pgregory.net/rapid"
 
@@ -143,41 +141,4 @@ func (s *script) other() {
 		"phase": s.OneOf("invocation", "result"), "rawCommand": s.OneOf("/review", "/clear"), "sentToModel": s.Chance(50), "hiddenInvocation": s.Chance(20),
 		"outputHistoryItems": []any{object{"type": "info", "text": s.word()}}, "modelId": "small", "truncatedCount": 2,
 	}})
-}
-
-// export writes what Qwen Code exports.
-func (s *script) export() {
-	s.times++
-	a := normalizerstest.Attributes{
-		"session.id": s.Session, "event.timestamp": s.Stamp(), "model": "coder", "response_id": fmt.Sprint("r", s.times),
-		"prompt_id": s.OneOf(s.Session+"########0", s.Session+"########0", s.Session+"#helper-1#0", "side-query:recall"),
-	}
-	name := s.OneOf("user_prompt", "api_request", "api_response", "api_response", "tool_call", "tool_call", "api_error", "session.start")
-	a["event.name"] = "qwen-code." + name
-	switch name {
-	case "user_prompt":
-		a["prompt_id"] = s.Session + "########0"
-		if s.Chance(80) {
-			a["prompt"] = s.word()
-		}
-	case "api_response":
-		for _, of := range []string{"input", "output", "cached_content", "thoughts"} {
-			a[of+"_token_count"] = int64(s.Figure())
-		}
-		a["auth_type"] = s.OneOf("openai", "gemini")
-		if a["prompt_id"] != "side-query:recall" {
-			a["response_text"] = s.OneOf("", "yes", s.word())
-		}
-		s.Maybe(10, a, object{"subagent_name": "helper"})
-	case "tool_call":
-		a["function_name"], a["function_args"] = s.OneOf("read_file", "edit", "run_shell_command"), "{\n  \"file_path\": \"a.go\"\n}"
-		a["success"], a["decision"], a["duration_ms"] = s.Chance(50), s.OneOf("accept", "reject", "auto_accept"), int64(s.Figure())
-		s.Maybe(50, a, object{"call_id": s.AnyCall()})
-		s.Maybe(20, a, object{"error.message": "Exit Code: 3"})
-	case "api_error":
-		a["error.type"], a["error.message"], a["duration_ms"] = "rate_limit", "it broke", int64(s.Figure())
-	case "session.start":
-		a["event.name"] = name
-	}
-	s.Lines = append(s.Lines, normalizerstest.ExportedLog("qwen-code", "qwen-code", time.Time{}, a))
 }
