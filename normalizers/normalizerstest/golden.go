@@ -19,7 +19,7 @@ import (
 // the shape of the records comes from, and the sections
 //
 //   - raw.jsonl: the records of a vendor's file, written by hand,
-//   - event-N.json: event N of the case in full; rename the section to see another one,
+//   - event-N.json: event N of the case in full; a case may have none, or one, and renaming it shows another event,
 //   - events.txt: all events in short form, see [shortForm],
 //   - skipped.txt: line and reason of each record without an event.
 //
@@ -121,12 +121,14 @@ func (g Golden) Expected(tb testing.TB, o Outcome) []txtar.File {
 	tb.Helper()
 	files := []txtar.File{{Name: rawSection, Data: g.Raw}}
 	if len(o.Events) > 0 {
-		full := min(g.fullEvent(), len(o.Events))
-		b, err := FullForm(o.Events[full-1])
-		if err != nil {
-			tb.Fatal(err)
+		if full := min(g.fullEvent(), len(o.Events)); full > 0 {
+			b, err := FullForm(o.Events[full-1])
+			if err != nil {
+				tb.Fatal(err)
+			}
+			files = append(files, txtar.File{Name: fmt.Sprintf("event-%d.json", full), Data: b})
 		}
-		files = append(files, txtar.File{Name: fmt.Sprintf("event-%d.json", full), Data: b}, txtar.File{Name: "events.txt", Data: []byte(strings.Join(ShortForms(tb, o.Events), ""))})
+		files = append(files, txtar.File{Name: "events.txt", Data: []byte(strings.Join(ShortForms(tb, o.Events), ""))})
 	}
 	if len(o.Skipped) > 0 {
 		files = append(files, txtar.File{Name: "skipped.txt", Data: o.Skipped})
@@ -134,7 +136,7 @@ func (g Golden) Expected(tb testing.TB, o Outcome) []txtar.File {
 	return files
 }
 
-// fullEvent returns the number, from 1, of the event that the case has in full.
+// fullEvent returns the number, from 1, of the event that the case has in full; 0 for none.
 func (g Golden) fullEvent() int {
 	for _, f := range g.Archive.Files {
 		var n int
@@ -142,5 +144,5 @@ func (g Golden) fullEvent() int {
 			return n
 		}
 	}
-	return 1
+	return 0
 }

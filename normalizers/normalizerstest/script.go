@@ -54,9 +54,9 @@ func (s *Script) Maybe(percent int, record, members map[string]any) {
 	}
 }
 
-// NewCall returns the id of a new call.
-func (s *Script) NewCall() string {
-	id := fmt.Sprintf("%s-call%d", s.Session, len(s.Calls))
+// NewCall returns the id of a new call, with an ending.
+func (s *Script) NewCall(ending ...string) string {
+	id := fmt.Sprintf("%s-call%d%s", s.Session, len(s.Calls), strings.Join(ending, ""))
 	s.Calls = append(s.Calls, id)
 	return id
 }

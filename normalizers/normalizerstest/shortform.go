@@ -18,15 +18,22 @@ import (
 
 // The bounds of the short form, in bytes.
 const (
-	maxShortLine  = 160 // a line breaks before the field that would make it longer
+	maxShortLine  = 160 // a line breaks before what would make it longer
 	maxShortValue = 120 // a longer value is clipped
 )
 
-// shortForm writes events for review: the set fields of each event, on lines under 200 bytes, the first one with the
-// digest of the event. Fields that rarely change (session, project, agent, metadata) stand only where they change.
+// shortForm writes events for review: the set fields of each event, in groups on lines under 200 bytes, the first group
+// with the digest of the event. What is seen from elsewhere is left out:
+//   - the time, session, project, agent and metadata stand only where they change,
+//   - role, channel and model only where they differ from those of the last event of this type,
+//   - the parent only if it is not the last prompt, and a call only if it is not in the id.
+//
 // The digest covers the JSON of the whole event, so that a change of anything left out shows.
 type shortForm struct {
-	standing map[string]string // the last value of each field that stands only where it changes
+	standing map[string]string                         // the last value of each field that stands only where it changes
+	ofType   map[envelopes.EventType]map[string]string // of each type, those of role, channel and model
+	prompt   string                                    // id of the last prompt
+	ts       string                                    // of the last event
 }
 
 // ShortForms returns the short form of each of the events of a file.
@@ -50,25 +57,45 @@ func (f *shortForm) appendEvent(b []byte, e envelopes.AgentEventV1) ([]byte, err
 	if err != nil {
 		return nil, err
 	}
-	for _, l := range []shortLine{headLine(e, Digest(encoded, 4)), toolLine(e), textLine(e), tokensLine(e), usageLine(e.Usage), objectsLine(e), f.changesLine(e)} {
-		b = l.appendTo(b)
+	var l shortLine
+	for _, group := range []fields{
+		f.head(e, Digest(encoded, 4)), toolFields(e), textFields(e), tokenFields(e), usageFields(e.Usage), objectFields(e), f.changes(e),
+	} {
+		l.add(group)
 	}
-	return b, nil
+	return append(append(append(b, l.text...), l.last...), '\n'), nil
 }
 
-// headLine has the identity of an event: its digest, id, parent, role, time and size.
-func headLine(e envelopes.AgentEventV1, digest string) shortLine {
-	l := shortLine{prefix: fmt.Sprintf("%d %s #%s", e.Sequence, e.EventType, digest)}
+// head has the identity of an event: its digest, id, parent, role and size.
+func (f *shortForm) head(e envelopes.AgentEventV1, digest string) fields {
+	l := fields{fmt.Sprintf("%d %s #%s", e.Sequence, e.EventType, digest)}
 	l.value("id", e.EventID)
-	shortPointer(&l, "parent", e.ParentEventID)
-	shortPointer(&l, "role", e.Role)
-	shortPointer(&l, "channel", e.Channel)
-	l.value("ts", e.TS)
+	switch {
+	case e.ParentEventID == nil && e.EventType != envelopes.UserMessage && f.prompt != "":
+		l.add("parent=absent")
+	case e.ParentEventID != nil && *e.ParentEventID != f.prompt:
+		l.value("parent", *e.ParentEventID)
+	}
+	if e.EventType == envelopes.UserMessage {
+		f.prompt = e.EventID
+	}
+	if e.TS != f.ts {
+		l.value("ts", e.TS)
+		f.ts = e.TS
+	}
+	if f.ofType == nil {
+		f.ofType = make(map[envelopes.EventType]map[string]string)
+	}
+	now := make(map[string]string)
+	standingPointer(now, "role", e.Role)
+	standingPointer(now, "channel", e.Channel)
+	standingPointer(now, "model", e.Model)
+	l.changes(f.ofType[e.EventType], now)
+	f.ofType[e.EventType] = now
 	l.value("origin", string(e.Origin))
 	if e.IsInternal {
 		l.add("internal")
 	}
-	shortPointer(&l, "model", e.Model)
 	l.value("supersedes", e.Supersedes)
 	if e.Raw != nil {
 		l.add(fmt.Sprintf("raw=%dB", len(e.Raw)))
@@ -76,11 +103,12 @@ func headLine(e envelopes.AgentEventV1, digest string) shortLine {
 	return l
 }
 
-// toolLine has the tool of an event and its files.
-func toolLine(e envelopes.AgentEventV1) shortLine {
-	var l shortLine
+// toolFields has the tool of an event and its files.
+func toolFields(e envelopes.AgentEventV1) (l fields) {
 	shortPointer(&l, "tool", e.ToolName)
-	shortPointer(&l, "call", e.ToolCallID)
+	if call := Value(e.ToolCallID); call != e.EventID && call+"#result" != e.EventID {
+		shortPointer(&l, "call", e.ToolCallID)
+	}
 	shortPointer(&l, "status", e.ToolStatus)
 	shortNumber(&l, "exit", e.ToolExitCode)
 	shortNumber(&l, "latency_ms", e.ToolLatencyMS)
@@ -93,9 +121,8 @@ func toolLine(e envelopes.AgentEventV1) shortLine {
 	return l
 }
 
-// textLine has the text of an event.
-func textLine(e envelopes.AgentEventV1) shortLine {
-	var l shortLine
+// textFields has the text of an event.
+func textFields(e envelopes.AgentEventV1) (l fields) {
 	shortPointer(&l, "text", e.Text)
 	if e.TextTruncated {
 		l.add("truncated")
@@ -103,46 +130,48 @@ func textLine(e envelopes.AgentEventV1) shortLine {
 	return l
 }
 
-// tokensLine has the token counts of an event.
-func tokensLine(e envelopes.AgentEventV1) shortLine {
-	l := shortLine{prefix: "    tokens:"}
+// tokenFields has the token counts of an event.
+func tokenFields(e envelopes.AgentEventV1) (l fields) {
 	shortNumber(&l, "input", e.TokensInput)
 	shortNumber(&l, "output", e.TokensOutput)
 	shortNumber(&l, "cached", e.TokensCached)
 	shortNumber(&l, "thinking", e.TokensThinking)
 	shortNumber(&l, "tool", e.TokensTool)
 	shortNumber(&l, "total", e.TokensTotal)
-	return l
+	return l.named("tokens:")
 }
 
-// usageLine has the parts of a usage.
-func usageLine(u *envelopes.Usage) shortLine {
-	l := shortLine{prefix: "    usage:"}
-	if u != nil {
-		shortNumber(&l, "input", &u.Input)
-		shortNumber(&l, "cache_read", &u.CacheRead)
-		shortNumber(&l, "cache_write", &u.CacheWrite)
-		shortNumber(&l, "output", &u.Output)
-		shortNumber(&l, "reasoning", &u.Reasoning)
-		l.value("key", u.Key)
-		for _, f := range []struct {
-			name  string
-			count int64
-		}{{"cache_write_1h", u.CacheWrite1h}, {"web_search_requests", u.WebSearchRequests}, {"prompt", u.Prompt}} {
-			if f.count != 0 {
-				shortNumber(&l, f.name, &f.count)
-			}
-		}
-		if u.CostUSD != 0 {
-			l.value("cost_usd", strconv.FormatFloat(u.CostUSD, 'f', -1, 64))
+// usageFields has the parts of a usage that are not 0.
+func usageFields(u *envelopes.Usage) (l fields) {
+	if u == nil {
+		return nil
+	}
+	for _, part := range []struct {
+		name  string
+		count int64
+	}{
+		{"input", u.Input},
+		{"cache_read", u.CacheRead},
+		{"cache_write", u.CacheWrite},
+		{"output", u.Output},
+		{"reasoning", u.Reasoning},
+		{"cache_write_1h", u.CacheWrite1h},
+		{"web_search_requests", u.WebSearchRequests},
+		{"prompt", u.Prompt},
+	} {
+		if part.count != 0 {
+			shortNumber(&l, part.name, &part.count)
 		}
 	}
-	return l
+	l.value("key", u.Key)
+	if u.CostUSD != 0 {
+		l.value("cost_usd", strconv.FormatFloat(u.CostUSD, 'f', -1, 64))
+	}
+	return l.named("usage:")
 }
 
-// objectsLine has the JSON values of an event.
-func objectsLine(e envelopes.AgentEventV1) shortLine {
-	var l shortLine
+// objectFields has the JSON values of an event.
+func objectFields(e envelopes.AgentEventV1) (l fields) {
 	shortObject(&l, "tool_output", e.ToolOutput)
 	l.json("tool_input", e.ToolInput)
 	shortObject(&l, "content", e.Content)
@@ -151,20 +180,10 @@ func objectsLine(e envelopes.AgentEventV1) shortLine {
 	return l
 }
 
-// changesLine has the standing fields that changed since the previous event.
-func (f *shortForm) changesLine(e envelopes.AgentEventV1) shortLine {
-	var l shortLine
+// changes has the standing fields that changed since the previous event.
+func (f *shortForm) changes(e envelopes.AgentEventV1) (l fields) {
 	now := standingFields(e)
-	for _, name := range slices.Sorted(maps.Keys(mergedNames(f.standing, now))) {
-		v, ok := now[name]
-		if was, before := f.standing[name]; ok == before && v == was {
-			continue
-		}
-		if !ok {
-			v = "absent"
-		}
-		l.add(name + "=" + v)
-	}
+	l.changes(f.standing, now)
 	f.standing = now
 	return l
 }
@@ -172,12 +191,8 @@ func (f *shortForm) changesLine(e envelopes.AgentEventV1) shortLine {
 // standingFields returns the printed form of the fields that rarely change.
 func standingFields(e envelopes.AgentEventV1) map[string]string {
 	out := map[string]string{"session": shortValue(e.SessionID), "source": string(e.Source), "project": shortValue(e.ProjectHash)}
-	if e.ProjectRoot != nil {
-		out["root"] = shortValue(*e.ProjectRoot)
-	}
-	if e.AgentID != nil {
-		out["agent"] = shortValue(*e.AgentID)
-	}
+	standingPointer(out, "root", e.ProjectRoot)
+	standingPointer(out, "agent", e.AgentID)
 	places := map[string]string{"via": string(e.Via)}
 	if d := e.Edge; d != nil {
 		places["edge.host"], places["edge.user"] = d.Host, d.User
@@ -240,30 +255,49 @@ func Digest(b []byte, n int) string {
 	return hex.EncodeToString(sum[:n])
 }
 
-// shortLine collects the fields of one line, which breaks if it gets too long.
-type shortLine struct {
-	prefix string
-	fields []string
+// fields are a group of fields of an event, which stand on one line if they fit.
+type fields []string
+
+func (l *fields) add(field string) { *l = append(*l, field) }
+
+// named returns the group behind its name; nil for an empty one.
+func (l fields) named(name string) fields {
+	if len(l) == 0 {
+		return nil
+	}
+	return append(fields{name}, l...)
 }
 
-func (l *shortLine) add(field string) { l.fields = append(l.fields, field) }
+// changes adds the fields that are others now than they were.
+func (l *fields) changes(was, now map[string]string) {
+	for _, name := range slices.Sorted(maps.Keys(mergedNames(was, now))) {
+		v, ok := now[name]
+		if before, known := was[name]; ok == known && v == before {
+			continue
+		}
+		if !ok {
+			v = "absent"
+		}
+		l.add(name + "=" + v)
+	}
+}
 
 // value adds a text, unless it is empty.
-func (l *shortLine) value(name, v string) {
+func (l *fields) value(name, v string) {
 	if v != "" {
 		l.add(name + "=" + shortValue(v))
 	}
 }
 
 // json adds a JSON value, unless it is absent.
-func (l *shortLine) json(name string, v jsontext.Value) {
+func (l *fields) json(name string, v jsontext.Value) {
 	if v != nil {
 		l.add(name + "=" + shortValue(string(v)))
 	}
 }
 
 // shortObject adds a struct of the event as its JSON, unless it is null.
-func shortObject[T any](l *shortLine, name string, v *T) {
+func shortObject[T any](l *fields, name string, v *T) {
 	if v == nil {
 		return
 	}
@@ -275,37 +309,48 @@ func shortObject[T any](l *shortLine, name string, v *T) {
 }
 
 // shortPointer adds a text, unless it is null.
-func shortPointer[T ~string](l *shortLine, name string, v *T) {
+func shortPointer[T ~string](l *fields, name string, v *T) {
 	if v != nil {
 		l.add(name + "=" + shortValue(string(*v)))
 	}
 }
 
 // shortNumber adds a number, unless it is null.
-func shortNumber(l *shortLine, name string, v *int64) {
+func shortNumber(l *fields, name string, v *int64) {
 	if v != nil {
 		l.add(name + "=" + strconv.FormatInt(*v, 10))
 	}
 }
 
-// appendTo appends the line, or nothing if it has no field.
-func (l *shortLine) appendTo(b []byte) []byte {
-	if len(l.fields) == 0 {
-		return b
+// standingPointer sets a text that stands only where it changes, unless it is null.
+func standingPointer[T ~string](out map[string]string, name string, v *T) {
+	if v != nil {
+		out[name] = shortValue(string(*v))
 	}
-	line := l.prefix
-	if line == "" {
-		line = "   "
-	}
-	for _, field := range l.fields {
-		if len(line)+1+len(field) > maxShortLine && strings.TrimSpace(line) != "" {
-			b = append(append(b, line...), '\n')
-			line = "   "
-		}
-		line += " " + field
-	}
-	return append(append(b, line...), '\n')
 }
+
+// shortLine collects the lines of an event.
+type shortLine struct{ text, last string }
+
+// add adds a group to the last line, or on the next one if it does not fit. A group that is longer than a line is
+// broken.
+func (l *shortLine) add(group fields) {
+	if l.last != "" && len(group) > 0 && len(l.last)+1+len(strings.Join(group, " ")) > maxShortLine {
+		l.wrap()
+	}
+	for _, field := range group {
+		if strings.TrimSpace(l.last) != "" && len(l.last)+1+len(field) > maxShortLine {
+			l.wrap()
+		}
+		if l.last != "" {
+			l.last += " "
+		}
+		l.last += field
+	}
+}
+
+// wrap begins a new line.
+func (l *shortLine) wrap() { l.text, l.last = l.text+l.last+"\n", "   " }
 
 // shortValue returns a value on one line: words and JSON unquoted, other texts quoted; of a long value the beginning,
 // the length and a digest.

@@ -66,7 +66,7 @@ func (s *script) answer() {
 		case "thinking":
 			content = append(content, map[string]any{"type": "thinking", "thinking": s.word(), "thinkingSignature": "x"})
 		case "call":
-			id := s.NewCall()
+			id := s.NewCall("|fc_1")
 			name := s.OneOf("bash", "read", "edit", "find", "mcp_x")
 			content = append(content, map[string]any{"type": "toolCall", "id": id, "name": name, "arguments": map[string]any{"path": "a.go", "command": "go test"}})
 		}
