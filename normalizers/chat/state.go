@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"tributary/normalizers/core"
 	"tributary/normalizers/lenient"
 )
@@ -88,22 +90,22 @@ func (m memory) Remembered(name string) string {
 
 // PieceID returns the id of a record whose message may have several pieces, in consecutive records with one id: each
 // piece after the first has a suffix. The vendor needs [NewState] in its row.
-func (w *Writer) PieceID() lenient.Text {
-	if w.ID == "" {
+func (m memory) PieceID(id lenient.Text, raw jsontext.Value) lenient.Text {
+	if id == "" {
 		return ""
 	}
-	content := core.FingerprintOf(string(w.Raw)).String()
-	pieces := strings.Fields(w.Remembered("pieces"))
-	if len(pieces) == 0 || pieces[0] != string(w.ID) {
-		pieces = []string{string(w.ID)}
+	content := core.FingerprintOf(string(raw)).String()
+	pieces := strings.Fields(m.Remembered("pieces"))
+	if len(pieces) == 0 || pieces[0] != string(id) {
+		pieces = []string{string(id)}
 	}
 	n := slices.Index(pieces, content)
 	if n < 0 {
 		n = len(pieces)
-		w.Remember("pieces", strings.Join(append(pieces, content), " "))
+		m.Remember("pieces", strings.Join(append(pieces, content), " "))
 	}
 	if n == 1 {
-		return w.ID
+		return id
 	}
-	return core.NumberedID(core.PartID(w.ID, "piece"), n-1)
+	return core.NumberedID(core.PartID(id, "piece"), n-1)
 }

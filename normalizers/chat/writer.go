@@ -72,14 +72,6 @@ func (w *Writer) Say(kind core.Speech, text lenient.Text) {
 	}
 }
 
-// Typed writes what a human typed: a text, or attachments alone. It ignores a blank text without attachments.
-func (w *Writer) Typed(text lenient.Text, attached bool) {
-	if isBlank(text) && attached {
-		w.Attach()
-	}
-	w.Say(core.SpeechHuman, text)
-}
-
 // Attach writes a prompt without a text, which only has attachments.
 func (w *Writer) Attach() { w.write(core.ChatDraft(envelopes.UserMessage, nil, nil)) }
 
@@ -348,3 +340,11 @@ func skipOf(w *Writer) core.SkipReason {
 }
 
 func isBlank(t lenient.Text) bool { return strings.TrimSpace(string(t)) == "" }
+
+// Typed writes what a human typed: a text, or attachments alone. It ignores a blank text without attachments.
+func Typed(w *Writer, text lenient.Text, attached bool) {
+	if isBlank(text) && attached {
+		w.Attach()
+	}
+	w.Say(core.SpeechHuman, text)
+}

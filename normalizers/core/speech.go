@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"strings"
 
 	"tributary/envelopes"
@@ -31,6 +32,24 @@ func TagContent(s, tag string) string {
 		return ""
 	}
 	return content
+}
+
+// AfterElements returns a text without the elements of these names at its start, and without the white space around
+// them. Agents put such elements before what a human typed.
+func AfterElements(text string, names ...string) string {
+	const space = " \t\n\f\r"
+	for {
+		rest := strings.TrimLeft(text, space)
+		at := slices.IndexFunc(names, func(name string) bool { return strings.HasPrefix(rest, "<"+name+">") })
+		if at < 0 {
+			return text
+		}
+		_, after, ok := strings.Cut(rest, "</"+names[at]+">")
+		if !ok {
+			return text
+		}
+		text = strings.TrimLeft(after, space)
+	}
 }
 
 // DraftOf returns the draft for a text by its speech.

@@ -112,9 +112,6 @@ func readMessage(w *chat.Writer, m *message) {
 	}
 }
 
-// reminders are what Droid puts before a prompt.
-var reminders = regexp.MustCompile(`(?s)^(?:\s*<system-reminder>.*?</system-reminder>)+\s*`)
-
 // taskPrompt begins the prompt of a subagent.
 const taskPrompt = "# Task Tool Invocation"
 
@@ -126,7 +123,7 @@ func readPrompt(w *chat.Writer, list []part, all string) {
 	for _, p := range list {
 		switch p.Type {
 		case "text":
-			if rest := reminders.ReplaceAllString(string(p.Text), ""); strings.TrimSpace(rest) != "" {
+			if rest := core.AfterElements(string(p.Text), "system-reminder"); strings.TrimSpace(rest) != "" {
 				texts = append(texts, rest)
 			}
 		case "tool_result":

@@ -143,7 +143,7 @@ func speechOf(reason lenient.Text, text string) (core.Speech, string) {
 	case reason != "" && reason != "interjection":
 		return core.SpeechInjected, text
 	}
-	typed := text[len(wrappers.FindString(text)):]
+	typed := core.AfterElements(text, wrappers...)
 	if start, end := strings.Index(text, "<user_query>"), strings.LastIndex(text, "</user_query>"); start >= 0 && end > start {
 		typed = strings.Trim(text[start+len("<user_query>"):end], "\r\n")
 	}
@@ -153,9 +153,8 @@ func speechOf(reason lenient.Text, text string) (core.Speech, string) {
 	return core.SpeechHuman, typed
 }
 
-// wrappers matches the elements that Grok puts before a prompt.
-var wrappers = regexp.MustCompile(`(?s)^(?:\s*(?:<user_info>.*?</user_info>|<git_status>.*?</git_status>|<system-reminder>.*?</system-reminder>|` +
-	`<agent_skills>.*?</agent_skills>|<mcp_servers>.*?</mcp_servers>|<project_layout>.*?</project_layout>)\s*)*`)
+// wrappers are the elements that Grok puts before a prompt.
+var wrappers = []string{"user_info", "git_status", "system-reminder", "agent_skills", "mcp_servers", "project_layout"}
 
 // readAnswer writes a message of the assistant, and its calls.
 func readAnswer(w *chat.Writer, r *record, text string) {

@@ -186,7 +186,7 @@ func readPrompt(w *chat.Writer, list []part, o *origin, isInput bool) {
 
 // sayPrompt writes what a human typed, or attached.
 func sayPrompt(w *chat.Writer, list []part) {
-	w.Typed(lenient.Text(joined(list)), slices.ContainsFunc(list, isMedia))
+	chat.Typed(w, lenient.Text(joined(list)), slices.ContainsFunc(list, isMedia))
 }
 
 // gitContext is what Kimi puts before the prompt of a subagent.

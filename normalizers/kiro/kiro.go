@@ -92,7 +92,7 @@ func readPrompt(w *chat.Writer, list []block) {
 			w.Unknown(core.UnknownBlock, "Prompt", b.Kind)
 		}
 	}
-	w.Typed(lenient.Text(strings.Join(texts, "\n")), attached)
+	chat.Typed(w, lenient.Text(strings.Join(texts, "\n")), attached)
 }
 
 // readAnswer writes the thoughts, texts and calls of a message in their order. An empty text stands before a call.

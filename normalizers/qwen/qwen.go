@@ -85,16 +85,22 @@ func readPrompt(w *chat.Writer, r *record) {
 	}
 }
 
-// machine matches the elements that hooks and Qwen Code add to a prompt, each in a part of its own.
-var machine = regexp.MustCompile(`(?s)^(?:<qwen:user-prompt-submit-context>.*</qwen:user-prompt-submit-context>|` +
-	`<qwen:session-start-context>.*</qwen:session-start-context>|<system-reminder>.*</system-reminder>)$`)
+// machine are the elements that hooks and Qwen Code add to a prompt, each in a part of its own.
+var machine = []string{"qwen:user-prompt-submit-context", "qwen:session-start-context", "system-reminder"}
+
+func isMachine(text string) bool {
+	text = strings.TrimSpace(text)
+	return slices.ContainsFunc(machine, func(tag string) bool {
+		return strings.HasPrefix(text, "<"+tag+">") && strings.HasSuffix(text, "</"+tag+">")
+	})
+}
 
 // files begins the contents of the files that a prompt names.
 const files = "\n--- Content from referenced files ---"
 
 // typed returns the text of the human, without what hooks and Qwen Code added.
 func typed(m *message) lenient.Text {
-	human := slices.DeleteFunc(m.texts(), func(text string) bool { return machine.MatchString(strings.TrimSpace(text)) })
+	human := slices.DeleteFunc(m.texts(), isMachine)
 	text, _, cut := strings.Cut("\n"+strings.Join(human, "\n"), files)
 	if cut {
 		text = strings.TrimRight(text, "\n")
@@ -108,7 +114,7 @@ func readAnswer(w *chat.Writer, r *record) {
 	if w.Agent == "" {
 		w.Session.SetModel(string(r.Model))
 	}
-	id, texts, thoughts, first := w.PieceID(), 0, 0, true
+	id, texts, thoughts, first := w.PieceID(w.ID, w.Raw), 0, 0, true
 	for _, p := range r.Message.Value.Parts {
 		switch {
 		case p.Text.OK && bool(p.Thought):

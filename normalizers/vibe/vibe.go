@@ -83,7 +83,7 @@ func readUser(w *chat.Writer, m *message) {
 		w.Remember("subagent", w.Session.ID())
 		w.Prompt(lenient.Text(task))
 	case !bool(m.Injected):
-		w.Typed(m.Content, m.Images.Kind() == '[')
+		chat.Typed(w, m.Content, m.Images.Kind() == '[')
 	case strings.HasPrefix(text, compacted) && summary != "":
 		w.Say(core.SpeechSummary, lenient.Text(strings.Trim(summary, "\n")))
 	case strings.HasPrefix(text, ownCommand):
