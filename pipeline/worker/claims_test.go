@@ -96,6 +96,7 @@ func bucket(tb testing.TB, js jetstream.JetStream) (objects, chunks int) {
 
 // An object comes back as it was put, and any client of NATS can read it.
 func TestObjectComesBackAsItWasPut(t *testing.T) {
+	pipelinetest.SkipShort(t)
 	t.Parallel()
 	for _, payload := range []int32{0, 16 << 10} {
 		js := pipelinetest.NewServer(t, func(c *embedded.Config) { c.MaxPayload = payload }).Provision(topology(1))

@@ -184,6 +184,7 @@ func TestEventsGoOnAfterAnInterruption(t *testing.T) {
 // A reading of the events that are there ends although the last of them are removed meanwhile: the consumer
 // has counted them.
 func TestReadingEndsWhereEventsWereRemovedMeanwhile(t *testing.T) {
+	pipelinetest.SkipShort(t)
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)

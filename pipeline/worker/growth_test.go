@@ -91,6 +91,7 @@ func (r *requests) take() map[string]int {
 // Acquiring partitions, and reading their status, takes a few requests for each, and asks for
 // the end of the raw stream for many at once.
 func TestRequestsGrowWithThePartitions(t *testing.T) {
+	pipelinetest.SkipShort(t)
 	t.Parallel()
 	type cost struct{ acquire, status map[string]int }
 	measure := func(partitions int) cost {

@@ -294,6 +294,7 @@ func TestFullAccountIsAwaited(t *testing.T) {
 // A state that a torn batch has stored has replaced the one before it, so its session is complete: its events stay,
 // and its records are skipped, also by the worker that comes later.
 func TestTornBatchWithStatesIsMended(t *testing.T) {
+	pipelinetest.SkipShort(t)
 	t.Parallel()
 	top := topology(1)
 	records := pipelinetest.Workload(9, 120, 150)
