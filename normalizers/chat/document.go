@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"cmp"
 	"maps"
 	"strconv"
 
@@ -42,7 +43,8 @@ func (w *Writer) ElementsFrom(name string, from int, elements []jsontext.Value, 
 	for i := from; i < len(elements); i++ {
 		w.NextElement()
 		w.ID, w.Agent, w.Model, w.Copied, w.number = "", before.Agent, before.Model, before.Copied, 0
-		w.element.place, w.element.placed = lenient.Text(name+"@"+strconv.Itoa(i+1)), 0
+		// The number of a record stands without a name.
+		w.element.place, w.element.placed = lenient.Text(cmp.Or(name, "element")+"@"+strconv.Itoa(i+1)), 0
 		if w.Raw = elements[i]; w.Session.TS != "" {
 			w.TS = w.Session.TS
 		}

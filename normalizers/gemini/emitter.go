@@ -47,7 +47,7 @@ func (e *emitter) skipReason() core.SkipReason {
 // put emits an event of the record or the current element; id is empty if the vendor states none.
 func (e *emitter) put(id lenient.Text, d core.Draft) bool {
 	if id == "" && e.number > 0 {
-		id = lenient.Text("@" + strconv.Itoa(e.number))
+		id = lenient.Text("message@" + strconv.Itoa(e.number)) // the number of a record stands without a name
 		if e.unnamed > 0 {
 			id += lenient.Text("." + strconv.Itoa(e.unnamed))
 		}

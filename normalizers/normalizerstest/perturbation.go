@@ -27,8 +27,9 @@ var tomorrow = time.Date(2061, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // unknownLine returns a record of [Suite.Unknown] that states a session and a time.
 func unknownLine(of, session string, at time.Time) string {
+	quoted := strconv.Quote(session)
 	return strings.NewReplacer(
-		`"$SESSION"`, fmt.Sprintf("%q", session),
+		"$SESSION", quoted[1:len(quoted)-1], // also as a part of a name
 		"$TIME", at.Format("2006-01-02T15:04:05.000Z"),
 		`"$MILLIS"`, strconv.FormatInt(at.UnixMilli(), 10),
 	).Replace(of)

@@ -71,7 +71,7 @@ var reading = normalizerstest.Reading{
 			return
 		}
 		for i, m := range list(v, "messages") {
-			readMessage(r, m, fmt.Sprint("place ", i), fmt.Sprint("@", i+1))
+			readMessage(r, m, fmt.Sprint("place ", i), fmt.Sprint("element@", i+1))
 		}
 	},
 }
