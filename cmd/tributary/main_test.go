@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	if code, is := pipelinetest.RunProgram(nil); is {
 		os.Exit(code)
 	}
-	pipelinetest.Configure()
+	pipelinetest.Parallel() // files on the disk: in memory, a compaction ends before it is killed
 	testscript.Main(leakChecked{m}, map[string]func(){"tributary": main, "consumer": consume})
 }
 

@@ -92,12 +92,16 @@ func StartConfigured(tb testing.TB, file string) *server.Server {
 	return srv
 }
 
-// Configure sets how the tests of a binary run: three at a time per processor, unless the flag -parallel is set,
-// because most wait for heartbeats; and with temporary files in memory, unless TMPDIR is set or the system has no room,
-// because they need not outlive a crash of the system. Benchmarks keep the disk. A TestMain calls it before it runs the
-// tests.
-func Configure() {
+// Parallel runs three tests at a time per processor, unless the flag -parallel is set: most tests wait for
+// heartbeats. A TestMain calls it before it runs the tests.
+func Parallel() {
 	_ = flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0))) // the flag exists
+}
+
+// Configure is [Parallel], with temporary files in memory, unless TMPDIR is set or the system has no room: they need
+// not outlive a crash of the system. Benchmarks keep the disk.
+func Configure() {
+	Parallel()
 	measures := slices.ContainsFunc(os.Args, func(a string) bool { return strings.HasPrefix(a, "-test.bench") })
 	if folder := memoryFolder(); folder != "" && !measures && os.Getenv("TMPDIR") == "" { //nolint:forbidigo // read by all who make temporary files
 		_ = os.Setenv("TMPDIR", folder) // fails for no such name
