@@ -219,6 +219,10 @@ func (k *killedExports) run(t *testing.T, format export.Format, place exportPlac
 	if compacts {
 		finish(place) // what is killed are compactions
 	}
+	next := 20 * time.Millisecond // for what an export does next
+	if compacts {
+		next = 2 * time.Millisecond // its files come and go faster
+	}
 	for range k.kills {
 		before, more := place.names(), k.random.IntN(step)
 		p := begin(place, flags...)
@@ -230,7 +234,7 @@ func (k *killedExports) run(t *testing.T, format export.Format, place exportPlac
 		select { // anywhere in what it does next
 		case err := <-p.exit:
 			p.exit <- err
-		case <-time.After(time.Duration(k.random.Int64N(int64(20 * time.Millisecond)))):
+		case <-time.After(time.Duration(k.random.Int64N(int64(next)))):
 			killed++
 		}
 		p.kill()
