@@ -2,7 +2,6 @@ package worker_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -159,12 +158,9 @@ func TestProducersCannotHarmObjectsOfACluster(t *testing.T) {
 	top := topology(1)
 	top.Replicas = 3
 	cluster := pipelinetest.StartCluster(t, 3, 0)
-	cluster.Provision(top)
+	cluster.Settle(cluster.Provision(top))
 	js := pipelinetest.Connect(t, cluster.Nodes[0].URL())
-	cluster.Try("reach the bucket", func(ctx context.Context) error {
-		_, err := claims.NewStore(js).Objects(ctx)
-		return err
-	})
+	putOnce(cluster, "the first node", js)
 	s, err := js.Stream(t.Context(), "OBJ_CLAIMS")
 	if err != nil {
 		t.Fatal(err)

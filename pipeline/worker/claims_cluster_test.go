@@ -3,7 +3,6 @@ package worker_test
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"strconv"
 	"testing"
 	"time"
@@ -16,6 +15,19 @@ import (
 	"tributary/pipeline/worker"
 )
 
+// putOnce waits until an object can be stored and read through a node, which may not know yet where to send what is for
+// streams that were just made.
+func putOnce(cluster *pipelinetest.Cluster, node string, js jetstream.JetStream) {
+	cluster.Try("store an object through "+node, func(ctx context.Context) error {
+		store := claims.NewStore(js)
+		claim, err := store.Put(ctx, []byte("first"))
+		if err == nil {
+			_, err = store.Get(ctx, claim)
+		}
+		return err
+	})
+}
+
 // An object that one node has stored can be fetched at once through any other, although its
 // replica may be behind. An orphan is removed from all nodes, once.
 func TestObjectIsReadableThroughEveryNode(t *testing.T) {
@@ -26,21 +38,12 @@ func TestObjectIsReadableThroughEveryNode(t *testing.T) {
 	top := topology(2)
 	top.Replicas = 3
 	cluster := pipelinetest.StartCluster(t, 3, 0)
-	cluster.Provision(top)
+	cluster.Settle(cluster.Provision(top))
 	var nodes []jetstream.JetStream // a connection to each
 	for _, n := range cluster.Nodes {
-		nodes = append(nodes, pipelinetest.Connect(t, n.URL()))
-	}
-	// A node may not know yet where to ask for streams that were just made.
-	first, err := claims.NewStore(nodes[0]).Put(t.Context(), []byte("first"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for n, js := range nodes {
-		cluster.Try(fmt.Sprintf("reach the bucket through node %d", n), func(ctx context.Context) error {
-			_, err := claims.NewStore(js).Get(ctx, first)
-			return err
-		})
+		js := pipelinetest.Connect(t, n.URL())
+		putOnce(cluster, n.Name(), js)
+		nodes = append(nodes, js)
 	}
 	s := start(t, nodes[1], worker.Config{Topology: top})
 	const count = 30
