@@ -2,13 +2,8 @@ package chat
 
 import (
 	"maps"
-	"slices"
-	"strings"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/normalizers/core"
-	"tributary/normalizers/lenient"
 )
 
 // maxRemembered is how many values a session remembers, each of at most core.MaxName bytes.
@@ -86,26 +81,4 @@ func (m memory) Remember(name, value string) {
 // Remembered returns what [Writer.Remember] kept last; empty for nothing.
 func (m memory) Remembered(name string) string {
 	return m.session.State.(*state).Values[name]
-}
-
-// PieceID returns the id of a record whose message may have several pieces, in consecutive records with one id: each
-// piece after the first has a suffix. The vendor needs [NewState] in its row.
-func (m memory) PieceID(id lenient.Text, raw jsontext.Value) lenient.Text {
-	if id == "" {
-		return ""
-	}
-	content := core.FingerprintOf(string(raw)).String()
-	pieces := strings.Fields(m.Remembered("pieces"))
-	if len(pieces) == 0 || pieces[0] != string(id) {
-		pieces = []string{string(id)}
-	}
-	n := slices.Index(pieces, content)
-	if n < 0 {
-		n = len(pieces)
-		m.Remember("pieces", strings.Join(append(pieces, content), " "))
-	}
-	if n == 1 {
-		return id
-	}
-	return core.NumberedID(core.PartID(id, "piece"), n-1)
 }

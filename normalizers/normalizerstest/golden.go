@@ -18,7 +18,7 @@ import (
 // Golden is one case: the file <vendor>/testdata/<case>.txtar with a comment that states where
 // the shape of the records comes from, and the sections
 //
-//   - raw.jsonl: the records of a vendor's file, written by hand,
+//   - raw.jsonl: the records of a vendor's file, written by hand; or sample.txt: the path of a sample with them,
 //   - event-N.json: event N of the case in full; a case may have none, or one, and renaming it shows another event,
 //   - events.txt: all events in short form, see [shortForm],
 //   - skipped.txt: line and reason of each record without an event.
@@ -28,7 +28,7 @@ type Golden struct {
 	Name    string // the case
 	Path    string
 	Archive *txtar.Archive
-	Raw     []byte // the section raw.jsonl
+	Raw     []byte // the records
 }
 
 // File describes the vendor's file. Its stem is the session if nothing else names one.
@@ -62,13 +62,19 @@ func Goldens(tb testing.TB, s Suite) []Golden {
 			tb.Fatal(err)
 		}
 		g := Golden{Name: strings.TrimSuffix(filepath.Base(path), ".txtar"), Path: path, Archive: a}
-		for _, f := range a.Files {
-			if f.Name == rawSection {
-				g.Raw = f.Data
-			}
+		if len(a.Files) == 0 || len(bytes.TrimSpace(a.Comment)) == 0 {
+			tb.Fatalf("%s: needs a comment with its provenance and a section with its records", path)
 		}
-		if len(g.Raw) == 0 || len(bytes.TrimSpace(a.Comment)) == 0 {
-			tb.Fatalf("%s: needs a comment with its provenance and a section raw.jsonl", path)
+		switch first := a.Files[0]; first.Name {
+		case "raw.jsonl":
+			g.Raw = first.Data
+		case "sample.txt":
+			sample := filepath.Join(filepath.Dir(folder), "samples", strings.TrimSpace(string(first.Data)))
+			if g.Raw, err = os.ReadFile(sample); err != nil {
+				tb.Fatalf("%s: %v", path, err)
+			}
+		default:
+			tb.Fatalf("%s: its first section is %s, want raw.jsonl or sample.txt", path, first.Name)
 		}
 		out = append(out, g)
 	}
@@ -114,12 +120,10 @@ func (o Outcome) JSON(tb testing.TB) []byte {
 	return out
 }
 
-const rawSection = "raw.jsonl"
-
 // Expected returns the sections that the file of the case should have for an outcome.
 func (g Golden) Expected(tb testing.TB, o Outcome) []txtar.File {
 	tb.Helper()
-	files := []txtar.File{{Name: rawSection, Data: g.Raw}}
+	files := g.Archive.Files[:1:1]
 	if len(o.Events) > 0 {
 		if full := min(g.fullEvent(), len(o.Events)); full > 0 {
 			b, err := FullForm(o.Events[full-1])

@@ -114,7 +114,7 @@ func readAnswer(w *chat.Writer, r *record) {
 	if w.Agent == "" {
 		w.Session.SetModel(string(r.Model))
 	}
-	id, texts, thoughts, first := w.PieceID(w.ID, w.Raw), 0, 0, true
+	id, texts, thoughts, first := pieceID(w), 0, 0, true
 	for _, p := range r.Message.Value.Parts {
 		switch {
 		case p.Text.OK && bool(p.Thought):
@@ -147,6 +147,28 @@ func readAnswer(w *chat.Writer, r *record) {
 		u := &r.Usage.Value
 		bill(w, r, otlp.Counts{Input: u.Prompt, Cached: u.Cached, Output: u.Candidates, Thoughts: u.Thoughts, Total: u.Total}, "")
 	}
+}
+
+// pieceID returns the id of a record whose message may have several pieces, in consecutive records with one id: each
+// piece after the first has a suffix.
+func pieceID(w *chat.Writer) lenient.Text {
+	if w.ID == "" {
+		return ""
+	}
+	content := core.FingerprintOf(string(w.Raw)).String()
+	pieces := strings.Fields(w.Remembered("pieces"))
+	if len(pieces) == 0 || pieces[0] != string(w.ID) {
+		pieces = []string{string(w.ID)}
+	}
+	n := slices.Index(pieces, content)
+	if n < 0 {
+		n = len(pieces)
+		w.Remember("pieces", strings.Join(append(pieces, content), " "))
+	}
+	if n == 1 {
+		return w.ID
+	}
+	return core.NumberedID(core.PartID(w.ID, "piece"), n-1)
 }
 
 // readResults writes the results of calls, nearly always of one.

@@ -40,24 +40,24 @@ func bill(w *chat.Writer, r *record, c otlp.Counts, auth lenient.Text) {
 	}
 	// The total is left out, because old versions omit it.
 	counts := core.Consumption{Input: c.Input.Count(), CacheRead: c.Cached.Count(), Output: c.Output.Count(), Reasoning: c.Thoughts.Count()}
-	id, calls := r.UUID, core.PairsOf(w.Session)
-	_, isMatched := calls.Noted("matched", id)
-	_, isCall := calls.Noted("call", id)
-	stated, isAnswer := calls.Noted("response", r.ParentUUID)
+	id, calls := r.UUID, pairs{&w.Session.APICalls}
+	_, isMatched := calls.noted("matched", id)
+	_, isCall := calls.noted("call", id)
+	stated, isAnswer := calls.noted("response", r.ParentUUID)
 	isAnswer = isAnswer && side == "message" && stated.Input == counts.Input && stated.CacheRead == counts.CacheRead
 	switch {
 	case isMatched:
 		return
 	case isCall: // the message states its call again
-	case calls.Take(other, counts):
-		calls.Note("matched", id, counts)
+	case calls.take(other, counts):
+		calls.note("matched", id, counts)
 		return
-	case isAnswer && calls.Take(other, stated):
-		calls.Note("matched", id, counts)
+	case isAnswer && calls.take(other, stated):
+		calls.note("matched", id, counts)
 		id = r.ParentUUID
 	default:
-		if calls.Leave(side, counts); side == "telemetry" && w.Agent == "" {
-			calls.Note("response", id, counts)
+		if calls.leave(side, counts); side == "telemetry" && w.Agent == "" {
+			calls.note("response", id, counts)
 		}
 	}
 	w.Use(id, tokensOf(c, auth))

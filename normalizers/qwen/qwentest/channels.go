@@ -28,6 +28,29 @@ func interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 	return a
 }
 
+// reading reads the records of both channels; what both state is noted in c, which may be nil.
+func reading(c *channels) normalizerstest.Reading {
+	return normalizerstest.Reading{
+		Session: func(record any) string {
+			if a := normalizerstest.ExportedAttributes(record); a != nil {
+				return text(a, "session.id")
+			}
+			return text(record, "sessionId")
+		},
+		Read: func(r *normalizerstest.Reader, v any) {
+			switch a := normalizerstest.ExportedAttributes(v); {
+			case a == nil:
+				read(r, v, c)
+			case list(v, "resourceLogs") != nil:
+				c.export(r, v, a)
+			}
+			if c != nil {
+				c.Advance()
+			}
+		},
+	}
+}
+
 func (c *channels) key(r *normalizerstest.Reader, who, body string) string {
 	body = strings.TrimSuffix(body, "...[truncated]")
 	if len(body) > 4082 { // of texts in ASCII
@@ -44,6 +67,20 @@ func (c *channels) state(r *normalizerstest.Reader, id, who, body string) {
 	if c.IsFirst(fmt.Sprint(r.Session, id, who, body)) {
 		c.Log(c.key(r, who, body))
 	}
+}
+
+// prompt notes a prompt of the log, which telemetry states with its text or without.
+func (c *channels) prompt(r *normalizerstest.Reader, id, sent string) {
+	c.state(r, id, "human", sent)
+	c.state(r, id, "prompt", "")
+}
+
+// answer notes an answer of the log: telemetry states what the log states as exported of its parent, if it does.
+func (c *channels) answer(r *normalizerstest.Reader, id, parent, whole string) {
+	if exported := r.Noted("exported " + parent); exported != "" && strings.TrimSpace(whole) != "" {
+		whole = exported
+	}
+	c.state(r, id, "assistant", whole)
 }
 
 // call notes a call of the log.
@@ -141,6 +178,10 @@ type ledger struct {
 	log   normalizerstest.Ledger
 	bills map[string]*bill
 	seen  map[string]bool
+}
+
+func newLedger() normalizerstest.Ledger {
+	return &ledger{log: reading(nil).Ledger(), bills: make(map[string]*bill), seen: make(map[string]bool)}
 }
 
 type bill struct {

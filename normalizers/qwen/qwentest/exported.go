@@ -140,9 +140,8 @@ func modelOf(v any) string {
 
 // export writes what Qwen Code exports.
 func (s *script) export() {
-	s.times++
 	a := normalizerstest.Attributes{
-		"session.id": s.Session, "event.timestamp": s.Stamp(), "model": "coder", "response_id": fmt.Sprint("r", s.times),
+		"session.id": s.Session, "event.timestamp": s.Stamp(), "model": "coder", "response_id": fmt.Sprint("r", len(s.Lines)),
 		"prompt_id": s.OneOf(s.Session+"########0", s.Session+"########0", s.Session+"#helper-1#0", "side-query:recall"),
 	}
 	name := s.OneOf("user_prompt", "api_request", "api_response", "api_response", "tool_call", "tool_call", "api_error", "session.start")

@@ -9,18 +9,14 @@ import (
 )
 
 // script writes the log of one session, record by record.
-type script struct {
-	normalizerstest.Script
-
-	times int // of what was exported
-}
+type script struct{ normalizerstest.Script }
 
 // object is a JSON object.
 type object = map[string]any
 
 // lines generates the lines of one session.
 func lines(t *rapid.T, session string) [][]byte {
-	s := &script{Script: normalizerstest.NewScript(t, session)}
+	s := &script{normalizerstest.NewScript(t, session)}
 	s.Play(s.prompt, s.prompt, s.turn, s.turn, s.turn, s.result, s.result, s.telemetry, s.other, s.export, s.export, s.Repeat)
 	return s.Lines
 }

@@ -25,16 +25,14 @@ var Suite = normalizerstest.Suite{
 		`42`,
 		`{"resourceLogs":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"qwen-code"}}]},"scopeLogs":[{"logRecords":[{"attributes":[{"key":"event.name","value":{"stringValue":"qwen-code.of_tomorrow"}},{"key":"session.id","value":{"stringValue":"$SESSION"}}]}]}]}]}`,
 	},
-	Source:  envelopes.Qwen,
-	Room:    "qwen",
-	Folders: []string{"qwen"},
-	Others:  []string{"meta.json"},
-	Lines:   lines,
-	Read:    normalizerstest.ReadLines,
-	Bad:     normalizerstest.Malformed,
-	Ledger: func() normalizerstest.Ledger {
-		return &ledger{log: reading(nil).Ledger(), bills: make(map[string]*bill), seen: make(map[string]bool)}
-	},
+	Source:    envelopes.Qwen,
+	Room:      "qwen",
+	Folders:   []string{"qwen"},
+	Others:    []string{"meta.json"},
+	Lines:     lines,
+	Read:      normalizerstest.ReadLines,
+	Bad:       normalizerstest.Malformed,
+	Ledger:    newLedger,
 	Interpret: interpret,
 	VCS: normalizerstest.LastVCS(func(record any, v *envelopes.VCS) {
 		if branch := text(record, "gitBranch"); branch != "" {
@@ -50,32 +48,8 @@ var (
 	member = normalizerstest.Member[any]
 )
 
-// reading reads the records; what both channels state is noted in c, which may be nil.
-func reading(c *channels) normalizerstest.Reading {
-	return normalizerstest.Reading{
-		Session: func(record any) string {
-			if a := normalizerstest.ExportedAttributes(record); a != nil {
-				return text(a, "session.id")
-			}
-			return text(record, "sessionId")
-		},
-		Read: func(r *normalizerstest.Reader, v any) {
-			read(r, v, c)
-			if c != nil {
-				c.Advance()
-			}
-		},
-	}
-}
-
-// read notes what a record states.
+// read notes what a record of the log states, to c, too.
 func read(r *normalizerstest.Reader, v any, c *channels) {
-	if a := normalizerstest.ExportedAttributes(v); a != nil {
-		if list(v, "resourceLogs") != nil {
-			c.export(r, v, a)
-		}
-		return
-	}
 	id, subtype := text(v, "uuid"), text(v, "subtype")
 	r.Agent = text(v, "agentId")
 	r.Copied = member(v, "forkedFrom") != nil
@@ -94,11 +68,7 @@ func read(r *normalizerstest.Reader, v any, c *channels) {
 				c.call(r, text(f, "id"), text(f, "name"), member(f, "args"))
 			}
 		}
-		answer := whole.String()
-		if exported := r.Noted("exported " + text(v, "parentUuid")); exported != "" && strings.TrimSpace(answer) != "" {
-			answer = exported
-		}
-		c.state(r, fmt.Sprint(id, parts), "assistant", answer)
+		c.answer(r, fmt.Sprint(id, parts), text(v, "parentUuid"), whole.String())
 		if u := member(v, "usageMetadata"); u != nil {
 			use(r, "message", id, text(v, "parentUuid"), counts(u, "promptTokenCount", "cachedContentTokenCount", "candidatesTokenCount", "thoughtsTokenCount", "totalTokenCount"), true)
 		}
@@ -136,15 +106,13 @@ func readPrompt(r *normalizerstest.Reader, v any, id, subtype string, c *channel
 	case prompt != "" && prompt == r.Noted("slash"):
 	case isBlank && strings.TrimSpace(whole) == "" && attached:
 		r.Attach(id)
-		c.state(r, id, "human", "")
-		c.state(r, id, "prompt", "")
+		c.prompt(r, id, "")
 	case isBlank:
 		c.state(r, id, "human", sent)
 	default:
 		r.Say("human", id, prompt)
 		r.Note("slash", "")
-		c.state(r, id, "human", sent)
-		c.state(r, id, "prompt", "")
+		c.prompt(r, id, sent)
 	}
 }
 
@@ -187,8 +155,7 @@ func readSystem(r *normalizerstest.Reader, p any, id, subtype string, c *channel
 	case "slash_command":
 		if command := text(p, "rawCommand"); text(p, "phase") == "invocation" && !flag(p, "hiddenInvocation") {
 			r.Say("human", id, command)
-			c.state(r, id, "human", command)
-			c.state(r, id, "prompt", "")
+			c.prompt(r, id, command)
 			if flag(p, "sentToModel") {
 				r.Note("slash", command)
 			}
