@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -167,7 +168,9 @@ func enter() error {
 
 // boot becomes systemd, which runs the script as a unit, and ends with its exit code.
 func boot(shell, env []string) error {
-	// The cgroup of this process becomes the root of a namespace for systemd.
+	// The cgroup of this process becomes the root of a namespace for systemd. Only this thread is in the namespace, so it
+	// must be the one that mounts and executes.
+	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 		return fmt.Errorf("make a namespace of cgroups: %w", err)
 	}
