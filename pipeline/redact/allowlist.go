@@ -11,12 +11,12 @@ import (
 
 // allowlist excludes findings that are not secrets.
 type allowlist struct {
-	target string // what regexes are compared with: match, line, or by default the secret
-	all    bool   // every condition must hold
-	regex  *regexp.Regexp
-	edges  bool // a regex matches at line ends, which a cut line does not have
-	words  *wordSet
-	rules  []string // ids of the rules it applies to; empty for all
+	target  string           // what regexes are compared with: match, line, or by default the secret
+	all     bool             // every condition must hold
+	regexes []*regexp.Regexp // each alone, because most are anchored, which one large expression cannot use
+	edges   bool             // a regex matches at line ends, which a cut line does not have
+	words   *wordSet
+	rules   []string // ids of the rules it applies to; empty for all
 }
 
 // lineWindow is how many bytes of a line an allowlist sees before and behind a match, because a line may be as long
@@ -28,19 +28,15 @@ func compileAll(entries []allowlistEntry) ([]*allowlist, error) {
 	for _, e := range entries {
 		a := &allowlist{target: e.RegexTarget, all: strings.EqualFold(e.Condition, "AND"), rules: e.TargetRules}
 		a.words = newWordSet(e.StopWords)
-		if len(e.Regexes) > 0 {
-			alternatives := make([]string, len(e.Regexes))
-			for i, x := range e.Regexes {
-				tree, err := syntax.Parse(x, syntax.Perl)
-				if err != nil {
-					return nil, err
-				}
-				a.edges = a.edges || hasEdges(tree)
-				alternatives[i] = `(?:` + x + `)`
+		for _, x := range e.Regexes {
+			tree, err := syntax.Parse(x, syntax.Perl)
+			if err != nil {
+				return nil, err
 			}
-			a.regex = regexp.MustCompile(strings.Join(alternatives, "|"))
+			a.edges = a.edges || hasEdges(tree)
+			a.regexes = append(a.regexes, regexp.MustCompile(x))
 		}
-		if a.regex == nil && a.words == nil || a.all && len(e.Paths)+len(e.Commits) > 0 {
+		if a.regexes == nil && a.words == nil || a.all && len(e.Paths)+len(e.Commits) > 0 {
 			continue // selects by path or commit
 		}
 		list = append(list, a)
@@ -64,7 +60,7 @@ func (a *allowlist) allows(rule string, secret, text []byte, matched [2]int) boo
 	if len(a.rules) > 0 && !slices.Contains(a.rules, rule) {
 		return false
 	}
-	if a.regex != nil {
+	if a.regexes != nil {
 		if matches := a.matches(secret, text, matched); matches != a.all || a.words == nil {
 			return matches
 		}
@@ -85,15 +81,18 @@ func (a *allowlist) work(secret []byte, matched [2]int) int {
 }
 
 func (a *allowlist) matches(secret, text []byte, matched [2]int) bool {
+	target := secret
 	switch a.target {
 	case "match":
-		return a.regex.Match(text[matched[0]:matched[1]])
+		target = text[matched[0]:matched[1]]
 	case "line":
 		line, cut := lineOf(text, matched)
-		return (!cut || !a.edges) && a.regex.Match(line)
-	default:
-		return a.regex.Match(secret)
+		if cut && a.edges {
+			return false
+		}
+		target = line
 	}
+	return slices.ContainsFunc(a.regexes, func(x *regexp.Regexp) bool { return x.Match(target) })
 }
 
 // lineOf returns the line of a match, cut to what an allowlist sees.
