@@ -85,6 +85,7 @@ func DecodeSession(data []byte, newState func(envelopes.Source) State) (*Session
 		return nil, err
 	}
 	s := &Session{id: string(parts[0]), IDs: newMemory[Fingerprint](maxIDs), APICalls: newMemory[Consumption](maxAPICalls)}
+	s.IDs.reserve(len(parts[2]) / (2 * len(Fingerprint{})))
 	if err := s.decodeState(parts[1], newState); err != nil {
 		return nil, err
 	}

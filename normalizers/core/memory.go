@@ -134,6 +134,12 @@ func newMemory[V any](limit int) Memory[V] {
 	return Memory[V]{limit: limit, index: make(map[Fingerprint]int)}
 }
 
+// reserve makes room for n entries in an empty memory.
+func (m *Memory[V]) reserve(n int) {
+	n = min(n, m.limit)
+	m.ring, m.index = make([]entry[V], 0, n), make(map[Fingerprint]int, n)
+}
+
 // Get returns the value of k.
 func (m *Memory[V]) Get(k Fingerprint) (V, bool) {
 	slot, ok := m.index[k]
