@@ -15,6 +15,7 @@ import (
 func CheckEventPositions(t *testing.T, data []byte, records []normalizers.Framed) {
 	t.Helper()
 	last := int64(0)
+	lines := lineCounter(data)
 	for i, r := range records {
 		if r.Record.Origin.End {
 			continue
@@ -22,14 +23,24 @@ func CheckEventPositions(t *testing.T, data []byte, records []normalizers.Framed
 		at := r.Record.Origin.Position
 		first, _, _ := bytes.Cut(r.Record.Data, []byte("\n"))
 		if at < last || !bytes.HasPrefix(data[at:], first) {
-			t.Errorf("record %d is not at byte %d: %q", i+1, at, first)
+			t.Fatalf("record %d is not at byte %d: %q", i+1, at, first)
 		}
-		if want := 1 + bytes.Count(data[:at], []byte("\n")); r.Line != want {
+		if want := lines(at); r.Line != want {
 			t.Errorf("record %d: line %d, want %d", i+1, r.Line, want)
 		}
 		if last = r.End; last < at+int64(len(r.Record.Data)) || last > int64(len(data)) {
 			t.Errorf("record %d at %d of %d bytes ends at %d", i+1, at, len(r.Record.Data), last)
 		}
+	}
+}
+
+// lineCounter returns a function that returns the line of a position; positions ascend.
+func lineCounter(data []byte) func(position int64) int {
+	line, from := 1, int64(0)
+	return func(position int64) int {
+		line += bytes.Count(data[from:position], []byte("\n"))
+		from = position
+		return line
 	}
 }
 
@@ -99,6 +110,7 @@ func CheckCover(t *testing.T, data []byte, records []normalizers.Framed) {
 		}
 	}
 	at := int64(0)
+	lines := lineCounter(data)
 	separators := " \t\r\n"
 	for _, r := range records {
 		if r.Record.Origin.Digest != "" {
@@ -128,7 +140,7 @@ func CheckCover(t *testing.T, data []byte, records []normalizers.Framed) {
 			if end > int64(len(data)) || !bytes.Equal(data[at:end], r.Record.Data) {
 				t.Fatalf("record %d is not what stands at byte %d: %q", i+1, at, r.Record.Data)
 			}
-			if want := 1 + bytes.Count(data[:at], []byte("\n")); r.Line != want {
+			if want := lines(at); r.Line != want {
 				t.Fatalf("record %d: line %d, want %d", i+1, r.Line, want)
 			}
 			if len(r.Record.Data) == 0 {

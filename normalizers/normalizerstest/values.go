@@ -18,7 +18,8 @@ type Values struct {
 func (c Values) Read(data []byte) []Line {
 	var out []Line
 	rest := bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
-	at := func(b []byte) int { return 1 + bytes.Count(data[:len(data)-len(b)], []byte("\n")) }
+	lines := lineCounter(data)
+	at := func(b []byte) int { return lines(int64(len(data) - len(b))) }
 	for {
 		rest = bytes.TrimLeft(rest, " \t\r\n")
 		if len(rest) == 0 {
