@@ -9,9 +9,9 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// limitsLarge makes the tests that replace every value of every record do so with every
-// replacement; without it each place gets some of them.
-var limitsLarge = flag.Bool("limits.large", false, "replace every value of the golden records by every other value, and by a string beyond all limits")
+// limitsLarge makes the tests that replace values of golden records do so in more places; each place gets every
+// replacement.
+var limitsLarge = flag.Bool("limits.large", false, "replace more values of the golden records, each by every other value, and by strings beyond all limits")
 
 // everyPosition makes laws look at the state of a session before every record of every file, and perturbations try
 // every line in every position; without it some are left out.
