@@ -249,7 +249,16 @@ func RawOf(elements func(record any) []any) func(record, raw []byte) (ok, known 
 			return false, false
 		}
 		parts = append(slices.Clip(parts), whole)
-		return raw == nil || string(raw) == "null" || bytes.Contains(raw, []byte(`"$elided"`)) ||
-			slices.ContainsFunc(parts, func(p any) bool { return reflect.DeepEqual(p, Plain(raw)) }), true
+		return PartOf(parts, raw), true
 	}
+}
+
+// PartOf reports whether raw is one of some parts of a document, or leaves out what is large; an event without raw has
+// none of them.
+func PartOf(parts []any, raw []byte) bool {
+	if raw == nil || string(raw) == "null" || bytes.Contains(raw, []byte(`"$elided"`)) {
+		return true
+	}
+	is := Plain(raw)
+	return slices.ContainsFunc(parts, func(p any) bool { return reflect.DeepEqual(p, is) })
 }

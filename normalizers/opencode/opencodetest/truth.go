@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -576,6 +575,5 @@ func rawOfDocument(record, raw []byte) (ok, known bool) {
 	if !isDocument {
 		return false, false
 	}
-	return raw == nil || string(raw) == "null" || bytes.Contains(raw, []byte(`"$elided"`)) ||
-		slices.ContainsFunc(elements, func(e any) bool { return reflect.DeepEqual(e, normalizerstest.Plain(raw)) }), true
+	return normalizerstest.PartOf(elements, raw), true
 }
