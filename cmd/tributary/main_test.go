@@ -39,7 +39,6 @@ func TestMain(m *testing.M) {
 	if code, is := pipelinetest.RunProgram(nil); is {
 		os.Exit(code)
 	}
-	pipelinetest.Parallel() // files on the disk: in memory, a compaction ends before it is killed
 	testscript.Main(leakChecked{m}, map[string]func(){"tributary": main, "consumer": consume})
 }
 
@@ -47,6 +46,7 @@ func TestMain(m *testing.M) {
 type leakChecked struct{ m *testing.M }
 
 func (l leakChecked) Run() int {
+	pipelinetest.Parallel() // files on the disk: in memory, a compaction ends before it is killed
 	code := l.m.Run()
 	if code != 0 {
 		return code

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -53,10 +54,12 @@ func join(group string, pid int) error {
 	return os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o600)
 }
 
-// WatchHeap watches the heap of this process. The returned function ends that and returns the bytes in use before and
-// at the peak.
+// WatchHeap watches the heap of this process, in which garbage is collected as in programs meanwhile. The returned
+// function ends that and returns the bytes in use before and at the peak.
 func WatchHeap(tb testing.TB) func() (before, peak uint64) {
 	tb.Helper()
+	percent := debug.SetGCPercent(100)
+	tb.Cleanup(func() { debug.SetGCPercent(percent) })
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
