@@ -60,7 +60,7 @@ type deployment struct {
 
 func newDeployment(tb testing.TB, top streams.Topology) *deployment {
 	tb.Helper()
-	server := pipelinetest.NewServer(tb)
+	server := pipelinetest.NewServer(tb, func(c *embedded.Config) { c.MaxPayload = 1 << 20 })
 	return &deployment{tb: tb, server: server, dial: server.JetStream, top: top, js: server.Provision(top)}
 }
 
@@ -109,15 +109,13 @@ func doomed(name string) (id events.SessionID, marker string) {
 	return events.SessionID{Source: envelopes.ClaudeCode, Session: "doomed-" + name}, "marker-" + name
 }
 
-// manyWords make a record more than half of the largest message.
-var manyWords = bytes.Repeat([]byte(" large"), embedded.MaxPayload/2/6+1)
-
-// publish publishes records of a session that is to be erased: some prompts, one that cannot be read, and a large one.
+// publish publishes records of a session that is to be erased: some prompts, one that cannot be read, and one of more
+// than half of the largest message, which travels by claim check.
 func (d *deployment) publish(id events.SessionID, marker string) {
 	d.tb.Helper()
 	list := []core.Record{record(id.Session, marker+" a"), record(id.Session, marker+" b"), {Source: id.Source, Session: id.Session, Data: []byte("{ " + marker)}}
 	large := record(id.Session, marker+" large")
-	large.Data = bytes.Replace(large.Data, []byte(" large"), manyWords, 1)
+	large.Data = bytes.Replace(large.Data, []byte(" large"), bytes.Repeat([]byte(" large"), int(d.js.Conn().MaxPayload()/2/6+1)), 1)
 	pipelinetest.Publish(d.tb, d.js, append(list, large, record(id.Session, marker+" c"))...)
 }
 

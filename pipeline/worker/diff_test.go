@@ -63,7 +63,7 @@ func TestDiffShowsWhatTheSettingsChange(t *testing.T) {
 	}
 	top := topology(3)
 	js := pipelinetest.NewServer(t).Provision(top)
-	records := pipelinetest.Workload(80, 20, 800)
+	records := pipelinetest.Workload(80, 20, 400)
 	pipelinetest.Publish(t, js, records...)
 	pipelinetest.Publish(t, js, toolCalls()...)
 	s := start(t, js, worker.Config{Topology: top})

@@ -192,7 +192,7 @@ func TestLateRecordsSurviveWorkerCrashes(t *testing.T) {
 	top := topology(4)
 	js := pipelinetest.NewServer(t).Provision(top)
 	random := rand.New(rand.NewPCG(62, 0))
-	records := readable(pipelinetest.Workload(62, 20, 1200)[:1200])
+	records := readable(pipelinetest.Workload(62, 20, 600)[:600])
 	var first, late []core.Record
 	for _, r := range records {
 		if random.IntN(12) == 0 {
@@ -206,9 +206,9 @@ func TestLateRecordsSurviveWorkerCrashes(t *testing.T) {
 	pipelinetest.Publish(t, js, first...)
 	pipelinetest.Publish(t, js, again...)
 	pipelinetest.Publish(t, js, records...) // those at the end of a file, which no later record named as missing
-	for range 20 {
+	for range 12 {
 		var calls atomic.Int64
-		last := 1 + random.Int64N(170)
+		last := 1 + random.Int64N(120)
 		s := startCrashing(t, js, worker.Config{Topology: top}, func(core.Record) bool { return calls.Add(1) == last })
 		if err := s.wait(t); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)

@@ -105,7 +105,7 @@ func TestEventsDependOnTheRecordsAlone(t *testing.T) {
 	if testing.Short() {
 		t.Skip("many records: the race detector sees nothing new in them")
 	}
-	workload := func() []core.Record { return pipelinetest.Workload(40, 25, 800) }
+	workload := func() []core.Record { return pipelinetest.Workload(40, 25, 400) }
 	var want map[string][]string
 	for i, c := range []struct {
 		partitions, crashes, memory int
@@ -120,13 +120,13 @@ func TestEventsDependOnTheRecordsAlone(t *testing.T) {
 		js := pipelinetest.NewServer(t).Provision(top)
 		records := workload()
 		if c.others { // in another order, but the same within each session
-			records = interleave(records, pipelinetest.Workload(41, 10, 300))
+			records = interleave(records, pipelinetest.Workload(41, 10, 150))
 		}
 		pipelinetest.Publish(t, js, records...)
 		random := rand.New(rand.NewPCG(40, uint64(i)))
 		for range c.crashes {
 			var calls atomic.Int64
-			last := 1 + random.Int64N(120)
+			last := 1 + random.Int64N(60)
 			s := startCrashing(t, js, worker.Config{Topology: top, SessionBytes: c.memory},
 				func(core.Record) bool { return calls.Add(1) == last })
 			if err := s.wait(t); !errors.Is(err, context.Canceled) {

@@ -112,7 +112,7 @@ func TestWorkersDivideThePartitions(t *testing.T) {
 	top := topology(8)
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
-	records := pipelinetest.Workload(21, 40, 2400)
+	records := pipelinetest.Workload(21, 40, 1200)
 	feed := func(n int) {
 		for some := range slices.Chunk(records[:n], 50) {
 			pipelinetest.Publish(t, js, some...)
@@ -121,16 +121,16 @@ func TestWorkersDivideThePartitions(t *testing.T) {
 	}
 	workers := []*running{start(t, js, member(top, "w0"))}
 	settled(t, js, top, map[string]int{"w0": 8})
-	feed(400)
+	feed(200)
 	for i := 1; i < 4; i++ {
 		workers = append(workers, start(t, server.JetStream(), member(top, fmt.Sprintf("w%d", i))))
-		feed(200)
+		feed(100)
 	}
 	settled(t, js, top, map[string]int{"w0": 2, "w1": 2, "w2": 2, "w3": 2})
-	feed(400)
+	feed(200)
 	for _, w := range workers[2:] {
 		w.stop(t)
-		feed(200)
+		feed(100)
 	}
 	settled(t, js, top, map[string]int{"w0": 4, "w1": 4})
 	feed(len(records))
