@@ -9,17 +9,17 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// limitsLarge makes the tests that replace values of golden records do so in more places; each place gets every
-// replacement.
-var limitsLarge = flag.Bool("limits.large", false, "replace more values of the golden records, each by every other value, and by strings beyond all limits")
+// limitsLarge makes the tests that replace every value of every record do so with every
+// replacement; without it each place gets some of them.
+var limitsLarge = flag.Bool("limits.large", false, "replace every value of the golden records by every other value, and by a string beyond all limits")
 
-// everyPosition makes laws look at the state of a session before every record of every file, and perturbations try
-// every line in every position; without it some are left out.
-var everyPosition = flag.Bool("positions.all", false, "look at the state of a session before every record, also in the longest files, and put every further line there")
+// everyPosition makes the law of an unknown record try every position of every file; without
+// it some of a long file are left out.
+var everyPosition = flag.Bool("positions.all", false, "put a record of an unknown type in front of every record, also in the longest files")
 
 // quickChecks is how many files a property generates where neither -rapid.checks nor
 // RAPID_CHECKS asks for another number.
-const quickChecks = "12"
+const quickChecks = "25"
 
 func TestMain(m *testing.M) {
 	flag.Parse()

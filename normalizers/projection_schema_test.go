@@ -2,6 +2,7 @@ package normalizers_test
 
 import (
 	"io/fs"
+	"sync"
 	"testing"
 
 	"tributary/envelopes"
@@ -10,15 +11,15 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// checkProjections holds every entry and every ACP message of a log to schemas. It returns how many
-// there are.
-func checkProjections(t *testing.T, name string, validators map[schema.Form][]*schema.Validator, events []envelopes.AgentEventV1) (entries, messages int) {
+// checkProjections holds every entry and every ACP message of a log to the schemas of producers
+// and of consumers. It returns how many there are.
+func checkProjections(t *testing.T, name string, events []envelopes.AgentEventV1) (entries, messages int) {
 	t.Helper()
 	check := func(form schema.Form, line []byte, err error) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		for _, v := range validators[form] {
+		for _, v := range validators()[form] {
 			for _, violation := range v.Check(line) {
 				t.Errorf("%s, %s: %s %s", name, form, violation.Pointer, violation.Reason)
 			}
@@ -60,25 +61,23 @@ func checkProjections(t *testing.T, name string, validators map[schema.Form][]*s
 	return entries, messages
 }
 
-// validatorsOf returns validators of documents of each form.
-func validatorsOf(t *testing.T, documents ...func(schema.Form) []byte) map[schema.Form][]*schema.Validator {
-	t.Helper()
+// validators are the validators of both views of each form.
+var validators = sync.OnceValue(func() map[schema.Form][]*schema.Validator {
 	out := map[schema.Form][]*schema.Validator{}
 	for _, form := range schema.Forms {
-		for _, document := range documents {
-			v, err := schema.NewValidator(document(form))
+		for _, document := range [][]byte{form.Producer(), form.Consumer()} {
+			v, err := schema.NewValidator(document)
 			if err != nil {
-				t.Fatal(err)
+				panic(err) // the document is part of the program
 			}
 			out[form] = append(out[form], v)
 		}
 	}
 	return out
-}
+})
 
 func TestProjectionsOfSamplesObeyTheirSchemas(t *testing.T) {
 	t.Parallel()
-	validators := validatorsOf(t, schema.Form.Producer, schema.Form.Consumer)
 	for _, vendor := range normalizers.Vendors() {
 		entries, messages := 0, 0
 		err := fs.WalkDir(vendor.Samples(), ".", func(name string, file fs.DirEntry, err error) error {
@@ -86,7 +85,7 @@ func TestProjectionsOfSamplesObeyTheirSchemas(t *testing.T) {
 				return err
 			}
 			data, err := fs.ReadFile(vendor.Samples(), name)
-			n, m := checkProjections(t, name, validators, eventsOf(t, vendor.Source, name, data))
+			n, m := checkProjections(t, name, eventsOf(t, vendor.Source, name, data))
 			entries, messages = entries+n, messages+m
 			return err
 		})
@@ -96,16 +95,14 @@ func TestProjectionsOfSamplesObeyTheirSchemas(t *testing.T) {
 	}
 }
 
-// The schemas of consumers accept what those of producers do.
 func TestProjectionsOfCorpusObeyTheirSchemas(t *testing.T) {
 	t.Parallel()
-	validators := validatorsOf(t, schema.Form.Producer)
 	for _, s := range suites {
 		t.Run(string(s.Source), func(t *testing.T) {
 			t.Parallel()
 			for _, file := range normalizerstest.Corpus(t, s) {
 				steps := normalizerstest.Fold(normalizers.Normalize, normalizerstest.Frame(normalizerstest.FileNamed(s.Source, file.Name), file.Data))
-				checkProjections(t, file.Name, validators, normalizerstest.Events(steps))
+				checkProjections(t, file.Name, normalizerstest.Events(steps))
 			}
 		})
 	}

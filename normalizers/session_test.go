@@ -66,7 +66,7 @@ func TestSessionStateIsBounded(t *testing.T) {
 				records = 4000
 			}
 			if *limitsLarge {
-				records = max(1500, records)
+				records = max(1500, 2*records)
 			}
 			for i := range records {
 				data, err := json.Marshal(line(i))

@@ -137,7 +137,7 @@ func TestFailedRecordLeavesTheSessionUnchanged(t *testing.T) {
 		blocks := strings.TrimSuffix(strings.Repeat(`{"type":"thinking","thinking":"x"},`, n), ",")
 		return []byte(`{"type":"assistant","uuid":"late","cwd":"/late","permissionMode":"late","message":{"id":"late","model":"late","role":"assistant","usage":{"input_tokens":5,"output_tokens":5},"content":[` + blocks + `]}}`)
 	}
-	for _, before := range []int{0, remembered - 1, remembered + 1000} {
+	for _, before := range []int{0, 3, remembered - 1, remembered, remembered + 1000} {
 		t.Run(fmt.Sprintf("after %d events", before), func(t *testing.T) {
 			t.Parallel()
 			s := normalizers.NewSession(envelopes.ClaudeCode, "s")

@@ -67,7 +67,7 @@ func compareOverview(t *testing.T, fleet *fleet) {
 	for _, name := range []string{"source", "project", "repo", "branch", "host", "user", "model"} {
 		for value := range fleet.stats(t, "--by", name, "--limit", "1") {
 			if value != "" {
-				queries = append(queries, url.Values{name: {value}, "by": {name}, "since": {middle}, "until": {last}}.Encode())
+				queries = append(queries, url.Values{name: {value}, "by": {name}, "since": {middle}, "until": {last}}.Encode(), url.Values{name: {value}, "figure": {"total"}}.Encode())
 			}
 		}
 	}

@@ -115,7 +115,7 @@ func (c Channels) Compare(t *testing.T, s Suite) func(both []envelopes.AgentEven
 }
 
 // CheckCorpusChannels is [CheckChannels] of the sessions of [CorpusChannels], in several orders. The session is encoded
-// and decoded after every tenth record, in each order after others.
+// and decoded after every third record, in each order after others.
 func CheckCorpusChannels(t *testing.T, s Suite, exported func(session string, lines []Line, a Account) [][]byte) {
 	t.Helper()
 	for _, c := range CorpusChannels(t, s, exported) {
@@ -123,7 +123,7 @@ func CheckCorpusChannels(t *testing.T, s Suite, exported func(session string, li
 			t.Parallel()
 			compare, orders := c.Compare(t, s), c.Orders()
 			for n, order := range slices.Sorted(maps.Keys(orders)) {
-				both := foldRecords(t, s, c.Session, orders[order], func(record int) bool { return record%10 == 2*n%10 })
+				both := foldRecords(t, s, c.Session, orders[order], func(record int) bool { return record%3 == n%3 })
 				for _, difference := range compare(both) {
 					t.Errorf("%s: %s", order, difference)
 				}
@@ -140,7 +140,7 @@ func (c Channels) Orders() map[string][][]byte {
 		"telemetry first": slices.Concat(c.Telemetry, c.Log), "telemetry first and backwards": slices.Concat(backwards, c.Log),
 		"log first": slices.Concat(c.Log, c.Telemetry),
 	}
-	for seed := range uint64(2) {
+	for seed := range uint64(4) {
 		random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // the same orders in each run
 		shuffled := slices.Clone(c.Telemetry)
 		random.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })

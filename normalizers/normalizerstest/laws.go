@@ -50,17 +50,12 @@ func Folded(s Suite, normalize NormalizeFunc, records []normalizers.Framed) Fold
 	return Folding{Suite: s, Normalize: normalize, Records: records, Steps: Fold(normalize, records)}
 }
 
-// Point is a record of a file that can be read, and the encoded state of its session before it.
+// Point is a record of a file that can be read, with the encoded state of its session before and after it.
 type Point struct {
-	Index  int // in the records of the folding
-	Record normalizers.Framed
-	Step   Step
-	Before []byte // nil at the records of long files that [MaxPositions] leaves out
+	Index         int // in the records of the folding
+	Record        normalizers.Framed
+	Before, After []byte
 }
-
-// MaxPositions limits the records of a file at which laws look at the state of the session, evenly spread, besides the
-// ends of sessions; 0 for all.
-var MaxPositions = 300
 
 // along normalizes the records once more, and checks laws of states at each of them. It returns the first violation of
 // each law, nil where there is none.
@@ -70,22 +65,20 @@ func (f Folding) along(laws ...Law) []error {
 	for i, l := range laws {
 		checks[i] = l.along(f)
 	}
-	sessions := make(map[string]*core.Session)
-	looked := 0
+	sessions, states := make(map[string]*core.Session), make(map[string][]byte)
 	for i, r := range f.Records {
 		if r.Err != nil {
 			continue
 		}
-		p := Point{Index: i, Record: r}
-		if r.Record.Origin.End || MaxPositions == 0 || i*MaxPositions >= looked*len(f.Records) {
-			looked++
-			key := r.Record.Session
-			if sessions[key] == nil {
-				sessions[key] = normalizers.NewSession(r.Record.Source, key)
-			}
-			p.Before = sessions[key].Encode()
+		key := r.Record.Session
+		if sessions[key] == nil {
+			sessions[key] = normalizers.NewSession(r.Record.Source, key)
+			states[key] = sessions[key].Encode()
 		}
-		p.Step = FoldOne(f.Normalize, sessions, r)
+		p := Point{Index: i, Record: r, Before: states[key]}
+		FoldOne(f.Normalize, sessions, r)
+		p.After = sessions[key].Encode()
+		states[key] = p.After
 		for l, check := range checks {
 			if broken[l] == nil {
 				broken[l] = check(p)
@@ -98,7 +91,7 @@ func (f Folding) along(laws ...Law) []error {
 // Laws are the laws of README.md of package normalizers.
 var Laws = []Law{
 	{Name: "valid", of: lawValid},
-	{Name: "deterministic", along: lawDeterministic},
+	{Name: "deterministic", of: lawDeterministic},
 	{Name: "nothing_lost", of: LawNothingLost},
 	{Name: "sums", of: LawSums, whole: true},
 	{Name: "parts_of_usage", of: lawParts},
@@ -202,29 +195,25 @@ func rawError(suite Suite, s Step, j int) error {
 	if string(s.Record.Data) == "null" {
 		return nil // the record itself is null
 	}
-	raw := e.Event.Raw
-	without := raw == nil || string(raw) == "null"
-	first := !slices.ContainsFunc(s.Result.Events[:j], func(o core.Emitted) bool { return o.Sequence == e.Sequence })
-	if !first && without {
-		return nil
-	}
 	if suite.Raw != nil {
-		if ok, known := suite.Raw(s.Record.Data, raw); known {
+		if ok, known := suite.Raw(s.Record.Data, e.Event.Raw); known {
 			if !ok {
-				return fmt.Errorf("raw is neither the record nor a part of it that the vendor's events may carry:\n%s", Clip(string(raw)))
+				return fmt.Errorf("raw is neither the record nor a part of it that the vendor's events may carry:\n%s", Clip(string(e.Event.Raw)))
 			}
 			return nil
 		}
 	}
+	first := !slices.ContainsFunc(s.Result.Events[:j], func(o core.Emitted) bool { return o.Sequence == e.Sequence })
+	raw := e.Event.Raw
 	switch {
-	case !first:
+	case !first && raw != nil && string(raw) != "null":
 		return errors.New("raw on an event that is not the first of its record")
-	case without:
+	case first && (raw == nil || string(raw) == "null"):
 		// Only a record that would not fit has none.
 		if len(s.Record.Data) < core.MaxEventBytes/4 {
 			return errors.New("no raw on the first event of its record")
 		}
-	case !bytes.Equal(raw, s.Record.Data) && !bytes.Contains(raw, []byte(`"$elided"`)):
+	case first && !bytes.Equal(raw, s.Record.Data) && !bytes.Contains(raw, []byte(`"$elided"`)):
 		want, got := Plain(s.Record.Data), Plain(raw)
 		if !json.Valid(s.Record.Data) {
 			want = strings.ToValidUTF8(string(s.Record.Data), "\ufffd") // a line of text
@@ -248,15 +237,9 @@ func Plain(data []byte) any {
 	return v
 }
 
-// lawDeterministic: the same records yield the same events.
-func lawDeterministic(f Folding) func(Point) error {
-	return func(p Point) error { return f.same(p.Index, p.Step) }
-}
-
-// same returns the difference between a step and that of the folding at an index.
-func (f Folding) same(index int, is Step) error {
-	return Differ([]Step{f.Steps[index]}, []Step{is}, true)
-}
+// lawDeterministic: the same records yield the same events. The laws that fold the records again compare the same steps
+// with theirs.
+func lawDeterministic(f Folding) error { return Differ(f.Steps, Fold(f.Normalize, f.Records), true) }
 
 // LawNothingLost checks that every record has either events, or a named skip, or a permanent error.
 func LawNothingLost(f Folding) error {
@@ -549,46 +532,36 @@ func lawRoles(f Folding) error {
 	return nil
 }
 
-// LawCut checks that a fold can be cut anywhere: if the state is encoded and decoded before a record, events and
+// LawCut checks that a fold can be cut anywhere: if the state is encoded and decoded after every record, events and
 // states equal those of an uncut fold. It also checks that the state fits.
 func LawCut(f Folding) error { return Law{along: lawCut}.Check(f) }
 
 func lawCut(f Folding) func(Point) error {
+	const most = 128 << 10
 	cut := make(map[string]*core.Session)
 	return func(p Point) error {
-		if p.Before != nil {
-			s, err := cutBefore(p, cut[p.Record.Record.Session])
-			if err != nil {
-				return fmt.Errorf("%s: %w", at(p.Index, p.Step), err)
-			}
-			cut[s.ID()] = s
+		r, a := p.Record, f.Steps[p.Index]
+		if err := Differ([]Step{a}, []Step{FoldOne(f.Normalize, cut, r)}, true); err != nil {
+			return fmt.Errorf("cut after every record: %w", err)
 		}
-		if err := f.same(p.Index, FoldOne(f.Normalize, cut, p.Record)); err != nil {
-			return fmt.Errorf("cut before records: %w", err)
+		key := r.Record.Session
+		y := cut[key].Encode()
+		if !bytes.Equal(p.After, y) {
+			return fmt.Errorf("%s: the state after a cut is another one:\n%q\nagainst\n%q", at(p.Index, a), Clip(string(y)), Clip(string(p.After)))
 		}
+		if len(y) > most {
+			return fmt.Errorf("%s: a state of %d bytes", at(p.Index, a), len(y))
+		}
+		s, err := normalizers.DecodeSession(y)
+		if err != nil {
+			return fmt.Errorf("%s: %w", at(p.Index, a), err)
+		}
+		if s.ID() != key || s.Source() != r.Record.Source {
+			return fmt.Errorf("%s: session %q of %s is decoded as %q of %s", at(p.Index, a), key, r.Record.Source, s.ID(), s.Source())
+		}
+		cut[key] = s
 		return nil
 	}
-}
-
-// cutBefore encodes and decodes a session that was cut before, nil for a new one.
-func cutBefore(p Point, s *core.Session) (*core.Session, error) {
-	const most = 128 << 10
-	if s != nil {
-		if y := s.Encode(); !bytes.Equal(p.Before, y) {
-			return nil, fmt.Errorf("the state after a cut is another one:\n%q\nagainst\n%q", Clip(string(y)), Clip(string(p.Before)))
-		}
-	}
-	if len(p.Before) > most {
-		return nil, fmt.Errorf("a state of %d bytes", len(p.Before))
-	}
-	out, err := normalizers.DecodeSession(p.Before)
-	if err != nil {
-		return nil, err
-	}
-	if r := p.Record.Record; out.ID() != r.Session || out.Source() != r.Source {
-		return nil, fmt.Errorf("session %q of %s is decoded as %q of %s", r.Session, r.Source, out.ID(), out.Source())
-	}
-	return out, nil
 }
 
 // lawIndependent: each session alone, with other record numbers, yields what it yields among others.
@@ -619,25 +592,22 @@ func LawBadRecord(f Folding) error { return Law{along: lawBadRecord}.Check(f) }
 
 func lawBadRecord(f Folding) func(Point) error {
 	sessions := make(map[string]*core.Session)
-	tried := 0
 	return func(p Point) error {
-		if p.Before != nil {
-			bad := p.Record
-			bad.Record.Origin.End = false
-			bad.Record.Data = bytes.Clone(f.Suite.Bad[tried%len(f.Suite.Bad)])
-			tried++
-			st := FoldOne(f.Normalize, sessions, bad)
-			if st.Err == nil {
-				return fmt.Errorf("%s: %q can be read", at(p.Index, st), Clip(string(bad.Record.Data)))
-			}
-			if !IsPermanent(st.Err) {
-				return fmt.Errorf("%s: error without a reason: %w", at(p.Index, st), st.Err)
-			}
-			if after := sessions[st.Record.Session].Encode(); !bytes.Equal(p.Before, after) {
-				return fmt.Errorf("%s: a bad record changed the state:\n%q\nfrom\n%q", at(p.Index, st), Clip(string(after)), Clip(string(p.Before)))
-			}
+		r, key := p.Record, p.Record.Record.Session
+		bad := r
+		bad.Record.Origin.End = false
+		bad.Record.Data = bytes.Clone(f.Suite.Bad[p.Index%len(f.Suite.Bad)])
+		st := FoldOne(f.Normalize, sessions, bad)
+		if st.Err == nil {
+			return fmt.Errorf("%s: %q can be read", at(p.Index, st), Clip(string(bad.Record.Data)))
 		}
-		if err := f.same(p.Index, FoldOne(f.Normalize, sessions, p.Record)); err != nil {
+		if !IsPermanent(st.Err) {
+			return fmt.Errorf("%s: error without a reason: %w", at(p.Index, st), st.Err)
+		}
+		if after := sessions[key].Encode(); !bytes.Equal(p.Before, after) {
+			return fmt.Errorf("%s: a bad record changed the state:\n%q\nfrom\n%q", at(p.Index, st), Clip(string(after)), Clip(string(p.Before)))
+		}
+		if err := Differ([]Step{f.Steps[p.Index]}, []Step{FoldOne(f.Normalize, sessions, r)}, true); err != nil {
 			return fmt.Errorf("after a bad record: %w", err)
 		}
 		return nil

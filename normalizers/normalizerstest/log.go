@@ -90,8 +90,8 @@ func (l *Log) Positions() int { return len(l.starts) }
 
 // Perturb inserts a line of garbage, and a record of an unknown type, between two records of the file, and returns
 // what else changes. A line of garbage adds one dead letter. An unknown record adds its one meta event, after which
-// the numbers of records and events are higher by one. It tries one line of each kind, another at each position; all of
-// them if [MaxPositions] is 0.
+// the numbers of records and events are higher by one. It tries some lines of each kind, others at each position; all
+// of them if [MaxPositions] is 0.
 func (l *Log) Perturb(position int) error {
 	for _, line := range someOf(l.garbage, position) {
 		if err := l.perturb(position, line, true); err != nil {
@@ -108,10 +108,15 @@ func (l *Log) Perturb(position int) error {
 
 // someOf returns the lines to try in a position.
 func someOf(lines []string, position int) []string {
-	if MaxPositions == 0 || len(lines) == 0 {
+	const some = 3
+	if MaxPositions == 0 || len(lines) <= some {
 		return lines
 	}
-	return lines[position%len(lines):][:1]
+	out := make([]string, some)
+	for i := range out {
+		out[i] = lines[(position+i*len(lines)/some)%len(lines)]
+	}
+	return out
 }
 
 // perturb inserts a line before the record at an index of starts, and compares.

@@ -18,6 +18,10 @@ import (
 	"tributary/normalizers/core"
 )
 
+// MaxPositions limits the records of a file before which [lawUnknownRecord] inserts a record, evenly spread; 0 for
+// all.
+var MaxPositions = 2000
+
 // tomorrow is the time of an unknown record that must change nothing: long after any other time.
 var tomorrow = time.Date(2061, 1, 2, 3, 4, 5, 0, time.UTC)
 
@@ -35,10 +39,12 @@ func unknownLine(of, session string, at time.Time) string {
 // changes nothing that the session remembers except the number of records and events, and the id of that event: what
 // is pending stays pending. A session with the same memory yields the same later events.
 func lawUnknownRecord(f Folding) func(Point) error {
+	tried := 0
 	return func(p Point) error {
-		if p.Before == nil {
+		if MaxPositions != 0 && p.Index*MaxPositions < tried*len(f.Records) {
 			return nil
 		}
+		tried++
 		if err := unknownRecords(f, p.Before, p.Record.Record); err != nil {
 			return fmt.Errorf("record %d (line %d): in front of it %w", p.Index+1, p.Record.Line, err)
 		}

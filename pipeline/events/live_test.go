@@ -98,9 +98,6 @@ func TestLiveReadingGoesThroughChangesOfTheGeneration(t *testing.T) {
 	t.Parallel()
 	for name, cells := range map[string]int{"one cell": 1, "two cells": 2} {
 		t.Run(name, func(t *testing.T) {
-			if cells == 1 {
-				pipelinetest.SkipShort(t)
-			}
 			t.Parallel()
 			goThroughChanges(t, streams.Topology{Generation: "v1", Partitions: 4, Cells: cells})
 		})

@@ -18,7 +18,6 @@ import (
 // An export repairs its files when the stream went back, unless the stream can no longer give what they have: then it says so and
 // leaves them as they are.
 func TestExportSaysThatItCannotRepairItsFiles(t *testing.T) {
-	pipelinetest.SkipShort(t)
 	t.Parallel()
 	for name, c := range map[string]struct {
 		span    int            // bytes

@@ -129,7 +129,6 @@ var historySources = []envelopes.Source{envelopes.ClaudeCode, envelopes.Codex}
 
 // Each history keeps every record, once, in the live generation and in a replay.
 func TestFileHistoriesKeepEveryRecordOnce(t *testing.T) {
-	pipelinetest.SkipShort(t)
 	t.Parallel()
 	cases := map[string]struct {
 		machines  int
@@ -237,7 +236,7 @@ func TestFileHistoriesKeepEveryRecordOnce(t *testing.T) {
 // one event, in the live generation, whose workers stop and go on, and in a replay.
 func TestDrawnFileHistoriesKeepEveryRecordOnce(t *testing.T) {
 	t.Parallel()
-	seeds := 3
+	seeds := 6
 	if testing.Short() {
 		seeds = 2
 	}

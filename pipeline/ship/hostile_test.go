@@ -28,7 +28,7 @@ func TestHostileFilesDoNotHoldUpOthers(t *testing.T) {
 		return string(text)
 	}
 	const header = "-----BEGIN RSA PRIVATE KEY----- "
-	const hostile, parallel = 5, 2 // more than are read at the same time
+	const hostile, parallel = 7, 4 // more than are read at the same time
 	for n := range hostile {
 		id, text := fmt.Sprintf("hostile%d", n), strings.Repeat(header, 62_000/len(header))
 		if n%2 == 1 {
@@ -46,7 +46,7 @@ func TestHostileFilesDoNotHoldUpOthers(t *testing.T) {
 	f.until("every record is sent", func(s ship.Summary) bool { return s.Records == hostile+1 })
 	f.stop()
 	sum := f.ship.Summary()
-	// Some of the 4,000 have too little entropy for a key.
+	// Some of the 6,000 have too little entropy for a key.
 	if keys := sum.Redacted["generic-api-key"]; keys < hostile/2*1900 || sum.Redacted["private-key"] == 0 || sum.Redacted[redact.RuleUnsearched] != 0 || sum.Trouble != nil {
 		t.Errorf("shipped %+v", sum)
 	}

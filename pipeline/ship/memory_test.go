@@ -102,9 +102,9 @@ func TestLogsOfLargeRecordsTakeTheMemoryOfTheUnit(t *testing.T) {
 		count, size int
 		packed      bool
 	}{
-		"lines":  {scaled(3, 4), scaled(30_000_000, 60_000_000), false},
+		"lines":  {scaled(4, 4), scaled(30_000_000, 60_000_000), false},
 		"many":   {scaled(16, 64), scaled(12_000_000, 20_000_000), false},
-		"packed": {scaled(4, 8), scaled(20_000_000, 60_000_000), true}, // and each refers back as far as it may
+		"packed": {scaled(8, 8), scaled(25_000_000, 60_000_000), true}, // and each refers back as far as it may
 	} {
 		for _, mode := range redact.Modes {
 			if mode != redact.Secrets && !*limitsLarge {

@@ -136,7 +136,6 @@ func TestTruncatedFileThatOutgrewItsOldSizeIsRecognized(t *testing.T) {
 // Whatever is appended to a log, cut off it or replaced, each record that the log has during
 // a visit is emitted once, in its order.
 func TestEveryRecordSeenIsEmittedOnceWhateverIsTruncated(t *testing.T) {
-	pipelinetest.SkipShort(t)
 	t.Parallel()
 	for seed := range uint64(10) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {

@@ -489,7 +489,6 @@ func counterValue(tb testing.TB, reader *sdkmetric.ManualReader, name string) (n
 // TestExpiredIsNotCalledWithoutLoss: a subscription has had every event before the last ones expire. When more arrive,
 // Expired is not called.
 func TestExpiredIsNotCalledWithoutLoss(t *testing.T) {
-	pipelinetest.SkipShort(t)
 	t.Parallel()
 	top := topology()
 	top.EventsMaxAge = 3 * time.Second

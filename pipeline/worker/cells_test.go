@@ -306,7 +306,6 @@ func TestGenerationsOfFourCells(t *testing.T) {
 
 // Dead letters of all cells are given back, each to its own raw stream, and read once.
 func TestDeadLettersOfFourCellsAreRequeued(t *testing.T) {
-	pipelinetest.SkipShort(t)
 	t.Parallel()
 	top := fourCells()
 	js := pipelinetest.NewServer(t).Provision(top)

@@ -139,7 +139,6 @@ func requireHarmless(t *testing.T, js jetstream.JetStream, h harm) {
 
 // No message of a producer removes, replaces or hides what another has stored.
 func TestProducersCannotHarmObjectsOfEachOther(t *testing.T) {
-	pipelinetest.SkipShort(t)
 	t.Parallel()
 	for _, h := range harms() {
 		t.Run(h.name, func(t *testing.T) {

@@ -168,7 +168,6 @@ func TestObjectBeyondTheLimitIsRefused(t *testing.T) {
 // Producers that put the same bytes at the same time, some of which die in the middle, leave
 // one object. It is whole whenever one of them returns.
 func TestManyProducersOfTheSameBytesLeaveOneObject(t *testing.T) {
-	pipelinetest.SkipShort(t)
 	t.Parallel()
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(topology(1))
@@ -310,7 +309,6 @@ func allowRollups(tb testing.TB, js jetstream.JetStream, name string, allow bool
 
 // A claim check that names nothing, or the wrong bytes, costs its record and nothing else.
 func TestBadClaimCheckCostsOnlyItsRecord(t *testing.T) {
-	pipelinetest.SkipShort(t)
 	t.Parallel()
 	good := prompt("s1", 1, 100).Data
 	claim := claims.Of(good)
@@ -443,12 +441,14 @@ func smallMessages(c *embedded.Config) { c.MaxPayload = 1 << 20 }
 // A stage waits for a broker that restarts while objects are fetched: no record becomes a
 // dead letter.
 func TestLargeRecordsSurviveServerRestarts(t *testing.T) {
-	pipelinetest.SkipShort(t)
 	t.Parallel()
 	top := topology(2)
 	server := pipelinetest.NewServer(t, smallMessages)
 	js := server.Provision(top)
-	const restarts = 3
+	restarts := 3
+	if testing.Short() {
+		restarts = 2
+	}
 	var records []core.Record
 	for i := range 6 * restarts {
 		records = append(records, prompt("s"+strconv.Itoa(i%3), i, 1200<<10))
@@ -602,7 +602,7 @@ func TestMemoryForLargeRecordsIsBounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("moves 100 MB")
 	}
-	count, size := scaled(40, 100), scaled(1200<<10, 8<<20)
+	count, size := scaled(80, 100), scaled(1200<<10, 8<<20)
 	top := topology(4)
 	server := pipelinetest.NewServer(t, smallMessages)
 	js := server.Provision(top)

@@ -145,7 +145,6 @@ func (r *retention) await(what string, is func() bool) {
 // What expires while no worker is there is a number of records, before a worker starts and after, in the log, in the
 // metrics and across restarts, until it is acknowledged; and so is what expires later. Sent is what was done and what is reported.
 func TestRecordsThatExpireWhileWorkersAreAwayAreCounted(t *testing.T) {
-	pipelinetest.SkipShort(t)
 	t.Parallel()
 	for name, end := range map[string]func(*retention, *retained){
 		"drained": func(r *retention, w *retained) { r.stop(w) },

@@ -29,7 +29,6 @@ var (
 	faultsCells = flag.Int("faults.cells", 1, "how many cells TestFaults runs with")
 	faultsSeeds = flag.Int("faults.seeds", 20, "how many seeds TestFaults runs with -faults.long")
 	faultsOld   = flag.String("faults.old", "", "test binary of this package at another version, by go test -c, whose workers TestFaults and TestFaultsSoak mix in")
-	faultsAll   = flag.Bool("faults.all", false, "TestFaults draws every kind of fault, not half of them")
 	faultsOnly  = flag.String("faults.only", "", "a part of the names of the faults that TestFaults draws alone")
 	faultsNodes = flag.Int("faults.nodes", 0, "on how many nodes TestFaults and TestFaultsSoak run; 0 for one, and with -faults.long also on three")
 )
@@ -39,8 +38,7 @@ var (
 // it compares what is stored with the fold of what was shipped: every event once, in order,
 // and every state. With an odd seed the workers move all states to archives meanwhile.
 //
-// It draws half of the kinds of faults; all of them with -faults.all. With -faults.cells it runs on as many cells. With
-// -faults.long it runs many seeds, on one node and on three:
+// With -faults.cells it runs on as many cells. With -faults.long it runs many seeds, on one node and on three:
 //
 //	go test ./pipeline/worker -v -run TestFaults -faults.long -timeout 4h
 func TestFaults(t *testing.T) {
@@ -50,12 +48,7 @@ func TestFaults(t *testing.T) {
 		tally := newTally()
 		t.Cleanup(func() { t.Log(tally) })
 		nodes := max(*faultsNodes, 1)
-		plan := faultPlan{nodes: nodes, cells: *faultsCells, seed: seed, records: 1500, kinds: faultKinds(nodes)}
-		if !*faultsAll && *faultsOnly == "" {
-			rand.New(rand.NewPCG(seed, 2)).Shuffle(len(plan.kinds), func(i, j int) { plan.kinds[i], plan.kinds[j] = plan.kinds[j], plan.kinds[i] })
-			plan.kinds, plan.records = plan.kinds[:(len(plan.kinds)+1)/2], plan.records/2
-		}
-		faulty(t, plan, tally)
+		faulty(t, faultPlan{nodes: nodes, cells: *faultsCells, seed: seed, records: 1500, kinds: faultKinds(nodes)}, tally)
 		return
 	}
 	total := newTally()
@@ -421,14 +414,14 @@ func TestFaultsAreFound(t *testing.T) {
 	t.Parallel()
 	seed := cmp.Or(*faultsSeed, rand.Uint64N(1<<32))
 	tally := newTally()
-	r := startFaultRun(t, faultPlan{nodes: 1, seed: seed, records: 900, unfenced: true}, tally)
+	r := startFaultRun(t, faultPlan{nodes: 1, seed: seed, records: 1500, unfenced: true}, tally)
 	for range 3 {
-		r.producer.grant(250)
+		r.producer.grant(400)
 		r.awaitSome()
 		r.zombie()
 		tally.faults[workerZombie]++
 	}
-	r.producer.grant(900)
+	r.producer.grant(1500)
 	r.producer.wait()
 	// The last message of a zombie may be an old checkpoint, which only a worker that acquires
 	// the partition reads.

@@ -22,7 +22,6 @@ func cellOf(id events.SessionID, top streams.Topology) int {
 // TestEventsAreFoundByIDAndSequence finds every event of sessions that are interleaved, in two cells and both modes of CloudEvents,
 // and beside events that cannot be read.
 func TestEventsAreFoundByIDAndSequence(t *testing.T) {
-	pipelinetest.SkipShort(t)
 	t.Parallel()
 	for _, mode := range []envelopes.Mode{envelopes.Binary, envelopes.Structured} {
 		t.Run(string(mode), func(t *testing.T) {

@@ -32,7 +32,6 @@ type full struct {
 // A limit that is reached, of the account, the server or a stream, stores nothing wrong and is named by log, readiness,
 // metric and the answer of the worker. When there is room again, everything goes on by itself.
 func TestFullBrokerIsNamedAndGoesOn(t *testing.T) {
-	pipelinetest.SkipShort(t)
 	t.Parallel()
 	for name, begin := range map[string]func(*testing.T) full{"account": fullAccount, "server": fullServer, "stream": fullStream} {
 		t.Run(name, func(t *testing.T) {

@@ -103,9 +103,6 @@ func TestHandedOverEventsAreThoseOfTheStreams(t *testing.T) {
 	t.Parallel()
 	for _, cells := range []int{1, 2} {
 		t.Run(fmt.Sprintf("cells=%d", cells), func(t *testing.T) {
-			if cells == 1 {
-				pipelinetest.SkipShort(t)
-			}
 			t.Parallel()
 			top := streams.Topology{Generation: "v1", Partitions: 4, Cells: cells}
 			js := pipelinetest.NewServer(t).Provision(top)

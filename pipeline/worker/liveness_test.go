@@ -28,7 +28,6 @@ import (
 // both and the metrics state it. When packets arrive again, its silent connection is given up and
 // it works on.
 func TestWorkerWhosePacketsAreDroppedIsReplaced(t *testing.T) {
-	pipelinetest.SkipShort(t)
 	t.Parallel()
 	top := topology(4)
 	server := pipelinetest.NewServer(t)
@@ -137,7 +136,6 @@ func (l *logged) await(tb testing.TB, text string, times int) {
 // A worker that cannot read the heartbeats of the others, and was overtaken, leaves the
 // partitions to the other worker until it can. One that starts then joins as soon as it can.
 func TestBlindWorkersDoNotDuel(t *testing.T) {
-	pipelinetest.SkipShort(t)
 	t.Parallel()
 	top := topology(6)
 	server := pipelinetest.NewServer(t)
@@ -149,7 +147,7 @@ func TestBlindWorkersDoNotDuel(t *testing.T) {
 	blind := start(t, server.JetStream(nats.SetCustomDialer(&blinded)), cfg)
 	settled(t, js, top, map[string]int{"blind": 6})
 	blinded.on.Store(true)
-	records := pipelinetest.Workload(72, 40, 1000)
+	records := pipelinetest.Workload(72, 40, 1600)
 	seeing := start(t, server.JetStream(), member(top, "seeing"))
 	settled(t, js, top, map[string]int{"seeing": 6})
 	late.on.Store(true)
@@ -169,7 +167,11 @@ func TestBlindWorkersDoNotDuel(t *testing.T) {
 	}
 	x := pipelinetest.Expectation{Topology: top}
 	before := epochs()
-	for some := range slices.Chunk(records[400:], 120) { // the comparison of each takes many heartbeats
+	rest, together := records[400:], 120 // the comparison of each chunk takes a while
+	if testing.Short() {
+		rest, together = rest[:400], 200 // and many times as long with the race detector
+	}
+	for some := range slices.Chunk(rest, together) { // many heartbeats
 		pipelinetest.Publish(t, js, some...)
 		x.RequireExact(t, js)
 	}

@@ -35,12 +35,12 @@ func TestWorkersFollowThePromotionAndTheRollback(t *testing.T) {
 	top := topology(4)
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
-	records := pipelinetest.Workload(90, 20, 600)
+	records := pipelinetest.Workload(90, 20, 1500)
 	feed := func(n int) {
 		pipelinetest.Publish(t, js, records[:n]...)
 		records = records[n:]
 	}
-	feed(200)
+	feed(500)
 	workers := []*following{work(t, js, member(top, "w0")), work(t, server.JetStream(), member(top, "w1"))}
 	startReplay(t, js, replay.Request{Name: "b", Settings: streams.Settings{ToolMetadata: core.ProfileCurrent}})
 	caughtUp(t, js, top)
@@ -55,7 +55,7 @@ func TestWorkersFollowThePromotionAndTheRollback(t *testing.T) {
 		t.Errorf("states: %s", got)
 	}
 	cut := cuts(t, js, top, "b")
-	feed(200)
+	feed(500)
 	caughtUp(t, js, of(top, "b"))
 	if now := cuts(t, js, top, "b"); now != cut {
 		t.Errorf("the retired generation went on: %v, cut at %v", now, cut)
@@ -95,7 +95,7 @@ func TestWorkersFollowThePromotionAndTheRollback(t *testing.T) {
 		w.stop(t)
 	}
 	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
-	if d := compare(t, js, "v1", "b", replay.DiffQuery{Ignore: []string{"tool_metadata"}}); !d.Equal() || d.Same < 400 {
+	if d := compare(t, js, "v1", "b", replay.DiffQuery{Ignore: []string{"tool_metadata"}}); !d.Equal() || d.Same < 1000 {
 		t.Errorf("after all that the two differ: %+v", d)
 	}
 	if err := replay.Drop(t.Context(), js, "b"); err != nil {

@@ -157,7 +157,6 @@ func TestReaderOfEventsSurvivesTheDeletionOfItsConsumer(t *testing.T) {
 // Workers whose heartbeats are purged each seem to be alone for a moment: they settle by
 // themselves, and nothing is stored twice.
 func TestWorkersSettleWhenTheirHeartbeatsArePurged(t *testing.T) {
-	pipelinetest.SkipShort(t)
 	t.Parallel()
 	top := topology(6)
 	server := pipelinetest.NewServer(t)

@@ -71,7 +71,6 @@ func TestRecordArrivesAsItWasPublished(t *testing.T) {
 // Each record that cannot be read is one dead letter with its reason, and all others are as
 // if it had not been there.
 func TestBadRecordCostsOnlyItself(t *testing.T) {
-	pipelinetest.SkipShort(t)
 	t.Parallel()
 	claude := func(session, data string, headers ...string) *nats.Msg {
 		m := records.Message(core.Record{Source: envelopes.ClaudeCode, Session: session, Data: []byte(data)})

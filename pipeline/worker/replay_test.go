@@ -67,7 +67,6 @@ func TestInterruptedStartOfAReplayGoesOn(t *testing.T) {
 // The workers that run build a replay that is started, with its settings, beside the live
 // generation, and any number of them share the work.
 func TestWorkersBuildAReplayBesideTheLiveGeneration(t *testing.T) {
-	pipelinetest.SkipShort(t)
 	t.Parallel()
 	top := topology(4)
 	server := pipelinetest.NewServer(t)

@@ -155,7 +155,6 @@ func TestRawStreamThatRolledBackStopsAndIsCured(t *testing.T) {
 // A raw stream that rolled back and is restored while the worker runs needs nothing else: the partitions go on, and the
 // log says once that they stopped and once that they go on.
 func TestRawStreamThatIsRestoredGoesOn(t *testing.T) {
-	pipelinetest.SkipShort(t)
 	t.Parallel()
 	for name, lose := range map[string]func(*rolledBack) error{
 		"rolled back": func(r *rolledBack) error {

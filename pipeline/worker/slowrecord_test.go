@@ -134,7 +134,6 @@ func TestHangingNormalizerStopsNeitherTheOthersNorTheDrain(t *testing.T) {
 // A record at which the normalizer hangs is tried by workers until it is a dead letter. A worker
 // whose normalizer hangs is not ready, and the others get its partitions.
 func TestRecordAtWhichTheNormalizerHangsIsADeadLetter(t *testing.T) {
-	pipelinetest.SkipShort(t)
 	t.Parallel()
 	top := topology(4)
 	server := pipelinetest.NewServer(t)

@@ -103,7 +103,6 @@ func (p *processes) stop(t *testing.T) {
 // TestRecordsFollowEventsThatGoBack puts the events stream of a running worker back to an older copy: it stores other
 // events at positions that its keeper knows already, or has the lost ones again at later positions.
 func TestRecordsFollowEventsThatGoBack(t *testing.T) {
-	pipelinetest.SkipShort(t)
 	t.Parallel()
 	for _, lost := range []int{2, 200} {
 		for _, h := range []*events.Handover{nil, events.NewHandover()} {
