@@ -160,7 +160,7 @@ func TestProducersCannotHarmObjectsOfACluster(t *testing.T) {
 	cluster := pipelinetest.StartCluster(t, 3, 0)
 	cluster.Settle(cluster.Provision(top))
 	js := pipelinetest.Connect(t, cluster.Nodes[0].URL())
-	putOnce(cluster, "the first node", js)
+	awaitBucket(cluster, "the first node", js)
 	s, err := js.Stream(t.Context(), "OBJ_CLAIMS")
 	if err != nil {
 		t.Fatal(err)

@@ -15,9 +15,9 @@ import (
 	"tributary/pipeline/worker"
 )
 
-// putOnce waits until an object can be stored and read through a node, which may not know yet where to send what is for
+// awaitBucket waits until an object can be stored and read through a node, which may not know yet where to send what is for
 // streams that were just made.
-func putOnce(cluster *pipelinetest.Cluster, node string, js jetstream.JetStream) {
+func awaitBucket(cluster *pipelinetest.Cluster, node string, js jetstream.JetStream) {
 	cluster.Try("store an object through "+node, func(ctx context.Context) error {
 		store := claims.NewStore(js)
 		claim, err := store.Put(ctx, []byte("first"))
@@ -42,7 +42,7 @@ func TestObjectIsReadableThroughEveryNode(t *testing.T) {
 	var nodes []jetstream.JetStream // a connection to each
 	for _, n := range cluster.Nodes {
 		js := pipelinetest.Connect(t, n.URL())
-		putOnce(cluster, n.Name(), js)
+		awaitBucket(cluster, n.Name(), js)
 		nodes = append(nodes, js)
 	}
 	s := start(t, nodes[1], worker.Config{Topology: top})
