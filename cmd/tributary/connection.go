@@ -146,10 +146,13 @@ func (a *app) withCure(err error) error {
 	if errors.Is(err, nats.ErrNoResponders) {
 		return fmt.Errorf("%w: JetStream does not answer: enable it (nats-server -js), for this account too", err)
 	}
-	if errors.Is(err, context.DeadlineExceeded) && strings.HasSuffix(err.Error(), context.DeadlineExceeded.Error()) {
-		return fmt.Errorf("%w: the broker has not answered a request to JetStream within %v: see the log of its server", err, requestTimeout)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return err
 	}
-	return err
+	if strings.HasSuffix(err.Error(), context.DeadlineExceeded.Error()) {
+		err = fmt.Errorf("%w: no answer of the broker to a request of JetStream within %v", err, requestTimeout)
+	}
+	return fmt.Errorf("%w: see the log of nats-server: if its disk was full, make room and restart it", err)
 }
 
 // jetStream connects like [app.connect]. The caller closes the connection.
@@ -170,7 +173,10 @@ func (a *app) jetStreamLive(ctx context.Context) (jetstream.JetStream, error) {
 	}
 	if a.config.Generation, err = streams.LiveGeneration(ctx, js); err != nil {
 		js.Conn().Close()
-		return nil, fmt.Errorf("%w: name the generation in TRIBUTARY_GENERATION if the broker does not let you read this", err)
+		if _, denied := a.denials.Last(); denied {
+			err = fmt.Errorf("%w: name the generation in TRIBUTARY_GENERATION", err)
+		}
+		return nil, err
 	}
 	return js, nil
 }

@@ -112,8 +112,9 @@ func TestFullRawStreamRefusesAndDiscardsNothing(t *testing.T) {
 	}
 }
 
-// A server whose disk is full stores nothing: log, readiness and doctor say so, and that it has to be restarted when there is room
-// again. Then every record is there, once, and neither the worker nor the edge was restarted.
+// A server whose disk is full stores nothing, and sometimes answers no request of JetStream either: log, readiness and doctor say
+// so, and that it has to be restarted when there is room again. Then every record is there, once, and neither the worker nor the
+// edge was restarted.
 func TestFaultOfAFullDiskIsSaidAndSurvived(t *testing.T) {
 	needsFaults(t)
 	t.Parallel()
@@ -147,9 +148,11 @@ func TestFaultOfAFullDiskIsSaidAndSurvived(t *testing.T) {
 	if code != exitFailure {
 		t.Errorf("doctor: exit code %d", code)
 	}
-	contains(t, out, "problem: no heartbeat of a worker is stored, although 1 worker answered", "last error")
+	if !strings.Contains(out, "no answer of the broker") {
+		contains(t, out, "problem: no heartbeat of a worker is stored, although 1 worker answered", "last error")
+	}
 	release()
-	cluster.Stop()
+	cluster.Nodes[0].Kill() // one that does not answer does not end by itself either
 	cluster.Start(cluster.Nodes...)
 	log.requireEach(js)
 	until(t, worker.process, func() bool {

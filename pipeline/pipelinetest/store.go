@@ -1,8 +1,11 @@
 package pipelinetest
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // StoreCopy is a copy of the streams of a [Server] at one moment, like a snapshot of the disk.
@@ -16,11 +19,33 @@ func (s *Server) CopyStore() *StoreCopy {
 	s.tb.Helper()
 	c := &StoreCopy{server: s, dir: filepath.Join(s.tb.TempDir(), "streams")}
 	s.Stop()
-	if err := os.CopyFS(c.dir, os.DirFS(s.streams())); err != nil {
+	if err := copyFolder(c.dir, s.streams()); err != nil {
 		s.tb.Fatalf("copy the store: %v", err)
 	}
 	s.Start()
 	return c
+}
+
+// copyFolder copies a folder without what is removed meanwhile: timers of a stopped server still remove batches that
+// were not committed.
+func copyFolder(to, from string) error {
+	return filepath.WalkDir(from, func(name string, entry fs.DirEntry, err error) error {
+		var data []byte
+		if err == nil && !entry.IsDir() {
+			data, err = os.ReadFile(name)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		copied := filepath.Join(to, strings.TrimPrefix(name, from))
+		if entry.IsDir() {
+			return os.MkdirAll(copied, 0o700)
+		}
+		return os.WriteFile(copied, data, 0o600)
+	})
 }
 
 // PutBack restores streams from the copy. It restarts the server; to clients the streams seem to have gone back in
