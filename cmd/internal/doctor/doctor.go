@@ -16,6 +16,7 @@ import (
 	"tributary/cmd/internal/rights"
 	"tributary/cmd/internal/terminal"
 	"tributary/normalizers/core"
+	"tributary/pipeline/broker"
 	"tributary/pipeline/events"
 	"tributary/pipeline/export"
 	"tributary/pipeline/replay"
@@ -122,7 +123,7 @@ func Examine(ctx context.Context, js jetstream.JetStream, o Options) (*Diagnosis
 
 // progress reads and judges the progress of the workers.
 func (x *examination) progress(ctx context.Context) error {
-	status, err := replay.ReadStatus(ctx, x.js, x.Topology)
+	status, err := x.steadyStatus(ctx)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrBucketNotFound):
 		return fmt.Errorf("%w: start a worker, which creates what is missing: tributary run", err)
@@ -134,6 +135,25 @@ func (x *examination) progress(ctx context.Context) error {
 	x.d.judgeStopped()
 	x.d.judgeGaps(x.GapsSince)
 	return nil
+}
+
+// steadyStatus reads the progress. Workers that were silent for a moment may be slow, so it waits for a heartbeat of
+// one for as long as other workers do.
+func (x *examination) steadyStatus(ctx context.Context) (replay.Status, error) {
+	for beat := 0; ; beat++ {
+		status, err := replay.ReadStatus(ctx, x.js, x.Topology)
+		if err != nil || alive(status) || len(status.Workers) == 0 || beat == streams.AliveBeats {
+			return status, err
+		}
+		if err := broker.Pause(ctx, streams.DefaultHeartbeat); err != nil {
+			return status, err
+		}
+	}
+}
+
+// alive reports whether a worker is.
+func alive(s replay.Status) bool {
+	return slices.ContainsFunc(s.Workers, func(w streams.Worker) bool { return !w.Silent(s.At) })
 }
 
 // judgeAnswers reports the errors of the workers that answered, and explains missing heartbeats.
@@ -168,7 +188,7 @@ const problemNoWorker = "no worker is alive: start one with tributary run"
 // judge finds the problems.
 func (d *Diagnosis) judge() {
 	problem := func(format string, args ...any) { d.Problems = append(d.Problems, fmt.Sprintf(format, args...)) }
-	alive := slices.ContainsFunc(d.Workers, func(w streams.Worker) bool { return !w.Silent(d.At) })
+	alive := alive(d.Status)
 	if !alive {
 		problem(problemNoWorker)
 	}
