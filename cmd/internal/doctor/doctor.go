@@ -142,7 +142,7 @@ func (x *examination) progress(ctx context.Context) error {
 func (x *examination) steadyStatus(ctx context.Context) (replay.Status, error) {
 	for beat := 0; ; beat++ {
 		status, err := replay.ReadStatus(ctx, x.js, x.Topology)
-		if err != nil || alive(status) || len(status.Workers) == 0 || beat == streams.AliveBeats {
+		if err != nil || anyAlive(status) || len(status.Workers) == 0 || beat == streams.AliveBeats {
 			return status, err
 		}
 		if err := broker.Pause(ctx, streams.DefaultHeartbeat); err != nil {
@@ -151,8 +151,8 @@ func (x *examination) steadyStatus(ctx context.Context) (replay.Status, error) {
 	}
 }
 
-// alive reports whether a worker is.
-func alive(s replay.Status) bool {
+// anyAlive reports whether a worker is alive.
+func anyAlive(s replay.Status) bool {
 	return slices.ContainsFunc(s.Workers, func(w streams.Worker) bool { return !w.Silent(s.At) })
 }
 
@@ -188,7 +188,7 @@ const problemNoWorker = "no worker is alive: start one with tributary run"
 // judge finds the problems.
 func (d *Diagnosis) judge() {
 	problem := func(format string, args ...any) { d.Problems = append(d.Problems, fmt.Sprintf(format, args...)) }
-	alive := alive(d.Status)
+	alive := anyAlive(d.Status)
 	if !alive {
 		problem(problemNoWorker)
 	}
