@@ -23,13 +23,13 @@ type RequestCut struct {
 	listener net.Listener
 	at       int
 	answered bool
-	subject  string // of the requests to count, its beginning; empty for all
-	before   func() // called in place of the cut; nil for a cut
 	ctx      context.Context
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup
 
 	mu       sync.Mutex
+	subject  string // of the requests to count, its beginning; empty for all
+	before   func() // called in place of the cut; nil for a cut
 	requests int
 	waiting  bool // the server has the request but has not answered
 	conns    []net.Conn
@@ -52,11 +52,19 @@ func NewRequestCut(tb testing.TB, s interface{ URL() string }, at int, answered 
 }
 
 // Only limits the counted requests to subjects with this beginning. Call it before a client connects.
-func (r *RequestCut) Only(subject string) { r.subject = subject }
+func (r *RequestCut) Only(subject string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.subject = subject
+}
 
 // Before replaces the cut by a call of do, which ends before the server gets the request. Call it before a client
 // connects.
-func (r *RequestCut) Before(do func()) { r.before = do }
+func (r *RequestCut) Before(do func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.before = do
+}
 
 // URL returns the address for the client.
 func (r *RequestCut) URL() string { return "nats://" + r.listener.Addr().String() }
@@ -134,7 +142,7 @@ func (r *RequestCut) up(client, server net.Conn) {
 				return
 			}
 			message = append(message, payload...)
-			if bytes.HasPrefix(fields[1], []byte(r.subject)) && r.next() {
+			if r.next(string(fields[1])) {
 				return
 			}
 		}
@@ -145,14 +153,17 @@ func (r *RequestCut) up(client, server net.Conn) {
 }
 
 // next counts a request, and reports whether to keep it from the server.
-func (r *RequestCut) next() bool {
+func (r *RequestCut) next(subject string) bool {
 	r.mu.Lock()
-	r.requests++
-	here := r.requests == r.at
+	here, before := false, r.before
+	if strings.HasPrefix(subject, r.subject) {
+		r.requests++
+		here = r.requests == r.at
+	}
 	r.waiting = r.waiting || here && r.answered
 	r.mu.Unlock()
-	if here && r.before != nil {
-		r.before()
+	if here && before != nil {
+		before()
 		close(r.made)
 		return false
 	}
