@@ -58,6 +58,9 @@ type PartitionStatus struct {
 // explain.
 func (s PartitionStatus) Suspect() bool { return s.Tries > streams.MaxTogether }
 
+// Idle reports whether no worker works on the partition, although it can go on.
+func (s PartitionStatus) Idle() bool { return s.Worker == "" && s.Fault == "" }
+
 // ReadStatus reads the progress of the generation of t. A partition that cannot go on has a Fault. ReadStatus returns
 // an error when the broker cannot be read, or does not have t.
 func ReadStatus(ctx context.Context, js jetstream.JetStream, t streams.Topology) (Status, error) {

@@ -137,18 +137,29 @@ func (x *examination) progress(ctx context.Context) error {
 	return nil
 }
 
-// steadyStatus reads the progress. Workers that were silent for a moment may be slow, so it waits for a heartbeat of
-// one for as long as other workers do.
+// steadyStatus reads the progress. Workers may be slow, or between two generations, so it waits until they work on all
+// partitions, for as long as other workers wait for a heartbeat.
 func (x *examination) steadyStatus(ctx context.Context) (replay.Status, error) {
 	for beat := 0; ; beat++ {
 		status, err := replay.ReadStatus(ctx, x.js, x.Topology)
-		if err != nil || anyAlive(status) || len(status.Workers) == 0 || beat == streams.AliveBeats {
+		if err != nil || settled(status) || beat == streams.AliveBeats || len(status.Workers) == 0 && !x.workerAnswers(ctx) {
 			return status, err
 		}
 		if err := broker.Pause(ctx, streams.DefaultHeartbeat); err != nil {
 			return status, err
 		}
 	}
+}
+
+// settled reports whether each partition has a worker or cannot continue, and a worker is alive.
+func settled(s replay.Status) bool {
+	return anyAlive(s) && !slices.ContainsFunc(s.Partitions, replay.PartitionStatus.Idle)
+}
+
+// workerAnswers reports whether a worker answers, which may be about to write its first heartbeat.
+func (x *examination) workerAnswers(ctx context.Context) bool {
+	answers, err := runner.Ask(ctx, x.js.Conn(), 1)
+	return err == nil && len(answers) > 0
 }
 
 // anyAlive reports whether a worker is alive.
@@ -208,7 +219,7 @@ func (d *Diagnosis) judge() {
 	unarchived := 0
 	for _, p := range d.Partitions {
 		unarchived += p.Unarchived
-		if p.Worker == "" && p.Fault == "" && alive {
+		if p.Idle() && alive {
 			idle = append(idle, p.Partition)
 		}
 		if p.Suspect() {
