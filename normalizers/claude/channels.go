@@ -3,6 +3,7 @@ package claude
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"unicode/utf16"
 
 	"tributary/normalizers/core"
@@ -48,6 +49,13 @@ type statement struct {
 // isText reports whether a statement is of a text, by its length if it is all that is stated.
 func (s *statement) isText(key core.Fingerprint, length int64) bool {
 	return s.Text == key && key != core.Fingerprint{} || (s.Text == core.Fingerprint{} || key == core.Fingerprint{}) && s.Length == length
+}
+
+// ends reports whether a statement is the last block of a text. A hook states that block, telemetry joins all by lines.
+func (s *statement) ends(text string) bool {
+	units := utf16.Encode([]rune(strings.TrimSpace(text)))
+	start := len(units) - int(s.Length)
+	return s.Length > 0 && start > 0 && units[start-1] == '\n' && core.PromptKey(string(utf16.Decode(units[start:]))) == s.Text
 }
 
 // lengthOf returns the length of a text as Claude Code counts it.

@@ -23,11 +23,12 @@ type heard struct {
 	Prompts, Answers []string // sorted
 	Calls, Results   []string // ids, sorted
 	Tokens           map[string]int64
+	Requests         map[string]int64 // tokens by usage.key
 	Cost             int64
 }
 
 // hear normalizes the records of a session in their order. The session is encoded and decoded behind some of them.
-func hear(t *rapid.T, records [][]byte, cut func() bool) heard {
+func hear(t rapid.TB, records [][]byte, cut func() bool) heard {
 	s := normalizers.NewSession(envelopes.ClaudeCode, "s")
 	var events []envelopes.AgentEventV1
 	for _, record := range records {
@@ -50,8 +51,8 @@ func hear(t *rapid.T, records [][]byte, cut func() bool) heard {
 	return heardOf(t, events)
 }
 
-func heardOf(t *rapid.T, events []envelopes.AgentEventV1) heard {
-	is := heard{Tokens: map[string]int64{}}
+func heardOf(t rapid.TB, events []envelopes.AgentEventV1) heard {
+	is := heard{Tokens: map[string]int64{}, Requests: map[string]int64{}}
 	replaced, known := map[string]bool{}, map[string]bool{}
 	for i := range events {
 		e := &events[i]
@@ -71,6 +72,9 @@ func heardOf(t *rapid.T, events []envelopes.AgentEventV1) heard {
 			is.Tokens["cache write"] += u.CacheWrite
 			is.Tokens["cache write for an hour"] += u.CacheWrite1h
 			is.Tokens["output"] += u.Output + u.Reasoning
+			if u.Total() > 0 {
+				is.Requests[u.Key] += u.Total()
+			}
 			is.Cost += normalizerstest.CostOf(u.CostUSD)
 		}
 	}
@@ -98,7 +102,7 @@ func heardOf(t *rapid.T, events []envelopes.AgentEventV1) heard {
 }
 
 // A session whose log, telemetry and hooks arrive in any order states each prompt, answer, call and result once, as its
-// log alone does, and the same tokens. Cost is stated by telemetry, once for each request.
+// log alone does, and the same tokens of each request. Cost is stated by telemetry, once for each request.
 func TestChannelsStateEachThingOnce(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -128,10 +132,49 @@ func TestChannelsStateEachThingOnce(t *testing.T) {
 			want.Cost = costOf(log)
 		}
 		got := hear(t, claudetest.Interleaved(t, channels), func() bool { return rapid.IntRange(0, 9).Draw(t, "cut") == 0 })
+		if channels["stream"] != nil { // the result of a run states tokens of its requests together
+			want.Requests, got.Requests = nil, nil
+		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("log alone (-) and with %s (+):\n%s", which, diff)
 		}
 	})
+}
+
+// An answer of several blocks, of which a hook states the last one, is one answer with that of telemetry. A text that a
+// tool shows belongs to its call.
+func TestTelemetryStatesTheWholeAnswerOfAHook(t *testing.T) {
+	t.Parallel()
+	hook := func(text string) []byte {
+		return fmt.Appendf(nil, `{"session_id":"s","hook_event_name":"Stop","prompt_id":"p","last_assistant_message":%q}`, text)
+	}
+	response := func(request, text, call string) []byte {
+		return claudetest.Export("claude_code.assistant_response", "1773048000000000000", map[string]any{
+			"session.id": "s", "prompt.id": "p", "request_id": request, "response": text, "response_length": len(text), "tool_use_id": call,
+		})
+	}
+	for _, c := range []struct {
+		name    string
+		records [][]byte
+		answers []string
+	}{
+		{"the last of two blocks", [][]byte{hook("Two.\nLines."), response("r1", "One.\nTwo.\nLines.\n", ""), hook("Two.\nLines.")}, []string{`"One.\nTwo.\nLines.\n"`}},
+		{"the only block", [][]byte{hook("One."), response("r1", "One.", "")}, []string{`"One."`}},
+		{"the end of a word", [][]byte{hook("One."), response("r1", "Someone. One.", "")}, []string{`"One."`, `"Someone. One."`}},
+		{"of two requests", [][]byte{hook("Two."), response("r1", "One.", ""), response("r2", "It is\nTwo.", "")}, []string{`"It is\nTwo."`, `"One."`}},
+		{"of a tool", [][]byte{response("r1", "Shown.", "toolu_1"), response("r1", "One.", "")}, []string{`"One."`}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			got := hear(t, c.records, func() bool { return true })
+			for i := range got.Answers {
+				got.Answers[i] = strings.TrimSpace(got.Answers[i])
+			}
+			if diff := cmp.Diff(c.answers, got.Answers); diff != "" {
+				t.Errorf("want (-), got (+):\n%s", diff)
+			}
+		})
+	}
 }
 
 // without returns records whose members, or attributes, of some names have other names.

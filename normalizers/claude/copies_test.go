@@ -85,7 +85,7 @@ func TestMessagesOfDifferentRequestsAreDifferentCalls(t *testing.T) {
 			keys = append(keys, e.Usage.Key)
 		}
 	}
-	if want := []string{"m1", "m1#r2", "m1#r2"}; !slices.Equal(keys, want) {
+	if want := []string{"r1", "r2", "r2"}; !slices.Equal(keys, want) {
 		t.Errorf("keys %q, want %q", keys, want)
 	}
 }

@@ -204,7 +204,11 @@ func keyOf(id lenient.Text) core.Fingerprint {
 func (x *exported) response() {
 	text, known := x.content("response")
 	request := x.text("request_id")
-	if request == "" {
+	switch {
+	case x.text("tool_use_id") != "": // a tool shows a text of its call
+		x.skip = core.SkipMirror
+		return
+	case request == "":
 		x.unjoined()
 		return
 	}
@@ -228,7 +232,11 @@ func (x *exported) response() {
 		x.st.Answers = x.st.Answers.With(i, o)
 		return
 	}
-	if x.put(id, core.ChatDraft(envelopes.AssistantMessage, said, x.model.Ptr())) {
+	d := core.ChatDraft(envelopes.AssistantMessage, said, x.model.Ptr())
+	d.Supersedes = takeStatement(&x.st.Answers, func(o statement) bool {
+		return o.Key == core.Fingerprint{} && o.Of == is.Of && known && o.ends(text)
+	})
+	if x.put(id, d) {
 		x.st.Answers = x.st.Answers.Push(is, maxStatements, nil)
 		x.Session.IDs.Put(answerKey(request), answerOpen)
 	}

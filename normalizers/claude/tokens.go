@@ -127,14 +127,14 @@ func (e *emitter) findCall(id, request string) apiCall {
 	if id == "" {
 		return apiCall{}
 	}
-	call := apiCall{key: id, slot: core.FingerprintOf("call", id)}
+	call := apiCall{key: cmp.Or(request, id), slot: core.FingerprintOf("call", id)}
 	call.before, call.known = e.Session.APICalls.Get(call.slot)
 	if first := call.before.Request; first != 0 && request != "" && first != requestNumber(request) {
-		call.key, call.slot = id+"#"+request, core.FingerprintOf("call", id, request)
+		call.slot = core.FingerprintOf("call", id, request)
 		call.before, call.known = e.Session.APICalls.Get(call.slot)
 	}
 	call.stored = call.known
-	if exported, ok := e.Session.APICalls.Get(exportedSlot(cmp.Or(request, id))); ok {
+	if exported, ok := e.Session.APICalls.Get(exportedSlot(call.key)); ok {
 		if !call.known {
 			call.before, call.known = exported, true
 		} else {

@@ -41,13 +41,15 @@ with named as ( -- an event that names no model counts for the last one of its s
   from named where tokens_total is not null group by all
 ), sized as (
   select *, sum(total) over (partition by source, shared_key, session_id) as session_total,
+    sum(vendor_usd) over (partition by source, shared_key, session_id) as session_usd,
     min(first_ts) over (partition by source, session_id) as session_start
   from used
 ), counted as (
   select * from sized where shared_key is null
   union all
   select * from sized where shared_key is not null
-  qualify dense_rank() over (partition by source, shared_key order by session_total desc, session_start, session_id) = 1
+  qualify dense_rank() over (partition by source, shared_key
+    order by session_total desc, session_usd desc nulls last, session_start, session_id) = 1
 )
 select c.*, (c.input * coalesce(p.input, 0) + c.cache_read * coalesce(p.cache_read, 0)
     + (c.cache_write - coalesce(c.cache_write_1h, 0)) * coalesce(p.cache_write, 0)

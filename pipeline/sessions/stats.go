@@ -329,13 +329,17 @@ func (s *stats) settle(_ string, k *keyUses) error {
 	return nil
 }
 
-// best returns an item of the session whose tokens count.
+// best returns an item of the session whose tokens count: the one with most of them, of equal ones that whose vendor
+// stated the highest cost.
 func (k *keyUses) best() keyItem {
-	totals := map[string]int64{}
+	used := map[string]envelopes.Usage{}
 	for i := range k.items {
-		totals[k.items[i].Session] += k.items[i].Row.Sums.Usage.Total()
+		u := used[k.items[i].Session]
+		u.Add(&k.items[i].Row.Sums.Usage)
+		used[k.items[i].Session] = u
 	}
 	return slices.MinFunc(k.items, func(a, b keyItem) int {
-		return cmp.Or(cmp.Compare(totals[b.Session], totals[a.Session]), cmp.Compare(a.First, b.First), cmp.Compare(a.Session, b.Session))
+		ua, ub := used[a.Session], used[b.Session]
+		return cmp.Or(cmp.Compare(ub.Total(), ua.Total()), cmp.Compare(ub.CostUSD, ua.CostUSD), cmp.Compare(a.First, b.First), cmp.Compare(a.Session, b.Session))
 	})
 }

@@ -1,6 +1,7 @@
 package sessions_test
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -90,29 +91,38 @@ func stats(t interface{ Fatal(...any) }, list []sessions.Step, q sessions.StatsQ
 	return rows, copies
 }
 
+// figures are tokens and the cost that vendors state, in ten-thousandths of a dollar.
+type figures struct{ tokens, cost int64 }
+
+func figuresOf(u *envelopes.Usage) figures {
+	return figures{u.Total(), int64(math.Round(u.CostUSD * 1e4))}
+}
+
 // fleetTotal is the rule of envelopes/README.md (Sums over a fleet), applied to all steps at once.
-func fleetTotal(list []sessions.Step) (total, copied int64) {
+func fleetTotal(list []sessions.Step) (total, copied figures) {
 	type use struct{ source, key, session string }
-	uses := map[use]int64{}
+	uses := map[use]figures{}
 	for _, s := range list {
 		if s.Usage == nil {
 			continue
 		}
-		n := s.Usage.Total()
-		total += n
+		n := figuresOf(s.Usage)
+		total.tokens, total.cost = total.tokens+n.tokens, total.cost+n.cost
 		if s.Usage.KeyIsUnique(s.Source) {
-			uses[use{string(s.Source), s.Usage.Key, s.Session}] += n
+			key := use{string(s.Source), s.Usage.Key, s.Session}
+			uses[key] = figures{uses[key].tokens + n.tokens, uses[key].cost + n.cost}
 		}
 	}
 	for u, n := range uses {
 		for other, m := range uses {
-			if other.source == u.source && other.key == u.key && (m > n || m == n && other.session < u.session) {
-				copied += n
+			if other.source == u.source && other.key == u.key &&
+				cmp.Or(cmp.Compare(n.tokens, m.tokens), cmp.Compare(n.cost, m.cost), cmp.Compare(other.session, u.session)) < 0 {
+				copied.tokens, copied.cost = copied.tokens+n.tokens, copied.cost+n.cost
 				break
 			}
 		}
 	}
-	return total - copied, copied
+	return figures{total.tokens - copied.tokens, total.cost - copied.cost}, copied
 }
 
 // TestRowsAddUpToTheFleet divides random sessions by random dimensions, in memory of any size: all
@@ -128,8 +138,8 @@ func TestRowsAddUpToTheFleet(t *testing.T) {
 		if len(all) > 0 {
 			want = all[0].Sums
 		}
-		if want.Events != int64(len(list)) || want.Usage.Total() != total || copies.Usage.Total() != copied {
-			t.Fatalf("%d events, %d tokens, %d copied, want %d, %d and %d", want.Events, want.Usage.Total(), copies.Usage.Total(), len(list), total, copied)
+		if got, left := figuresOf(&want.Usage), figuresOf(&copies.Usage); want.Events != int64(len(list)) || got != total || left != copied {
+			t.Fatalf("%d events, %+v, copied %+v, want %d, %+v and %+v", want.Events, got, left, len(list), total, copied)
 		}
 		by := rapid.SliceOfNDistinct(rapid.SampledFrom(append(slices.Clone(sessions.Dimensions), "label:env")), 0, 6, rapid.ID).Draw(t, "by")
 		rows, _ := stats(t, list, sessions.StatsQuery{By: by, Models: true}, sessions.Memory{Bytes: rapid.IntRange(1, 20_000).Draw(t, "memory"), Dir: dir})

@@ -76,9 +76,9 @@ func (w *turns) message(agent string, calls bool) {
 		"cache_creation": map[string]any{"ephemeral_5m_input_tokens": written - written/3, "ephemeral_1h_input_tokens": written / 3},
 	}
 	id, request := w.id("msg"), w.id("req")
-	record := func(block map[string]any) {
+	record := func(blocks ...any) {
 		more := map[string]any{"requestId": request, "message": map[string]any{
-			"id": id, "role": "assistant", "model": "claude-opus-4-5", "content": []any{block}, "usage": usage,
+			"id": id, "role": "assistant", "model": "claude-opus-4-5", "content": blocks, "usage": usage,
 		}}
 		w.write("assistant", agent, more)
 	}
@@ -86,7 +86,17 @@ func (w *turns) message(agent string, calls bool) {
 		record(map[string]any{"type": "thinking", "thinking": "Hm.", "signature": "c2ln"})
 	}
 	if !calls || rapid.Bool().Draw(w.t, "says") {
-		record(map[string]any{"type": "text", "text": rapid.SampledFrom(words[:5]).Draw(w.t, "answer")})
+		var texts []any
+		for range rapid.IntRange(1, 3).Draw(w.t, "texts") {
+			texts = append(texts, map[string]any{"type": "text", "text": rapid.SampledFrom(words[:5]).Draw(w.t, "answer")})
+		}
+		if rapid.Bool().Draw(w.t, "one record") { // the API did not stream the message
+			record(texts...)
+		} else {
+			for _, text := range texts {
+				record(text)
+			}
+		}
 	}
 	if !calls {
 		return
@@ -153,6 +163,7 @@ type exporter struct {
 // apiRequest is a request whose records are being read.
 type apiRequest struct {
 	texts []string
+	last  string // text of the last record
 	calls []any
 }
 
@@ -176,10 +187,12 @@ func (w *exporter) read(v any) {
 		})
 		return
 	}
+	before := len(w.request(v).texts)
 	for _, b := range normalizerstest.Member[[]any](v, "message", "content") {
 		switch normalizerstest.Member[string](b, "type") {
 		case "text":
 			w.request(v).texts = append(w.request(v).texts, normalizerstest.Member[string](b, "text"))
+			w.request(v).last = strings.Join(w.request(v).texts[before:], "\n")
 		case "tool_use":
 			w.request(v).calls = append(w.request(v).calls, b)
 		case "tool_result":
@@ -216,9 +229,9 @@ func (w *exporter) endRequest(v any) {
 	if len(is.texts) > 0 {
 		text := strings.Join(is.texts, "\n")
 		if agent == "" {
-			w.last = text
+			w.last = is.last
 		} else {
-			w.hook("SubagentStop", agent, map[string]any{"last_assistant_message": text})
+			w.hook("SubagentStop", agent, map[string]any{"last_assistant_message": is.last})
 		}
 		w.export("assistant_response", agent, map[string]any{
 			"response": w.hidden(text), "response_length": units(text), "request_id": request, "message.uuid": normalizerstest.Member[string](v, "uuid"),

@@ -130,7 +130,7 @@ func (r *claudeReader) export(number int, x exported) {
 		}
 	case "assistant_response":
 		request := x.text("request_id")
-		if r.requests[request] || !r.once("answer", request) {
+		if id != "" || r.requests[request] || !r.once("answer", request) { // with id, it is a text of a call
 			return
 		}
 		text := visible(x.text("response"))
