@@ -30,12 +30,12 @@ func TestWorkersStartTogetherOnAnEmptyCluster(t *testing.T) {
 			for i := range 3 {
 				workers = append(workers, startWith(t, replicated, filepath.Join(home, strconv.Itoa(i)), c.URL(), "run"))
 			}
+			for _, w := range workers {
+				w.awaitLogged("waiting for the broker")
+			}
 			c.Start(c.Nodes...)
-			for i, w := range workers {
+			for _, w := range workers {
 				w.awaitLoggedWithin("worker is running", 4*patience)
-				if !strings.Contains(w.stderr.String(), "waiting for the broker") {
-					t.Errorf("worker %d did not log that it waits:\n%s", i, w.stderr.String())
-				}
 			}
 			js := c.JetStream()
 			c.Settle(js)
