@@ -55,7 +55,7 @@ func (s *statement) isText(key core.Fingerprint, length int64) bool {
 func (s *statement) ends(text string) bool {
 	units := utf16.Encode([]rune(strings.TrimSpace(text)))
 	start := len(units) - int(s.Length)
-	return s.Length > 0 && start > 0 && units[start-1] == '\n' && core.PromptKey(string(utf16.Decode(units[start:]))) == s.Text
+	return start > 0 && units[start-1] == '\n' && core.PromptKey(string(utf16.Decode(units[start:]))) == s.Text
 }
 
 // lengthOf returns the length of a text as Claude Code counts it.
