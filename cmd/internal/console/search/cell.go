@@ -146,7 +146,8 @@ func (c *cell) skim(ctx context.Context, part events.Span) *partResult {
 		case bytes.Contains(body, specVersion): // a structured CloudEvent
 			return false
 		}
-		return !c.search.Terms.mayMatch(searched(body, is))
+		// Most bodies lack a needle as a whole, which is known before it is known where their raw record begins.
+		return c.search.Terms.lacks(body) || !c.search.Terms.mayMatch(searched(body, is))
 	})
 	if !whole || first.Before(c.search.Stored) {
 		return nil
