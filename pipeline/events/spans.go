@@ -43,17 +43,22 @@ func NewParts(s Span) *Parts {
 	return &Parts{s, firstPart}
 }
 
+// Left returns what is left of the span.
+func (p *Parts) Left() Span { return p.left }
+
 // Next returns the part before the one returned last. It returns false if no part is left.
 func (p *Parts) Next() (Span, bool) {
 	if p.left.First > p.left.Last {
 		return Span{}, false
 	}
-	part := p.left
-	if part.Last-part.First >= p.size {
-		part.First = part.Last - p.size + 1
-	}
+	return p.From(p.left.Last - min(p.size, p.left.Last) + 1), true
+}
+
+// From returns all that is left from a position on as the next part, whatever its size.
+func (p *Parts) From(first uint64) Span {
+	part := Span{p.left.Cell, max(first, p.left.First), p.left.Last}
 	p.left.Last = part.First - 1
-	return part, true
+	return part
 }
 
 // Note adapts the size of the next parts to the number of bytes read of a part.
@@ -173,13 +178,25 @@ func (s *Spans) Bodies(ctx context.Context, js jetstream.JetStream, part Span, s
 		from = read + 1
 	}
 	for position, stored := range map[uint64]*time.Time{part.First: &first, part.Last: &last} {
-		m, err := broker.ReadStored(ctx, js, stream, broker.GetRequest{Sequence: position})
-		if err != nil {
+		var err error
+		if *stored, err = s.Time(ctx, js, part.Cell, position); err != nil {
 			return first, last, false
 		}
-		*stored = m.Time
 	}
 	return first, last, true
+}
+
+// Time returns when the message at a position of a cell was stored. It returns [jetstream.ErrMsgNotFound] if there is none.
+func (s *Spans) Time(ctx context.Context, js jetstream.JetStream, cell int, position uint64) (time.Time, error) {
+	i := slices.IndexFunc(s.readers, func(r *eventsReader) bool { return r.cell == cell })
+	if i < 0 {
+		return time.Time{}, jetstream.ErrMsgNotFound
+	}
+	m, err := broker.ReadStored(ctx, js, streams.EventsStream(s.readers[i].name), broker.GetRequest{Sequence: position})
+	if err != nil {
+		return time.Time{}, err
+	}
+	return m.Time, nil
 }
 
 // readAddress reads only the subject of an event.

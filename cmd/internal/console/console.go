@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/cmd/internal/console/index"
+	"tributary/cmd/internal/console/search"
 	"tributary/cmd/internal/figures"
 	"tributary/cmd/internal/rights"
 	"tributary/pipeline/broker"
@@ -152,6 +153,8 @@ type Console struct {
 	overviews chan struct{} // a slot for each overview in progress
 	searches  broker.Limit  // of requests that read all events
 	index     *index.Index  // of the sessions; it has content while somebody looks
+	filters   search.Filters
+	readAhead func(generation string) // starts to fill the filters
 	closed    chan struct{}
 	close     func()
 	state     *state // of the pages of the pipeline
@@ -178,8 +181,17 @@ func assemble(cfg Config, routes []route) (*Console, error) {
 		searches: broker.NewLimit(limits.Searches), closed: make(chan struct{}), state: newState(),
 	}
 	c.index = index.New(cfg.JetStream, index.Config{Generation: cfg.Generation, Pricing: cfg.Pricing, Logger: cfg.Logger})
+	reading, stop := context.WithCancel(context.Background())
+	c.readAhead = func(generation string) {
+		go func() {
+			if err := c.filters.Fill(reading, cfg.JetStream, generation); err != nil && reading.Err() == nil {
+				cfg.Logger.Warn("events are not read ahead, so each search reads them", slog.String("generation", generation), slog.Any("error", err))
+			}
+		}()
+	}
 	c.close = sync.OnceFunc(func() {
 		close(c.closed)
+		stop()
 		c.index.Close()
 	})
 	var err error

@@ -35,17 +35,32 @@ func BenchmarkSearch(b *testing.B) {
 	srv := pipelinetest.NewServer(b)
 	socket := srv.Provision(streams.Topology{Generation: "v1", Partitions: 4})
 	stored := fill(b, socket, *megabytes<<20)
+	var filters search.Filters
+	b.Run("connection=socket/filters/fill", func(b *testing.B) {
+		for b.Loop() {
+			var filled search.Filters
+			if err := filled.Fill(b.Context(), socket, "v1"); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 	for _, c := range []struct{ name, text string }{
 		{"frequent", "the"}, {"rare", "elephantish"}, {"oldest", "mammothly"}, {"missing", "unicorn"}, {"missing-native", "einhörnchen"}, {"in-raw-alone", "parentUuid"},
 	} {
-		b.Run("connection=up/word="+c.name, func(b *testing.B) { benchmark(b, srv.JetStream(nats.InProcessServer(srv)), c.text) })
-		b.Run("connection=socket/word="+c.name, func(b *testing.B) { benchmark(b, socket, c.text) })
+		b.Run("connection=up/word="+c.name, func(b *testing.B) { benchmark(b, srv.JetStream(nats.InProcessServer(srv)), c.text, nil) })
+		b.Run("connection=socket/word="+c.name, func(b *testing.B) { benchmark(b, socket, c.text, nil) })
+		b.Run("connection=socket/filters/word="+c.name, func(b *testing.B) {
+			if err := filters.Fill(b.Context(), socket, "v1"); err != nil {
+				b.Fatal(err)
+			}
+			benchmark(b, socket, c.text, &filters)
+		})
 	}
 	b.Logf("%d MB of events in %d messages", stored.bytes>>20, stored.events)
 }
 
 // benchmark searches for a text.
-func benchmark(b *testing.B, js jetstream.JetStream, text string) {
+func benchmark(b *testing.B, js jetstream.JetStream, text string, filters *search.Filters) {
 	b.Helper()
 	terms, err := search.Parse(text)
 	if err != nil {
@@ -55,7 +70,7 @@ func benchmark(b *testing.B, js jetstream.JetStream, text string) {
 	hits := 0
 	for b.Loop() {
 		began, found := time.Now(), false
-		s := search.Search{Terms: terms, Hits: 50}
+		s := search.Search{Terms: terms, Filters: filters, Hits: 50}
 		coverage, err := s.Run(b.Context(), js, "v1", func(*search.Hit) error {
 			if hits++; !found {
 				first, found = first+time.Since(began), true

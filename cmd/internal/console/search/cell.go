@@ -2,6 +2,7 @@ package search
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -27,6 +28,7 @@ type cell struct {
 	search  *Search
 	spans   *events.Spans
 	bodies  *connections
+	filters []*filter // in the order of the stream
 	span    events.Span
 	results chan *partResult // of the parts, the last part first
 	slots   chan struct{}    // one for each part of any cell that is read
@@ -43,6 +45,7 @@ type partResult struct {
 	hits     []*Hit // in the order of the stream; the last ones if there are more than the search wants
 	coverage Coverage
 	read     int64 // bytes
+	filtered bool  // filters show that no event matches
 	matched  bool  // an event has the bytes of the terms
 	last     bool  // the earlier parts are too old for the search
 	err      error
@@ -82,13 +85,17 @@ func (c *cell) read(ctx context.Context) {
 	parts, most, rare := events.NewParts(c.span), 1, false
 	for {
 		for len(reading) < most {
-			part, more := parts.Next()
+			part, more := c.next(parts)
 			if !more {
 				break
 			}
 			result := make(chan *partResult, 1)
 			reading = append(reading, result)
-			go func() { result <- c.readInSlot(ctx, part, rare) }()
+			if part.filtered {
+				result <- part
+				continue
+			}
+			go func() { result <- c.readInSlot(ctx, part.part, rare) }()
 		}
 		if len(reading) == 0 {
 			return
@@ -106,9 +113,58 @@ func (c *cell) read(ctx context.Context) {
 		if r.err != nil || r.last {
 			return
 		}
-		parts.Note(r.part, r.read)
+		if !r.filtered {
+			parts.Note(r.part, r.read)
+		}
 		rare = !r.matched
 	}
+}
+
+// next returns the next part, which ends where a filter begins or ends: the parts of all following filters at once that
+// lack a term, with their result, the part of a filter, or a part that has no filter. It returns false if no part is left.
+func (c *cell) next(parts *events.Parts) (*partResult, bool) {
+	left := parts.Left()
+	if left.First > left.Last {
+		return nil, false
+	}
+	i, _ := slices.BinarySearchFunc(c.filters, left.Last, func(f *filter, last uint64) int { return cmp.Compare(f.span.Last, last) })
+	if i == len(c.filters) || c.filters[i].span.First > left.Last { // no filter has the last position
+		behind := uint64(0)
+		if i > 0 {
+			behind = c.filters[i-1].span.Last
+		}
+		sized := *parts
+		if part, _ := sized.Next(); part.First > behind {
+			*parts = sized
+			return &partResult{part: part}, true
+		}
+		return &partResult{part: parts.From(behind + 1)}, true
+	}
+	r := &partResult{}
+	for first := left.Last + 1; i >= 0 && c.leavesOut(c.filters[i], first); i-- {
+		r.filtered, first = true, c.filters[i].span.First
+		r.add(c.filters[i], c.search.types())
+	}
+	if r.filtered {
+		i++
+	}
+	r.part = parts.From(c.filters[i].span.First)
+	return r, true
+}
+
+// leavesOut reports whether the part of a filter, which must end before a position, needs no search.
+func (c *cell) leavesOut(f *filter, before uint64) bool {
+	return f.span.Last+1 == before && f.span.First >= c.span.First && !f.first.Before(c.search.Stored) && f.lacks(&c.search.Terms)
+}
+
+// add adds the coverage of a part that a filter leaves out.
+func (r *partResult) add(f *filter, types []envelopes.EventType) {
+	for _, t := range types {
+		counts := f.counts[string(t)]
+		r.coverage.add(&counts)
+	}
+	r.coverage.see(f.first.UTC())
+	r.coverage.see(f.last.UTC())
 }
 
 // readInSlot waits for a slot and searches a part of the stream, in which the terms may be rare. The result is nil if ctx

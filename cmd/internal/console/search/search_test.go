@@ -128,6 +128,12 @@ func TestSearchFindsWhatReadingEveryEventFinds(t *testing.T) {
 				middle = e.Stored
 				break
 			}
+			filters := []*search.Filters{{}, {Most: 2 * cells}}
+			for _, f := range filters {
+				if err := f.Fill(t.Context(), js, "v1"); err != nil {
+					t.Fatal(err)
+				}
+			}
 			isPrompt := func(e *events.Event) bool { return e.EventType == envelopes.UserMessage }
 			for name, c := range map[string]struct {
 				search      search.Search
@@ -155,6 +161,19 @@ func TestSearchFindsWhatReadingEveryEventFinds(t *testing.T) {
 				hits, coverage := find(t, js, s)
 				if diff := cmp.Diff(want, placesOf(t, hits)); diff != "" {
 					t.Errorf("%s (-want +got):\n%s", name, diff)
+				}
+				for _, s.Filters = range filters {
+					hits, same := find(t, js, s)
+					if diff := cmp.Diff(want, placesOf(t, hits)); diff != "" {
+						t.Errorf("%s, with filters (-want +got):\n%s", name, diff)
+					}
+					if same.Oldest.After(coverage.Oldest) || same.Newest.Before(coverage.Newest) {
+						t.Errorf("%s: with filters from %v to %v, without from %v to %v", name, same.Oldest, same.Newest, coverage.Oldest, coverage.Newest)
+					}
+					same.Oldest, same.Newest = coverage.Oldest, coverage.Newest // the last message of the stream may be no event
+					if diff := cmp.Diff(coverage, same); diff != "" {
+						t.Errorf("%s, coverage with filters (-want +got):\n%s", name, diff)
+					}
 				}
 				if coverage.Stop != "" || coverage.Next != nil || coverage.Left != 0 || coverage.Unreadable != 0 {
 					t.Errorf("%s: %+v", name, coverage)

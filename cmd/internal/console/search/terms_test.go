@@ -109,12 +109,13 @@ func matchesAt(term, text []rune) bool {
 }
 
 // An event is a hit exactly if decoding it shows every term, however its JSON is spelled, and its bytes are never passed
-// over then.
+// over then. A filter leaves out no event whose bytes may match.
 func TestNoSpellingHidesAHit(t *testing.T) {
 	t.Parallel()
 	const rounds = 40_000
 	r := rand.New(rand.NewPCG(1, 2))
-	hits, passed := 0, 0
+	hits, passed, filtered := 0, 0, 0
+	var f filter
 	for range rounds {
 		text := draw(r, r.IntN(16))
 		word := draw(r, 1+r.IntN(3))
@@ -145,8 +146,13 @@ func TestNoSpellingHidesAHit(t *testing.T) {
 		s := Search{Terms: terms}
 		got := s.hitOf(&events.Event{AgentEventV1: outline}, data) != nil
 		may := terms.mayMatch(data)
-		if got != want || want && !may {
-			t.Fatalf("%q in %q: %v, want %v; its bytes may match: %v\n%s", word, text, got, want, may, data)
+		f = filter{counts: map[string]Coverage{}}
+		lacks := f.add(data) && f.lacks(&terms)
+		if got != want || want && !may || may && lacks {
+			t.Fatalf("%q in %q: %v, want %v; its bytes may match: %v; its filter lacks it: %v\n%s", word, text, got, want, may, lacks, data)
+		}
+		if lacks {
+			filtered++
 		}
 		if want {
 			hits++
@@ -155,8 +161,8 @@ func TestNoSpellingHidesAHit(t *testing.T) {
 			passed++
 		}
 	}
-	if hits < rounds/20 || passed > rounds*9/10 {
-		t.Errorf("%d hits, and %d of %d events are decoded: the test draws too few of one kind", hits, passed, rounds)
+	if hits < rounds/20 || passed > rounds*9/10 || filtered < rounds/100 {
+		t.Errorf("%d hits, %d of %d events are decoded, and filters leave out %d: the test draws too few of one kind", hits, passed, rounds, filtered)
 	}
 }
 

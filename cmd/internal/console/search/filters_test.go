@@ -1,0 +1,139 @@
+package search_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/cmd/internal/console/search"
+	"tributary/envelopes"
+	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
+)
+
+// history stores events with one word each.
+type history struct {
+	js     jetstream.JetStream
+	stream jetstream.Stream
+	words  []string        // of all events
+	has    map[string]bool // whether the stream has the event of a word
+	place  map[string]uint64
+}
+
+// store stores events.
+func (h *history) store(t *testing.T, count int) {
+	t.Helper()
+	var list []*nats.Msg
+	for range count {
+		word := fmt.Sprintf("word%05dx", len(h.words))
+		e := envelopes.AgentEventV1{
+			SchemaVersion: envelopes.SchemaVersion, Source: envelopes.Codex, SessionID: "one", ProjectHash: strings.Repeat("0", 64), EventID: word,
+			TS: "2026-03-09T10:00:00Z", EventType: envelopes.UserMessage, Role: new(envelopes.RoleUser), Text: &word, Sequence: uint64(len(h.words) + 1),
+		}
+		header, data, err := envelopes.EncodeEvent(&e, envelopes.Provenance{Generation: "v1", RawStream: "RAW", RawSequence: e.Sequence}, envelopes.Binary)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, &nats.Msg{Subject: envelopes.EventSubject("v1", &e), Header: header, Data: data})
+		h.words = append(h.words, word)
+	}
+	pipelinetest.PublishMessages(t.Context(), t, h.js, list...)
+	info, err := h.stream.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, word := range h.words[len(h.words)-count:] {
+		h.has[word], h.place[word] = true, info.State.LastSeq-uint64(count-1-i) //nolint:gosec // it is not negative
+	}
+}
+
+// some returns the first word, the last word and four others.
+func (h *history) some(r *rand.Rand) []string {
+	words := []string{h.words[0], h.words[len(h.words)-1]}
+	for range 4 {
+		words = append(words, h.words[r.IntN(len(h.words))])
+	}
+	return words
+}
+
+// check searches for words of the history: each one is found exactly if the stream has its event.
+func (h *history) check(t *testing.T, filters *search.Filters, words []string) {
+	t.Helper()
+	for _, word := range words {
+		hits, coverage := find(t, h.js, search.Search{Terms: parse(t, word), Filters: filters, Hits: 10})
+		if coverage.Next != nil || len(hits) > 1 || (len(hits) == 1) != h.has[word] {
+			t.Fatalf("%d events have %s, which the stream has: %v; %+v", len(hits), word, h.has[word], coverage)
+		}
+	}
+}
+
+// TestFiltersFollowTheStream stores, removes and expires events of a stream, and replaces it by one with another history,
+// while searches have filters of any age.
+func TestFiltersFollowTheStream(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(7, 8))
+	for _, most := range []int{0, 2} {
+		h := &history{js: pipelinetest.NewServer(t).Provision(streams.Topology{Generation: "v1", Partitions: 1}), has: map[string]bool{}, place: map[string]uint64{}}
+		var err error
+		if h.stream, err = h.js.Stream(t.Context(), streams.EventsStream("v1")); err != nil {
+			t.Fatal(err)
+		}
+		filters := &search.Filters{Most: most}
+		fill := func() {
+			t.Helper()
+			if err := filters.Fill(t.Context(), h.js, "v1"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h.store(t, 1+r.IntN(3000))
+		for range 5 {
+			if r.IntN(3) > 0 {
+				fill()
+			}
+			removed := h.words[len(h.words)-1] // where a filter may end
+			h.store(t, 1+r.IntN(1500))
+			if r.IntN(2) == 0 {
+				removed = h.words[r.IntN(len(h.words))]
+			}
+			if h.has[removed] {
+				if err := h.stream.DeleteMsg(t.Context(), h.place[removed]); err != nil {
+					t.Fatal(err)
+				}
+				h.has[removed] = false
+			}
+			h.check(t, filters, append(h.some(r), removed))
+		}
+		first := len(h.words) / 3
+		if err := h.stream.Purge(t.Context(), jetstream.WithPurgeSequence(h.place[h.words[first]])); err != nil {
+			t.Fatal(err)
+		}
+		for _, word := range h.words[:first] {
+			h.has[word] = false
+		}
+		h.check(t, filters, append(h.some(r), h.words[first-1], h.words[first]))
+		fill()
+		h.check(t, filters, h.some(r))
+
+		config := h.stream.CachedInfo().Config
+		if err := h.js.DeleteStream(t.Context(), config.Name); err != nil {
+			t.Fatal(err)
+		}
+		if h.stream, err = h.js.CreateStream(t.Context(), config); err != nil {
+			t.Fatal(err)
+		}
+		clear(h.has)
+		before := len(h.words)
+		h.store(t, before+r.IntN(1000))
+		words := append(h.some(r), h.words[:4]...)
+		for range 4 {
+			words = append(words, h.words[before+r.IntN(before)])
+		}
+		h.check(t, filters, words)
+		fill()
+		h.check(t, filters, words)
+	}
+}
