@@ -95,7 +95,7 @@ func (c *cell) read(ctx context.Context) {
 				result <- part
 				continue
 			}
-			go func() { result <- c.readInSlot(ctx, part.part, rare) }()
+			go func(rare bool) { result <- c.readInSlot(ctx, part.part, rare) }(rare)
 		}
 		if len(reading) == 0 {
 			return
