@@ -154,7 +154,6 @@ type Console struct {
 	searches  broker.Limit  // of requests that read all events
 	index     *index.Index  // of the sessions; it has content while somebody looks
 	filters   search.Filters
-	readAhead func(generation string) // starts to fill the filters
 	closed    chan struct{}
 	close     func()
 	state     *state // of the pages of the pipeline
@@ -181,17 +180,8 @@ func assemble(cfg Config, routes []route) (*Console, error) {
 		searches: broker.NewLimit(limits.Searches), closed: make(chan struct{}), state: newState(),
 	}
 	c.index = index.New(cfg.JetStream, index.Config{Generation: cfg.Generation, Pricing: cfg.Pricing, Logger: cfg.Logger})
-	reading, stop := context.WithCancel(context.Background())
-	c.readAhead = func(generation string) {
-		go func() {
-			if err := c.filters.Fill(reading, cfg.JetStream, generation); err != nil && reading.Err() == nil {
-				cfg.Logger.Warn("events are not read ahead, so each search reads them", slog.String("generation", generation), slog.Any("error", err))
-			}
-		}()
-	}
 	c.close = sync.OnceFunc(func() {
 		close(c.closed)
-		stop()
 		c.index.Close()
 	})
 	var err error
@@ -212,6 +202,24 @@ func assemble(cfg Config, routes []route) (*Console, error) {
 	c.mux.HandleFunc("POST "+loginPath, func(w http.ResponseWriter, r *http.Request) { c.fail(w, r, c.login(w, r)) })
 	c.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { c.fail(w, r, c.unknown(r)) })
 	return c, nil
+}
+
+// readAhead starts to fill the filters of searches, until the console closes.
+func (c *Console) readAhead(ctx context.Context, generation string) {
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // the request ends before
+	go func() {
+		defer stop()
+		if err := c.filters.Fill(ctx, c.config.JetStream, generation); err != nil && ctx.Err() == nil {
+			c.config.Logger.WarnContext(ctx, "events are not read ahead, so each search reads them", slog.String("generation", generation), slog.Any("error", err))
+		}
+	}()
+	go func() {
+		select {
+		case <-c.closed:
+			stop()
+		case <-ctx.Done():
+		}
+	}()
 }
 
 // Close ends the live streams and drops the index of the sessions. Other requests are still answered.

@@ -148,7 +148,7 @@ func (s *searching) run(ctx context.Context, found func(*search.Hit) error, prog
 	if err != nil {
 		return nil, err
 	}
-	defer s.readAhead(s.generation)
+	defer s.readAhead(ctx, s.generation)
 	defer leave()
 	return s.search.Run(ctx, s.config.JetStream, s.generation, found, progress)
 }
@@ -177,7 +177,7 @@ func (r *request) search() error {
 	}
 	if strings.TrimSpace(s.text) == "" {
 		if generation, err := r.generation(r.Context()); err == nil { // a search would say why there is none
-			r.readAhead(generation)
+			r.readAhead(r.Context(), generation)
 		}
 		return r.page("search", "Search", p)
 	}
