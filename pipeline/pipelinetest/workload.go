@@ -139,7 +139,7 @@ func (w *workload) words(n int) string {
 // Publish stores records in the raw stream, in order. Records that are too large for a message become objects.
 func Publish(tb testing.TB, js jetstream.JetStream, sent ...core.Record) {
 	tb.Helper()
-	awaitConnection(tb.Context(), tb, js.Conn())
+	awaitAnswer(tb.Context(), tb, js.Conn().FlushWithContext)
 	claimStore := claims.NewStore(js)
 	layout, err := readLayout(tb.Context(), js)
 	if err != nil {
@@ -171,7 +171,10 @@ func readLayout(ctx context.Context, js jetstream.JetStream) (streams.Layout, er
 // PublishMessages is [Publish] for messages, which need not hold records.
 func PublishMessages(ctx context.Context, tb testing.TB, js jetstream.JetStream, messages ...*nats.Msg) {
 	tb.Helper()
-	awaitConnection(ctx, tb, js.Conn())
+	awaitAnswer(ctx, tb, js.Conn().FlushWithContext)
+	if len(messages) > 0 && js.Conn().ConnectedClusterName() != "" {
+		awaitStream(ctx, tb, js.Conn(), messages[0].Subject)
+	}
 	for len(messages) > 0 {
 		n := min(len(messages), 500)
 		for _, m := range messages[:n] {
@@ -186,20 +189,32 @@ func PublishMessages(ctx context.Context, tb testing.TB, js jetstream.JetStream,
 	}
 }
 
-// awaitConnection waits until the server answers, because it may just have been restarted.
-func awaitConnection(ctx context.Context, tb testing.TB, nc *nats.Conn) {
+// awaitAnswer waits until the server answers to ask, because it may just have been restarted.
+func awaitAnswer(ctx context.Context, tb testing.TB, ask func(context.Context) error) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	retry := time.NewTicker(10 * time.Millisecond)
 	defer retry.Stop()
-	for nc.FlushWithContext(ctx) != nil {
+	for ask(ctx) != nil {
 		select {
 		case <-retry.C:
 		case <-ctx.Done():
 			tb.Fatal("the server does not answer")
 		}
 	}
+}
+
+// awaitStream waits until a node of a cluster knows where messages of a subject are stored, which it learns only after the
+// stream has its leader. It sends a message that is refused, because it expects another stream.
+func awaitStream(ctx context.Context, tb testing.TB, nc *nats.Conn, subject string) {
+	tb.Helper()
+	awaitAnswer(ctx, tb, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, broker.RequestTimeout)
+		defer cancel()
+		_, err := nc.RequestMsgWithContext(ctx, &nats.Msg{Subject: subject, Header: nats.Header{jetstream.ExpectedStreamHeader: {"none"}}})
+		return err
+	})
 }
 
 // Ship stores records in the raw stream like a producer that survives its broker: in atomic batches with message ids,

@@ -153,7 +153,7 @@ type Console struct {
 	overviews chan struct{} // a slot for each overview in progress
 	searches  broker.Limit  // of requests that read all events
 	index     *index.Index  // of the sessions; it has content while somebody looks
-	filters   search.Filters
+	filters   *search.Filters
 	closed    chan struct{}
 	close     func()
 	state     *state // of the pages of the pipeline
@@ -178,6 +178,7 @@ func assemble(cfg Config, routes []route) (*Console, error) {
 		config: cfg, limits: limits, mux: http.NewServeMux(),
 		requests: make(chan struct{}, limits.Requests), streams: make(chan struct{}, limits.Streams), overviews: make(chan struct{}, maxOverviews),
 		searches: broker.NewLimit(limits.Searches), closed: make(chan struct{}), state: newState(),
+		filters: search.NewFilters(search.MostFilters),
 	}
 	c.index = index.New(cfg.JetStream, index.Config{Generation: cfg.Generation, Pricing: cfg.Pricing, Logger: cfg.Logger})
 	c.close = sync.OnceFunc(func() {

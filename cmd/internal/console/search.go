@@ -109,7 +109,7 @@ func (r *request) newSearching() (*searching, error) {
 	r.filter.own = own
 	s.search = search.Search{
 		Source: envelopes.Source(r.filter.Source), Tool: strings.TrimSpace(query.Get("tool")), Stored: r.filter.storedSince(), Match: r.filter.selects,
-		Filters: &r.filters, Hits: searchHits,
+		Filters: r.filters, Hits: searchHits,
 	}
 	for _, name := range own["type"] {
 		t := envelopes.EventType(name)

@@ -15,7 +15,6 @@ import (
 
 // Sizes of the filters.
 const (
-	mostFilters = 512        // together 32 MiB, for about 2 GiB of events
 	filterBits  = 19         // of the number of a bit: 64 KiB
 	filterBytes = 4 << 20    // of the events of a filter, about
 	firstFilter = 512        // positions of the first filter of a cell, before the size of its events is known
@@ -25,16 +24,14 @@ const (
 
 // Filters know which sequences of three bytes the newest events of a generation have, part by part. A search leaves out a
 // part that lacks a sequence of its terms: without filters it reads every event for a word that few events have. They are
-// in memory alone, and each search checks that the stream is still the one that was read. The zero value is ready for use
-// by several goroutines.
+// in memory alone, and each search checks that the stream is still the one that was read. Several goroutines may use them.
 type Filters struct {
-	Most int // number of filters, each for about 4 MiB of events; 0 for 512
-
+	most    int
 	filling sync.Mutex // held by Fill
 
 	mu         sync.Mutex
-	idle       sync.Cond // of mu: no search runs; its lock is set by Fill
-	searches   int       // that run
+	idle       *sync.Cond // of mu: no search runs
+	searches   int        // that run
 	generation string
 	cells      map[int]cellFilters
 }
@@ -55,6 +52,16 @@ type filter struct {
 	bits        [1 << filterBits / 64]uint64
 }
 
+// MostFilters are 32 MiB of filters, for about 2 GiB of events.
+const MostFilters = 512
+
+// NewFilters returns filters that are still empty. There will be at most that many.
+func NewFilters(most int) *Filters {
+	f := &Filters{most: most}
+	f.idle = sync.NewCond(&f.mu)
+	return f
+}
+
 // Fill makes filters for the events that have none, the newer ones and then older ones, until there are as many as may be.
 // It waits while a search runs, and returns at once while another call is filling.
 func (f *Filters) Fill(ctx context.Context, js jetstream.JetStream, generation string) error {
@@ -73,19 +80,12 @@ func (f *Filters) Fill(ctx context.Context, js jetstream.JetStream, generation s
 	f.mu.Unlock()
 	for _, span := range spans.Stored {
 		for more := true; more; {
-			if more, err = f.fillNext(ctx, js, spans, span, max(f.most()/len(spans.Stored), 1)); err != nil {
+			if more, err = f.fillNext(ctx, js, spans, span, max(f.most/len(spans.Stored), 1)); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
-}
-
-func (f *Filters) most() int {
-	if f.Most > 0 {
-		return f.Most
-	}
-	return mostFilters
 }
 
 // fillNext makes the next filter of a cell, which has at most that many. It returns false if there is none to make.
@@ -147,7 +147,6 @@ func (f *Filters) fillNext(ctx context.Context, js jetstream.JetStream, spans *e
 func (f *Filters) awaitIdle(ctx context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.idle.L = &f.mu
 	defer context.AfterFunc(ctx, f.idle.Broadcast)()
 	for f.searches > 0 && ctx.Err() == nil {
 		f.idle.Wait()
@@ -190,7 +189,7 @@ func (f *Filters) current(ctx context.Context, js jetstream.JetStream, spans *ev
 		return c, nil
 	}
 	newest := c.list[len(c.list)-1]
-	stored, err := spans.Time(ctx, js, cell, newest.span.Last)
+	stored, err := spans.StoredAt(ctx, js, cell, newest.span.Last)
 	switch {
 	case err == nil && stored.Equal(newest.last):
 		return c, nil

@@ -80,13 +80,13 @@ func (h *history) check(t *testing.T, filters *search.Filters, words []string) {
 func TestFiltersFollowTheStream(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(7, 8))
-	for n, most := range []int{0, 0, 2} {
+	for n, most := range []int{search.MostFilters, search.MostFilters, 2} {
 		h := &history{random: r, js: pipelinetest.NewServer(t).Provision(streams.Topology{Generation: "v1", Partitions: 1}), has: map[string]bool{}, place: map[string]uint64{}}
 		var err error
 		if h.stream, err = h.js.Stream(t.Context(), streams.EventsStream("v1")); err != nil {
 			t.Fatal(err)
 		}
-		filters := &search.Filters{Most: most}
+		filters := search.NewFilters(most)
 		fill := func() {
 			t.Helper()
 			if err := filters.Fill(t.Context(), h.js, "v1"); err != nil {

@@ -129,7 +129,7 @@ func TestSearchFindsWhatReadingEveryEventFinds(t *testing.T) {
 				middle, before = e.Stored, before.With(e.Cell, e.Position)
 				break
 			}
-			filters := []*search.Filters{{}, {Most: 2 * cells}}
+			filters := []*search.Filters{search.NewFilters(search.MostFilters), search.NewFilters(2 * cells)}
 			for _, f := range filters {
 				if err := f.Fill(t.Context(), js, "v1"); err != nil {
 					t.Fatal(err)

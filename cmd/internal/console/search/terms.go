@@ -164,44 +164,42 @@ func rarestOf(lower []byte) (index int) {
 	return index
 }
 
-// lacks reports whether a needle is certainly not in JSON, also not behind an escape. It takes less time than
-// [Terms.mayMatch] where escapes are many.
+// mayMatch reports whether an event in JSON can be a hit: false is certain.
+func (t *Terms) mayMatch(data []byte) bool {
+	if t.lacks(data) {
+		return false
+	}
+	var texts [][]byte // data with its escapes resolved; nil until a needle needs it
+	for i := range t.list {
+		for _, n := range t.list[i].needles {
+			if n.nonASCII || n.index(data) >= 0 {
+				continue
+			}
+			if texts == nil {
+				text := unescaped(data)
+				texts = [][]byte{text, unescaped(text)} // the text of a call is JSON, too
+			}
+			if !slices.ContainsFunc(texts, func(text []byte) bool { return n.index(text) >= 0 }) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// lacks reports whether JSON has neither a needle nor an escape that may stand for a part of it. Unlike [Terms.mayMatch], it
+// does not resolve escapes.
 func (t *Terms) lacks(data []byte) bool {
 	for i := range t.list {
 		for _, n := range t.list[i].needles {
-			if n.index(data) < 0 && (n.nonASCII && !bytes.Contains(data, unicodeEscape) || !n.nonASCII && !hasASCIIEscape(data)) {
+			switch {
+			case n.index(data) >= 0:
+			case n.nonASCII && !bytes.Contains(data, unicodeEscape), !n.nonASCII && !hasASCIIEscape(data):
 				return true
 			}
 		}
 	}
 	return false
-}
-
-// mayMatch reports whether an event in JSON can be a hit: false is certain.
-func (t *Terms) mayMatch(data []byte) bool {
-	var texts [][]byte // data with its escapes resolved; nil until a needle needs it
-	for i := range t.list {
-		for _, n := range t.list[i].needles {
-			switch {
-			case n.index(data) >= 0:
-			case n.nonASCII:
-				if !bytes.Contains(data, unicodeEscape) {
-					return false
-				}
-			case !hasASCIIEscape(data):
-				return false
-			default:
-				if texts == nil {
-					text := unescaped(data)
-					texts = [][]byte{text, unescaped(text)} // the text of a call is JSON, too
-				}
-				if !slices.ContainsFunc(texts, func(text []byte) bool { return n.index(text) >= 0 }) {
-					return false
-				}
-			}
-		}
-	}
-	return true
 }
 
 var (
