@@ -241,24 +241,28 @@ func (r *Reader) Attach(id string) {
 
 // RawOf returns the [Suite.Raw] of a vendor with documents: elements returns those of a record. The raw of an event is
 // an element, or the record itself if no element has an event.
-func RawOf(elements func(record any) []any) func(record, raw []byte) (ok, known bool) {
-	return func(record, raw []byte) (ok, known bool) {
+func RawOf(elements func(record any) []any) func(record []byte) func(raw []byte) (ok, known bool) {
+	return func(record []byte) func(raw []byte) (ok, known bool) {
 		whole := Plain(record)
 		parts := elements(whole)
 		if len(parts) == 0 {
-			return false, false
+			return NoRaw
 		}
-		parts = append(slices.Clip(parts), whole)
-		return PartOf(parts, raw), true
+		return PartOf(append(slices.Clip(parts), whole))
 	}
 }
 
-// PartOf reports whether raw is one of some parts of a document, or leaves out what is large; an event without raw has
-// none of them.
-func PartOf(parts []any, raw []byte) bool {
-	if raw == nil || string(raw) == "null" || bytes.Contains(raw, []byte(`"$elided"`)) {
-		return true
+// NoRaw is what [Suite.Raw] returns for a record that it knows nothing about.
+func NoRaw([]byte) (ok, known bool) { return false, false }
+
+// PartOf is what [Suite.Raw] returns for a document of some parts: raw is one of them, or leaves out what is large; an
+// event without raw has none of them.
+func PartOf(parts []any) func(raw []byte) (ok, known bool) {
+	return func(raw []byte) (ok, known bool) {
+		if raw == nil || string(raw) == "null" || bytes.Contains(raw, []byte(`"$elided"`)) {
+			return true, true
+		}
+		is := Plain(raw)
+		return slices.ContainsFunc(parts, func(p any) bool { return reflect.DeepEqual(p, is) }), true
 	}
-	is := Plain(raw)
-	return slices.ContainsFunc(parts, func(p any) bool { return reflect.DeepEqual(p, is) })
 }

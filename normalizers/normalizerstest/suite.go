@@ -76,9 +76,9 @@ type Suite struct {
 	VCS func() func(session string, l Line) envelopes.VCS
 	// OneThread states that a session is one thread, whichever agent speaks.
 	OneThread bool
-	// Raw reports whether an event may carry raw instead of its record, because the record is a document of several
-	// records or no JSON. It knows nothing about other records. Nil if all records are lines of JSON.
-	Raw func(record, raw []byte) (ok, known bool)
+	// Raw returns a function that reports whether an event may carry raw instead of its record, because the record is a
+	// document of several records or no JSON. It knows nothing about other records. Nil if all records are lines of JSON.
+	Raw func(record []byte) func(raw []byte) (ok, known bool)
 }
 
 // Refuses reports whether a record that is JSON may be a dead letter, because it breaks the model of its protocol.

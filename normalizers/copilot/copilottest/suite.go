@@ -31,8 +31,5 @@ var Suite = normalizerstest.Suite{
 	Ledger:    func() normalizerstest.Ledger { return ledger{} },
 	Interpret: interpret,
 	VCS:       vcs,
-	Raw: func(record, raw []byte) (ok, known bool) {
-		known = raw != nil && isRaw(record, raw)
-		return known, known
-	},
+	Raw:       rawOf,
 }

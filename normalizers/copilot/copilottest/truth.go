@@ -355,15 +355,21 @@ func (r *copilotReader) entry(n int, e any) {
 // skillContext matches the beginning of a skill that the runtime reads to the model.
 var skillContext = regexp.MustCompile(`^\s*<skill-context[ >]`)
 
-// isRaw reports whether an event of a record may carry raw: an entry of a document, or a line of plain text as a
-// string.
-func isRaw(data, raw []byte) bool {
-	timeline := normalizerstest.Member[[]any](normalizerstest.Parse(data), "timeline")
-	if slices.ContainsFunc(timeline, func(e any) bool { return fmt.Sprint(e) == fmt.Sprint(normalizerstest.Parse(raw)) }) {
-		return true
+// rawOf is the Raw of the suite: raw is an entry of a document, or a line of plain text as a string.
+func rawOf(data []byte) func(raw []byte) (ok, known bool) {
+	entries := map[string]bool{}
+	for _, e := range normalizerstest.Member[[]any](normalizerstest.Parse(data), "timeline") {
+		entries[fmt.Sprint(e)] = true
 	}
-	s, ok := normalizerstest.Parse(raw).(string)
-	return ok && plainText(s) == plainText(string(data))
+	return func(raw []byte) (ok, known bool) {
+		if raw == nil {
+			return false, false
+		}
+		is := normalizerstest.Parse(raw)
+		s, text := is.(string)
+		known = entries[fmt.Sprint(is)] || text && plainText(s) == plainText(string(data))
+		return known, known
+	}
 }
 
 // plainText returns a text without bytes that are not UTF-8.
