@@ -334,22 +334,16 @@ func TestRequestsAreBounded(t *testing.T) {
 	t.Parallel()
 	entered, leave := make(chan struct{}), make(chan struct{})
 	c := assembled(t, func(r *request) error {
-		switch r.URL.Query().Get("do") {
-		case "wait":
+		if r.URL.Query().Get("do") == "wait" {
 			entered <- struct{}{}
 			<-leave
 			return nil
-		case "read":
-			return r.ParseForm()
-		default:
-			<-r.Context().Done()
-			return r.Context().Err()
 		}
+		return r.ParseForm()
 	}, func(c *Config) {
 		c.Write = true
-		c.Limits = Limits{Requests: 2, Duration: 50 * time.Millisecond, Body: 1000}
+		c.Limits = Limits{Requests: 2, Body: 1000}
 	})
-	requireStatus(t, get(t, c, "/extra"), http.StatusGatewayTimeout, "this took longer than 50ms", "choose a shorter range")
 	requireStatus(t, post(t, c, "/extra?do=read", "a="+strings.Repeat("x", 2000)), http.StatusRequestEntityTooLarge, "write at most 1000 B")
 	var waiting sync.WaitGroup
 	for range 2 {
@@ -366,9 +360,18 @@ func TestRequestsAreBounded(t *testing.T) {
 	requireStatus(t, get(t, c, "/extra?do=read"), http.StatusOK)
 }
 
+func TestLongRequestIsEnded(t *testing.T) {
+	t.Parallel()
+	c := assembled(t, func(r *request) error {
+		<-r.Context().Done()
+		return r.Context().Err()
+	}, func(c *Config) { c.Limits.Duration = 50 * time.Millisecond })
+	requireStatus(t, get(t, c, "/extra"), http.StatusGatewayTimeout, "this took longer than 50ms", "choose a shorter range")
+}
+
 func TestServerBoundsWhatItReads(t *testing.T) {
 	t.Parallel()
-	address := serve(t, newConsole(t), func(s *http.Server) { s.ReadHeaderTimeout = 50 * time.Millisecond })
+	address := serve(t, newConsole(t))
 	_, r := dial(t, address, "GET / HTTP/1.1\r\nHost: localhost\r\nX-A: "+strings.Repeat("a", 64<<10)+"\r\n\r\n")
 	response, err := http.ReadResponse(r, nil)
 	if err != nil {
@@ -378,6 +381,7 @@ func TestServerBoundsWhatItReads(t *testing.T) {
 		t.Errorf("status %d", response.StatusCode)
 	}
 	_ = response.Body.Close()
+	address = serve(t, newConsole(t), func(s *http.Server) { s.ReadHeaderTimeout = 50 * time.Millisecond })
 	_, r = dial(t, address, "GET / HTTP/1.1\r\nHost: localhost\r\n") // and never the end of the header
 	if data, err := io.ReadAll(r); err != nil && !errors.Is(err, net.ErrClosed) {
 		t.Errorf("%q, %v", data, err)
@@ -454,8 +458,8 @@ func TestThousandLiveStreams(t *testing.T) {
 // TestLiveStreamOutlivesTheLimitsOfRequests reads heartbeats for longer than a request may take.
 func TestLiveStreamOutlivesTheLimitsOfRequests(t *testing.T) {
 	t.Parallel()
-	c := assembled(t, streaming, func(c *Config) { c.Limits = Limits{Heartbeat: 20 * time.Millisecond, Duration: 20 * time.Millisecond} })
-	address := serve(t, c, func(s *http.Server) { s.ReadTimeout, s.WriteTimeout = 50*time.Millisecond, 50*time.Millisecond })
+	c := assembled(t, streaming, func(c *Config) { c.Limits = Limits{Heartbeat: 100 * time.Millisecond, Duration: time.Second} })
+	address := serve(t, c, func(s *http.Server) { s.ReadTimeout, s.WriteTimeout = time.Second, time.Second })
 	_, r := dial(t, address, "GET /extra/live?last=x HTTP/1.1\r\nHost: "+address+"\r\nLast-Event-ID: 16\r\n\r\n")
 	response, err := http.ReadResponse(r, nil)
 	if err != nil {

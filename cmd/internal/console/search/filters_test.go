@@ -24,6 +24,17 @@ type history struct {
 	place  map[string]uint64
 }
 
+// newHistory returns the history of a stream of its own server.
+func newHistory(t *testing.T, r *rand.Rand) *history {
+	t.Helper()
+	h := &history{random: r, js: pipelinetest.NewServer(t).Provision(streams.Topology{Generation: "v1", Partitions: 1}), has: map[string]bool{}, place: map[string]uint64{}}
+	var err error
+	if h.stream, err = h.js.Stream(t.Context(), streams.EventsStream("v1")); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
 // store stores events.
 func (h *history) store(t *testing.T, count int) {
 	t.Helper()
@@ -78,14 +89,13 @@ func (h *history) check(t *testing.T, filters *search.Filters, words []string) {
 // TestFiltersFollowTheStream stores, removes and expires events of a stream, and replaces it by one with another history,
 // while searches have filters of any age.
 func TestFiltersFollowTheStream(t *testing.T) {
+	if testing.Short() {
+		t.Skip("hundreds of searches, one after the other")
+	}
 	t.Parallel()
 	r := rand.New(rand.NewPCG(7, 8))
 	for n, most := range []int{search.MostFilters, search.MostFilters, 2} {
-		h := &history{random: r, js: pipelinetest.NewServer(t).Provision(streams.Topology{Generation: "v1", Partitions: 1}), has: map[string]bool{}, place: map[string]uint64{}}
-		var err error
-		if h.stream, err = h.js.Stream(t.Context(), streams.EventsStream("v1")); err != nil {
-			t.Fatal(err)
-		}
+		h := newHistory(t, r)
 		filters := search.NewFilters(most)
 		fill := func() {
 			t.Helper()
@@ -126,6 +136,7 @@ func TestFiltersFollowTheStream(t *testing.T) {
 		if err := h.js.DeleteStream(t.Context(), config.Name); err != nil {
 			t.Fatal(err)
 		}
+		var err error
 		if h.stream, err = h.js.CreateStream(t.Context(), config); err != nil {
 			t.Fatal(err)
 		}
@@ -139,5 +150,29 @@ func TestFiltersFollowTheStream(t *testing.T) {
 		h.check(t, filters, words)
 		fill()
 		h.check(t, filters, words)
+	}
+}
+
+// TestFiltersAreMadeWhileSearchesRun fills filters from two goroutines while others search.
+func TestFiltersAreMadeWhileSearchesRun(t *testing.T) {
+	t.Parallel()
+	h, filters := newHistory(t, rand.New(rand.NewPCG(9, 10))), search.NewFilters(4)
+	for range 4 {
+		h.store(t, 1000)
+		t.Run("at once", func(t *testing.T) {
+			for range 2 {
+				words := h.some()
+				t.Run("search", func(t *testing.T) {
+					t.Parallel()
+					h.check(t, filters, words)
+				})
+				t.Run("fill", func(t *testing.T) {
+					t.Parallel()
+					if err := filters.Fill(t.Context(), h.js, "v1"); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		})
 	}
 }
