@@ -26,7 +26,7 @@ func TestKilledLeaderLosesNoChange(t *testing.T) {
 	cluster.Settle(js)
 	k := titles.Key{Source: envelopes.ClaudeCode, SessionID: "s1"}
 	addEvent(t, js, k)
-	w := watching(t, cluster.JetStream(), 0)
+	w := outliving(t, cluster.JetStream())
 	w.expect(t, titles.Synced)
 
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)

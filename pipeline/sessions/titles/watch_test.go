@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tributary/pipeline/broker"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/sessions/titles"
 	"tributary/pipeline/streams"
@@ -22,17 +23,41 @@ type watcher struct{ updates chan titles.Update }
 
 func watching(t *testing.T, js jetstream.JetStream, from uint64) *watcher {
 	t.Helper()
-	w := &watcher{make(chan titles.Update, 1000)}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	return startWatcher(t, func(ctx context.Context, w *watcher) {
 		for u, err := range titles.Watch(ctx, js, from) {
 			if err != nil {
 				t.Error(err)
 			}
 			w.updates <- u
 		}
+	})
+}
+
+// outliving is [watching] by a program that outlives its broker: where [titles.Watch] has ended, it goes on from the cursor.
+func outliving(t *testing.T, js jetstream.JetStream) *watcher {
+	t.Helper()
+	return startWatcher(t, func(ctx context.Context, w *watcher) {
+		for cursor := uint64(0); ctx.Err() == nil; _ = broker.Pause(ctx, 10*time.Millisecond) {
+			for u, err := range titles.Watch(ctx, js, cursor) {
+				if err != nil {
+					t.Log(err)
+					continue
+				}
+				cursor = u.Cursor
+				w.updates <- u
+			}
+		}
+	})
+}
+
+func startWatcher(t *testing.T, run func(context.Context, *watcher)) *watcher {
+	t.Helper()
+	w := &watcher{make(chan titles.Update, 1000)}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		run(ctx, w)
 	}()
 	t.Cleanup(func() {
 		cancel()
