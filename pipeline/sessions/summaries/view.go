@@ -269,8 +269,8 @@ func (v *View) Follow(ctx context.Context, source envelopes.Source, since time.T
 			}
 			silent := errors.Is(err, context.DeadlineExceeded)
 			if errors.Is(err, jetstream.ErrStreamNotFound) { // the reader noticed it before the next look
-				_, gone := latest.continued(ctx)
-				err = cmp.Or(gone, err)
+				_, gone := latest.continued(ctx) // nil if nobody answers for the stream at the moment
+				err = cmp.Or(gone, fmt.Errorf("%w: stream %s", ErrAnew, v.stream()))
 			}
 			var r Record
 			if err == nil {
