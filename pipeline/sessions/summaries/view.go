@@ -97,6 +97,9 @@ func (v *View) Continues(ctx context.Context, earlier *View) (bool, error) {
 	}
 	// A stream that went back in time and has grown since has later messages at the sequences of the earlier view.
 	last, err := v.lastStored(ctx, v.stream(), ">", earlier.sequence)
+	if errors.Is(err, jetstream.ErrStreamNotFound) { // it was deleted since v was opened
+		return false, nil
+	}
 	return err == nil && !last.After(earlier.storedAt), err
 }
 
