@@ -98,6 +98,7 @@ type data struct {
 
 	// Tokens, requests and changes.
 	Usage   lenient.Object[figures]                            `json:"usage"`
+	Spent   lenient.Object[figures]                            `json:"compactionTokensUsed"`
 	Metrics lenient.Object[map[string]lenient.Object[metrics]] `json:"modelMetrics"`
 
 	PremiumRequests lenient.Number              `json:"totalPremiumRequests"`

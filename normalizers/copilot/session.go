@@ -122,9 +122,10 @@ func compacted(m *mapper) {
 	code, message := m.data.problem()
 	if message != "" && isBlank(m.data.Compacted) {
 		m.putError(lenient.Text(code), lenient.Text(message))
-		return
+	} else {
+		m.summary(m.data.Compacted)
 	}
-	m.summary(m.data.Compacted)
+	billCompaction(m, &m.data.Spent.Value)
 }
 
 func isBlank(text lenient.Text) bool { return strings.TrimSpace(string(text)) == "" }

@@ -136,6 +136,22 @@ func usageRecord(m *mapper, f *figures) {
 	m.bill(m.First, billed, now.Minus(billed), d.Model, key, f)
 }
 
+// billCompaction bills the API call that compacted the conversation. The accounts lack it, because the totals of a
+// shutdown do, too. It bills nothing once the session has records of API calls.
+func billCompaction(m *mapper, f *figures) {
+	noteUsage(m, f)
+	used := f.consumption()
+	if m.First < 0 || m.st.Recorded || used == (core.Consumption{}) {
+		return
+	}
+	model := m.model()
+	if isModel(f.Model) {
+		model = f.Model.Ptr()
+	}
+	m.Events[m.First].Event.Model = model
+	m.charge(m.First, m.logged("", core.Consumption{}, used), "", f)
+}
+
 // shutdown emits the end of a run, with the tokens by which its totals exceed those on events: one event per model,
 // the first of which is the end.
 func shutdown(m *mapper) {

@@ -315,7 +315,12 @@ func (s *copilotScript) notice() {
 	case "title":
 		s.put("session.title_changed", "", map[string]any{"title": "Fixed the tests"})
 	case "compacted":
-		s.put("session.compaction_complete", "", map[string]any{"success": true, "summaryContent": s.OneOf("<overview>\nAll is noted.", "")})
+		s.put("session.compaction_complete", "", map[string]any{
+			"success": true, "summaryContent": s.OneOf("<overview>\nAll is noted.", ""),
+			"compactionTokensUsed": map[string]any{
+				"inputTokens": 900, "outputTokens": 70, "cacheReadTokens": 500, "model": "gpt-5-mini",
+			},
+		})
 	case "failed":
 		s.put("session.compaction_complete", "", map[string]any{"success": false, "error": "it failed"})
 	case "task":

@@ -124,6 +124,11 @@ func (l ledger) Add(session string, record []byte) {
 			u = normalizerstest.Member[any](d, "usage")
 		}
 		b.usage(cmp.Or(normalizerstest.Member[string](u, "apiCallId"), normalizerstest.Member[string](d, "apiCallId"), normalizerstest.Member[string](u, "accounting", "usageId")), u, model)
+	case "session.compaction_complete":
+		if !b.recorded {
+			spent := usageOf(normalizerstest.Member[any](d, "compactionTokensUsed"))
+			b.charge(b.logged("", normalizerstest.Figures{}, spent))
+		}
 	case "session.start", "session.resume":
 		b.run = len(b.spendings)
 	case "session.shutdown":
