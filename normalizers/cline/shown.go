@@ -118,7 +118,9 @@ func (d *document) readRequest(kind lenient.Text, text string) {
 	}
 	s.tokens = chat.Tokens{
 		Input: r.In, Output: r.Out, CacheRead: r.CacheRead, CacheWrite: r.CacheWrite, Cost: r.Cost,
-		CacheInInput: r.Protocol != "", Several: kind != "api_req_started",
+		// Versions before 3.30 state the protocol, too, but by that of Anthropic the input is without the cache.
+		CacheInInput: r.Protocol != "" && r.CacheRead.Count()+r.CacheWrite.Count() <= r.In.Count(),
+		Several:      kind != "api_req_started",
 	}
 }
 

@@ -23,7 +23,10 @@ func read(w *chat.Writer, r *record) {
 	row := &r.Row.Value
 	switch {
 	case r.Row.OK && r.Table == "sessions":
-		learn(w, &session{ID: row.ID, Name: row.Name, Type: row.Type, Dir: row.Dir, CreatedAt: row.Created, Provider: row.Provider, Model: row.Model})
+		learn(w, &session{
+			ID: row.ID, Name: row.Name, Type: row.Type, Dir: row.Dir, CreatedAt: row.Created, Provider: row.Provider, Model: row.Model,
+			sums: row.sums,
+		})
 	case r.Row.OK && r.Table == "messages":
 		readMessage(w, row.MessageID, &message{Role: row.Role, Created: row.At, Content: row.Content, Metadata: row.Metadata})
 	case r.Row.OK:
@@ -56,9 +59,23 @@ func learn(w *chat.Writer, s *session) {
 	w.ID = "session"
 	if title == "" {
 		w.Meta()
+	} else {
+		w.Say(core.SpeechSummary, title)
+	}
+	useSums(w, &s.sums)
+}
+
+// summed is remembered of a session whose sums count.
+const summed = "summed"
+
+// useSums writes the tokens of a session. They count only where its messages state none, as the missing cache shows.
+func useSums(w *chat.Writer, s *sums) {
+	if !s.Input.OK && !s.Output.OK || s.CacheRead.OK {
+		w.Remember(summed, "")
 		return
 	}
-	w.Say(core.SpeechSummary, title)
+	w.Remember(summed, "yes")
+	w.Use("session", chat.Tokens{Input: s.Input, Output: s.Output, Several: true})
 }
 
 // readMessage writes a message: its blocks in their order, and its tokens.
@@ -86,7 +103,7 @@ func readMessage(w *chat.Writer, id lenient.Text, m *message) {
 	default:
 		w.UnknownRecord("message", m.Role)
 	}
-	if !m.Metadata.Value.Usage.OK {
+	if !m.Metadata.Value.Usage.OK || w.Remembered(summed) != "" {
 		return
 	}
 	u := &m.Metadata.Value.Usage.Value

@@ -29,6 +29,7 @@ type row struct {
 	Created  lenient.Text                `json:"created_at"`
 	Provider lenient.Text                `json:"provider_name"`
 	Model    lenient.Object[modelConfig] `json:"model_config_json"`
+	sums     `json:",embed"`
 
 	SessionID lenient.Text             `json:"session_id"`
 	MessageID lenient.Text             `json:"message_id"`
@@ -48,6 +49,14 @@ type session struct {
 	CreatedAt   lenient.Text                `json:"created_at"`
 	Provider    lenient.Text                `json:"provider_name"`
 	Model       lenient.Object[modelConfig] `json:"model_config"`
+	sums        `json:",embed"`
+}
+
+// sums are the tokens of all API calls of a session. Versions whose messages state theirs have one of the cache, too.
+type sums struct {
+	Input     lenient.Number `json:"accumulated_input_tokens"`
+	Output    lenient.Number `json:"accumulated_output_tokens"`
+	CacheRead lenient.Number `json:"accumulated_cache_read_tokens"`
 }
 
 type modelConfig struct {

@@ -41,7 +41,7 @@ var Vendor = core.Vendor{
 		Tables: []core.Table{{
 			Name: "sessions", Key: "id", Version: "updated_at", Order: "created_at", JSON: []string{"model_config_json"},
 			Columns:  []string{"name", "session_type", "working_dir", "created_at", "provider_name", "model_config_json"},
-			Optional: []string{"parent_session_id"},
+			Optional: []string{"parent_session_id", "accumulated_input_tokens", "accumulated_output_tokens", "accumulated_cache_read_tokens"},
 		}, {
 			Name: "messages", Key: "id", Order: "created_timestamp", JSON: []string{"content_json", "metadata_json"},
 			Columns:  []string{"session_id", "role", "content_json", "created_timestamp"},

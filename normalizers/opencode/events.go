@@ -166,7 +166,7 @@ func noteMessage(c *mapper, in *info) {
 		return // only its step-finish identifies it
 	}
 	t := in.used()
-	c.bill(m, t, func() int { return c.carrier(m, t, len(c.Events)) })
+	c.bill(m, t, c.st.stepsOf(m), func() int { return c.carrier(m, t, len(c.Events)) })
 }
 
 // messageOf returns what is known about the message of a part.

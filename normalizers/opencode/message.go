@@ -179,17 +179,21 @@ func wholeMessage(c *mapper, w *wireMessage) {
 	in := &w.Info.Value
 	m := learn(c, in)
 	from := len(c.Events)
+	var stepped core.Consumption
 	for i := range w.Parts {
 		p := &w.Parts[i].Value
 		c.st.drop(string(p.ID))
-		if p.Type == "step-start" || p.Type == "step-finish" {
-			continue // the message itself states what they do
+		switch p.Type {
+		case "step-start": // the message itself states what it does
+		case "step-finish":
+			stepped = stepped.Plus(p.used().consumption(c.st.Version))
+		default:
+			emitPart(c, m, p, cmp.Or(vendorID(p.ID), c.place(i)))
 		}
-		emitPart(c, m, p, cmp.Or(vendorID(p.ID), c.place(i)))
 	}
 	messageError(c, m, in.Error)
 	t := in.used()
-	c.bill(m, t, func() int { return c.carrier(m, t, from) })
+	c.bill(m, t, stepped, func() int { return c.carrier(m, t, from) })
 }
 
 // carrier returns the event that carries the token counts of a message: its first answer, else its first event at or

@@ -86,9 +86,12 @@ func emitRow(c *mapper) {
 func emitPartRow(c *mapper, p *part) {
 	m := messageOf(c, p)
 	c.TS = cmp.Or(m.Created, c.TS)
-	if p.Type == "step-start" || p.Type == "step-finish" {
-		c.skip = core.SkipMirror // the message states what they do
-		return
+	switch p.Type {
+	case "step-start":
+		c.skip = core.SkipMirror // the message states what it does
+	case "step-finish":
+		stepRow(c, m, p, vendorID(p.ID))
+	default:
+		emitPart(c, m, p, vendorID(p.ID))
 	}
-	emitPart(c, m, p, vendorID(p.ID))
 }

@@ -64,29 +64,21 @@ func parseVersion(v string) (major, minor int, ok bool) {
 
 // bill puts what a message adds to the bill on an event, which carrier finds or makes. The
 // message stands for its call: the figures come again with each update of the message, and
-// only what they grow is new. What was copied from another session is billed there.
-func (e *emitter) bill(m message, t *tokens, carrier func() int) {
+// only what they grow is new. stepped is what its steps used together. What was copied from another session is billed
+// there.
+func (e *emitter) bill(m message, t *tokens, stepped core.Consumption, carrier func() int) {
 	if m.Copied {
 		return
 	}
 	includes := t.includesReasoning(e.st.Version)
-	now := core.Consumption{
-		Input:      t.Input.Count(),
-		CacheRead:  t.Cache.Value.Read.Count(),
-		CacheWrite: t.Cache.Value.Write.Count(),
-		Output:     t.Output.Count(),
-		Reasoning:  t.Reasoning.Count(),
-		Cost:       core.CostOf(t.cost),
-	}
-	if !includes {
-		now.Output += now.Reasoning
-	}
+	now := t.consumption(e.st.Version)
 	var before core.Consumption
 	slot := core.FingerprintOf("message", m.key)
 	if m.key != "" {
 		before, _ = e.Session.APICalls.Get(slot)
 		now = before.Raise(now)
 	}
+	now = now.Raise(stepped)
 	u := now.UsageSince(before, m.key)
 	if u == nil {
 		return
@@ -112,6 +104,54 @@ func (e *emitter) bill(m message, t *tokens, carrier func() int) {
 	})
 }
 
+// consumption returns the figures in parts that do not overlap, but for the reasoning.
+func (t *tokens) consumption(version string) core.Consumption {
+	c := core.Consumption{
+		Input:      t.Input.Count(),
+		CacheRead:  t.Cache.Value.Read.Count(),
+		CacheWrite: t.Cache.Value.Write.Count(),
+		Output:     t.Output.Count(),
+		Reasoning:  t.Reasoning.Count(),
+		Cost:       core.CostOf(t.cost),
+	}
+	if !t.includesReasoning(version) {
+		c.Output += c.Reasoning
+	}
+	return c
+}
+
+// steps is what the steps of a message used together, of the last message that had one by itself. A message of 2025 may
+// have several, and then states the tokens of the last one alone.
+type steps struct {
+	Message core.Fingerprint `json:"m,omitzero"`
+	Used    core.Consumption `json:"u,omitzero"`
+}
+
+// stepsOf returns what the steps of a message used together, as far as they are known.
+func (s *state) stepsOf(m message) core.Consumption {
+	if s.Steps.Message != m.ID {
+		return core.Consumption{}
+	}
+	return s.Steps.Used
+}
+
+// addStep adds what a step used to that of its message, unless it did before.
+func (e *emitter) addStep(m message, p *part) {
+	id := vendorID(p.ID)
+	key := core.FingerprintOf("step", id)
+	if _, known := e.Session.IDs.Get(key); known || m.key == "" || id == "" {
+		return
+	}
+	e.Session.IDs.Put(key, core.Fingerprint{})
+	e.st.Steps = steps{m.ID, e.st.stepsOf(m).Plus(p.used().consumption(e.st.Version))}
+}
+
+// used returns the tokens and the cost of a step.
+func (p *part) used() *tokens {
+	p.Tokens.Value.cost = p.Cost
+	return &p.Tokens.Value
+}
+
 // usage emits an event that carries nothing but what a message used.
 func (e *emitter) usage(m message, t *tokens) bool {
 	id := m.key
@@ -126,14 +166,36 @@ func (e *emitter) usage(m message, t *tokens) bool {
 // stepFinish emits the end of a step. It carries the tokens of the message, whose own record
 // comes later or, in a run, not at all.
 func stepFinish(c *mapper, m message, p *part, id string) {
-	t := &p.Tokens.Value
-	t.cost = p.Cost
+	t := p.used()
 	c.noteTokens(t)
+	c.addStep(m, p)
+	if c.endStep(m, t, id) {
+		c.bill(m, t, c.st.stepsOf(m), func() int { return len(c.Events) - 1 })
+	}
+}
+
+// endStep emits the end of a step.
+func (e *emitter) endStep(m message, t *tokens, id string) bool {
 	d := core.SystemDraft(envelopes.Meta, "")
 	d.Identity = t.identity()
-	if c.say(m, id, d) {
-		c.bill(m, t, func() int { return len(c.Events) - 1 })
+	return e.say(m, id, d)
+}
+
+// stepRow maps the end of a step in the database. The message, which was read before, states its tokens if it is the
+// only one.
+func stepRow(c *mapper, m message, p *part, id string) {
+	c.skip = core.SkipMirror
+	if m.key == "" || m.Created == "" {
+		return // the message is not known
 	}
+	t := p.used()
+	c.addStep(m, p)
+	c.bill(m, t, c.st.stepsOf(m), func() int {
+		if !c.endStep(m, t, id) {
+			return -1
+		}
+		return len(c.Events) - 1
+	})
 }
 
 // identity distinguishes the figures from others of the same message.

@@ -93,6 +93,10 @@ func TestTraps(t *testing.T) {
 	inMessage := func(part, message string) string {
 		return strings.Replace(part, `"id":`, `"messageID":"`+message+`","sessionID":"ses_1","id":`, 1)
 	}
+	row := func(table, columns string) string { return fmt.Sprintf(`{"table":%q,"row":%s}`, table, columns) }
+	stepRow := func(id, tokens string) string {
+		return row("part", fmt.Sprintf(`{"id":%q,"message_id":"m1","session_id":"ses_1","time_created":1773054003000,"data":{"type":"step-finish","tokens":%s}}`, id, tokens))
+	}
 	pruned := strings.Replace(bash("p2", "c", `"exit":0`), `"end":1773054004000`, `"end":1773054004000,"compacted":1773054099000`, 1)
 	for _, c := range []struct {
 		name string
@@ -171,6 +175,21 @@ func TestTraps(t *testing.T) {
 				"user_message @m1.1", "assistant_message @m2.1 [10 0 0 2 0 = 12]", "tool_call @m2.2", "tool_result @m2.2#result success exit 0", "assistant_message @m3.1 [10 0 0 2 0 = 12]",
 				"assistant_message @2", "meta @3 [10 0 0 2 0 = 12]", "meta @4 [10 0 0 2 0 = 12]",
 			},
+		},
+		{
+			"12: a message of several steps states the tokens of the last one",
+			export("0.6.3", assistant("m1", one, step("p1", `{"input":500,"output":40}`)+","+step("p2", one)+","+text("p3", "a"))) + "\n" +
+				run("step_finish", inMessage(step("p1", `{"input":500,"output":40}`), "m1")) + "\n" +
+				run("step_finish", inMessage(step("p4", one), "m2")) + "\n" + run("step_finish", inMessage(step("p5", one), "m2")) + "\n" +
+				run("step_finish", inMessage(step("p5", one), "m2")),
+			[]string{"assistant_message p3 [510 0 0 42 0 = 552]", "meta p1", "meta p4 [10 0 0 2 0 = 12]", "meta p5 [10 0 0 2 0 = 12]"},
+		},
+		{
+			"13: so it does in the database",
+			row("session", `{"id":"ses_1","directory":"/w","title":"T","version":"0.6.3","time_created":1773054000000}`) + "\n" +
+				row("message", `{"id":"m1","session_id":"ses_1","time_created":1773054002000,"data":{"role":"assistant","modelID":"m","time":{"created":1773054002000},"tokens":`+one+`}}`) + "\n" +
+				stepRow("p1", one) + "\n" + stepRow("p2", one) + "\n" + stepRow("p2", one),
+			[]string{"meta m1#usage [10 0 0 2 0 = 12]", "meta p2 [10 0 0 2 0 = 12]"},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

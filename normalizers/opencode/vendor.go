@@ -56,6 +56,7 @@ type state struct {
 	Version  string            `json:"version,omitzero"` // of OpenCode
 	Revert   core.Fingerprint  `json:"revert,omitzero"`  // what the session is taken back to
 	Document core.DocumentHead `json:"doc,omitzero"`
+	Steps    steps             `json:"steps,omitzero"`
 	messages
 	pendingParts
 	statedErrors

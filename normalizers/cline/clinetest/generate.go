@@ -110,7 +110,10 @@ func (s *script) request() map[string]any {
 	in, out, read, cost := s.Figure(), s.Figure(), s.Figure(), float64(s.Figure())/1000
 	text := map[string]any{"request": "x", "tokensIn": in, "tokensOut": out, "cacheReads": read, "cacheWrites": s.Figure(), "cost": cost}
 	if s.protocol {
-		text["apiProtocol"], text["tokensIn"] = "anthropic", in+read+11_480
+		text["apiProtocol"] = "anthropic"
+		if s.Chance(70) { // else of a version that states the input without the cache
+			text["tokensIn"] = in + read + 11_480
+		}
 	}
 	if s.Chance(10) {
 		text = map[string]any{"request": "x"}

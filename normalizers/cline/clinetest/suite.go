@@ -318,9 +318,10 @@ func (f *file) show(e any, first bool) {
 		} else if f.Noted("shown") != "" {
 			return
 		}
+		in, cached := count(is, "tokensIn"), count(is, "cacheReads")+count(is, "cacheWrites")
 		f.used(f.at, key, normalizerstest.Tokens{
-			Input: count(is, "tokensIn"), Output: count(is, "tokensOut"), CacheRead: count(is, "cacheReads"), CacheWrite: count(is, "cacheWrites"),
-			Cost: dollars(is, "cost"), CacheInInput: text(is, "apiProtocol") != "",
+			Input: in, Output: count(is, "tokensOut"), CacheRead: count(is, "cacheReads"), CacheWrite: count(is, "cacheWrites"),
+			Cost: dollars(is, "cost"), CacheInInput: text(is, "apiProtocol") != "" && in >= cached,
 		})
 	case "condense_context":
 		f.used(f.at, kind, normalizerstest.Tokens{Cost: dollars(member(e, "contextCondense"), "cost")})

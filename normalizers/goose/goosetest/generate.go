@@ -12,7 +12,8 @@ import (
 type script struct {
 	normalizerstest.Script
 
-	n int
+	n       int
+	in, out int // sums of a session whose messages have no tokens
 }
 
 // lines generates the records of one session.
@@ -29,11 +30,17 @@ func (s *script) word() string {
 }
 
 func (s *script) session() {
-	s.Emit(map[string]any{"table": "sessions", "row": map[string]any{
+	row := map[string]any{
 		"id": s.Session, "name": s.OneOf("Fix the ledger", "New session", ""), "session_type": s.OneOf("user", "user", "user", "sub_agent"),
 		"working_dir": "/home/ada/src/ledger", "created_at": s.Now.UTC().Format("2006-01-02 15:04:05"), "provider_name": "anthropic",
 		"model_config_json": map[string]any{"model_name": s.OneOf("claude-sonnet-4-5", "")},
-	}})
+	}
+	if s.Chance(40) {
+		s.in, s.out = s.in+s.Figure(), s.out+s.Figure()
+		row["accumulated_input_tokens"], row["accumulated_output_tokens"], row["accumulated_cache_read_tokens"] = s.in, s.out, nil
+		s.Maybe(40, row, map[string]any{"accumulated_cache_read_tokens": 0})
+	}
+	s.Emit(map[string]any{"table": "sessions", "row": row})
 }
 
 // message writes a message.

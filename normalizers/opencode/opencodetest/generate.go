@@ -293,10 +293,17 @@ func (s *script) finishTool(tool string, state map[string]any) {
 	state["metadata"] = metadata
 }
 
-// tokens returns the last figures or larger ones.
+// tokens returns the last figures or larger ones; of several steps each has its own.
 func (s *script) tokens(last map[string]any) map[string]any {
 	draw := func(name string) int { return rapid.SampledFrom([]int{0, 1, 57, 11_480}).Draw(s.T, name) }
-	was := func(name string) int { v, _ := last[name].(int); return v }
+	own := s.Chance(50)
+	was := func(name string) int {
+		if own {
+			return 0
+		}
+		v, _ := last[name].(int)
+		return v
+	}
 	cache, _ := last["cache"].(map[string]any)
 	in, visible, reasoning, read, write := draw("input"), draw("output"), draw("reasoning"), draw("read"), draw("write")
 	output := visible

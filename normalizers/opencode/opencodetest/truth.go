@@ -413,23 +413,38 @@ func (r *reader) tool(p any, id string, document bool) {
 	r.out.Results = append(r.out.Results, o)
 }
 
-// ledger has the highest figures of each message of a session. A message and the end of its step state the same
-// figures.
+// ledger has the tokens of each message of a session: of what it states and of what its steps used together the higher
+// counts.
 type ledger map[string]*book
 
 type book struct {
 	version string
 	created float64
 	copied  map[string]bool
-	figures map[string]normalizerstest.Figures
+	timed   map[string]bool // messages that state when they were created
+	calls   map[string]call // by message
+	stepped map[string]used // what the steps of a message used together
+	seen    map[string]bool // steps
 	records int
+}
+
+// used are counts of tokens; all is the output with the reasoning.
+type used struct{ input, read, write, all, reasoning, cost int64 }
+
+// call is what events have of a message.
+type call struct {
+	used
+	figures normalizerstest.Figures
 }
 
 // Add implements [normalizerstest.Ledger].
 func (l ledger) Add(session string, record []byte) {
 	b := l[session]
 	if b == nil {
-		b = &book{copied: make(map[string]bool), figures: make(map[string]normalizerstest.Figures)}
+		b = &book{
+			copied: make(map[string]bool), timed: make(map[string]bool), calls: make(map[string]call), stepped: make(map[string]used),
+			seen: make(map[string]bool),
+		}
 		l[session] = b
 	}
 	b.records++
@@ -443,23 +458,23 @@ func (l ledger) Add(session string, record []byte) {
 	}
 	elements, isList := v.([]any)
 	switch {
-	case object(v, "row") != nil && str(v, "table") == "session":
-		b.session(fromRow(v))
-	case object(v, "row") != nil && str(v, "table") == "message":
-		b.message(fromRow(v), "")
 	case object(v, "row") != nil:
+		b.row(str(v, "table"), fromRow(v))
 	case isList:
 		b.messages(elements)
 	case info != nil && list(v, "messages") != nil:
 		b.session(info)
 		b.messages(list(v, "messages"))
-	case info != nil && list(v, "parts") != nil, kind == "message.updated" && own(str(info, "id")) != "":
-		b.message(info, "")
+	case info != nil && list(v, "parts") != nil:
+		b.message(info, "", b.together(list(v, "parts")))
+	case kind == "message.updated" && own(str(info, "id")) != "":
+		b.message(info, "", b.stepped[str(info, "id")])
 	case kind == "message.updated":
 		b.copied[str(info, "id")] = b.isCopied(info)
 	case kind == "session.created", kind == "session.updated":
 		b.session(info)
 	case part != nil && str(part, "type") == "step-finish" && (kind == "message.part.updated" || kind != "" && !strings.Contains(kind, ".")):
+		b.step(part)
 		id := own(str(part, "messageID"))
 		if id == "" {
 			id = own(str(part, "id"))
@@ -468,9 +483,45 @@ func (l ledger) Add(session string, record []byte) {
 			id = fmt.Sprintf("record %d", b.records)
 		}
 		if !b.copied[str(part, "messageID")] {
-			b.count(id, part)
+			b.count(id, part, b.stepped[own(str(part, "messageID"))])
 		}
 	}
+}
+
+// row reads a row of the database.
+func (b *book) row(table string, is map[string]any) {
+	id := own(str(is, "messageID"))
+	switch {
+	case table == "session":
+		b.session(is)
+	case table == "message":
+		b.message(is, "", b.stepped[str(is, "id")])
+	case str(is, "type") == "step-finish" && id != "" && b.timed[id]:
+		if b.step(is); !b.copied[id] {
+			b.count(id, is, b.stepped[id])
+		}
+	}
+}
+
+// step adds the end of a step to those of its message.
+func (b *book) step(part map[string]any) {
+	id, message := own(str(part, "id")), own(str(part, "messageID"))
+	if id != "" && message != "" && !b.seen[id] {
+		b.seen[id] = true
+		u, _ := b.usedBy(part)
+		b.stepped[message] = b.stepped[message].and(u)
+	}
+}
+
+// together returns what the steps among all parts of a message used.
+func (b *book) together(parts []any) (sum used) {
+	for _, p := range parts {
+		if is, ok := p.(map[string]any); ok && str(p, "type") == "step-finish" {
+			u, _ := b.usedBy(is)
+			sum = sum.and(u)
+		}
+	}
+	return sum
 }
 
 func (b *book) session(info map[string]any) {
@@ -485,7 +536,7 @@ func (b *book) session(info map[string]any) {
 func (b *book) messages(messages []any) {
 	for i, m := range messages {
 		if info := object(m, "info"); info != nil {
-			b.message(info, fmt.Sprintf("@m%d", i+1))
+			b.message(info, fmt.Sprintf("@m%d", i+1), b.together(list(m, "parts")))
 		}
 	}
 }
@@ -496,9 +547,10 @@ func (b *book) isCopied(info map[string]any) bool {
 }
 
 // message counts a message; place replaces a removed id.
-func (b *book) message(info map[string]any, place string) {
+func (b *book) message(info map[string]any, place string, stepped used) {
 	id := own(str(info, "id"))
 	b.copied[str(info, "id")] = b.isCopied(info)
+	_, b.timed[str(info, "id")] = number(info, "time", "created")
 	if b.isCopied(info) {
 		return
 	}
@@ -508,32 +560,56 @@ func (b *book) message(info map[string]any, place string) {
 	if id == "" {
 		id = fmt.Sprintf("record %d", b.records)
 	}
-	b.count(id, info)
+	b.count(id, info, stepped)
 }
 
-// count raises the figures of a call to those of a message or a step.
-func (b *book) count(id string, of map[string]any) {
+// usedBy returns the counts of a message or a step, and whether its output includes the reasoning.
+func (b *book) usedBy(of map[string]any) (u used, includes bool) {
 	tokens := object(of, "tokens")
 	cost, _ := number(of, "cost")
 	get := func(names ...string) int64 {
 		f, _ := number(tokens, names...)
 		return int64(f)
 	}
-	input, output, reasoning := get("input"), get("output"), get("reasoning")
-	read, write := get("cache", "read"), get("cache", "write")
-	answer := output
-	if b.includesReasoning(tokens, input+output+read+write, reasoning) {
-		answer -= reasoning
+	u = used{get("input"), get("cache", "read"), get("cache", "write"), get("output"), get("reasoning"), normalizerstest.CostOf(cost)}
+	if includes = b.includesReasoning(tokens, u.input+u.read+u.write+u.all, u.reasoning); !includes {
+		u.all += u.reasoning
 	}
-	was := b.figures[id]
-	f := normalizerstest.Figures{
-		Input: max(was.Input, input), Output: max(was.Output, output), Cached: max(was.Cached, read), Thinking: max(was.Thinking, reasoning),
-		CacheWrite: max(was.CacheWrite, write), UsageOutput: max(was.UsageOutput, answer),
-		Cost: max(was.Cost, normalizerstest.CostOf(cost)),
+	return u, includes
+}
+
+// and adds two counts.
+func (u used) and(o used) used {
+	return used{u.input + o.input, u.read + o.read, u.write + o.write, u.all + o.all, u.reasoning + o.reasoning, u.cost + o.cost}
+}
+
+// highest returns the higher count of each kind.
+func (u used) highest(o used) used {
+	return used{
+		max(u.input, o.input), max(u.read, o.read), max(u.write, o.write), max(u.all, o.all), max(u.reasoning, o.reasoning),
+		max(u.cost, o.cost),
+	}
+}
+
+// count raises the counts of a message to those of a record and of its steps. An event has no more reasoning than output.
+func (b *book) count(id string, of map[string]any, stepped used) {
+	was := b.calls[id]
+	stated, includes := b.usedBy(of)
+	now, f := was.highest(stated).highest(stepped), was.figures
+	output := now.all - was.all
+	thought := min(now.reasoning-f.Thinking, output)
+	if output+now.input+now.read+now.write+now.cost == was.input+was.read+was.write+was.cost {
+		return // nothing is new
+	}
+	f.Input, f.Cached, f.CacheWrite, f.Cost = now.input, now.read, now.write, now.cost
+	f.Thinking += thought
+	f.UsageOutput += output - thought
+	if f.Output += output; !includes {
+		f.Output -= thought
 	}
 	f.UsageInput, f.CacheRead, f.UsageReasoning = f.Input, f.Cached, f.Thinking
 	f.Total = f.UsageInput + f.CacheRead + f.CacheWrite + f.UsageOutput + f.UsageReasoning
-	b.figures[id] = f
+	b.calls[id] = call{now, f}
 }
 
 // includesReasoning reports whether the output includes the reasoning. The total shows it, else the version: before
@@ -557,8 +633,8 @@ func (b *book) includesReasoning(tokens map[string]any, sum, reasoning int64) bo
 func (l ledger) Sums(session string) normalizerstest.Figures {
 	var sum normalizerstest.Figures
 	if b := l[session]; b != nil {
-		for _, f := range b.figures {
-			sum.Add(f)
+		for _, c := range b.calls {
+			sum.Add(c.figures)
 		}
 	}
 	return sum
