@@ -33,14 +33,17 @@ func watching(t *testing.T, js jetstream.JetStream, from uint64) *watcher {
 	})
 }
 
-// outliving is [watching] by a program that outlives its broker: where [titles.Watch] has ended, it goes on from the cursor.
+// outliving is [watching] by a program that outlives its broker: where [titles.Watch] has ended because the broker did not
+// answer in time, it goes on from the cursor.
 func outliving(t *testing.T, js jetstream.JetStream) *watcher {
 	t.Helper()
 	return startWatcher(t, func(ctx context.Context, w *watcher) {
 		for cursor := uint64(0); ctx.Err() == nil; _ = broker.Pause(ctx, 10*time.Millisecond) {
 			for u, err := range titles.Watch(ctx, js, cursor) {
 				if err != nil {
-					t.Log(err)
+					if !broker.Unavailable(err) {
+						t.Error(err)
+					}
 					continue
 				}
 				cursor = u.Cursor
