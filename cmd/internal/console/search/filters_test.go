@@ -89,9 +89,6 @@ func (h *history) check(t *testing.T, filters *search.Filters, words []string) {
 // TestFiltersFollowTheStream stores, removes and expires events of a stream, and replaces it by one with another history,
 // while searches have filters of any age.
 func TestFiltersFollowTheStream(t *testing.T) {
-	if testing.Short() {
-		t.Skip("hundreds of searches, one after the other")
-	}
 	t.Parallel()
 	r := rand.New(rand.NewPCG(7, 8))
 	for n, most := range []int{search.MostFilters, search.MostFilters, 2} {

@@ -117,9 +117,6 @@ func all(t *testing.T, js jetstream.JetStream, selects func(*events.Event) bool,
 func TestSearchFindsWhatReadingEveryEventFinds(t *testing.T) {
 	t.Parallel()
 	for _, cells := range []int{1, 3} {
-		if cells == 1 && testing.Short() {
-			continue
-		}
 		t.Run(fmt.Sprint("cells=", cells), func(t *testing.T) {
 			t.Parallel()
 			js := start(t, streams.Topology{Generation: "v1", Partitions: 6, Cells: cells}, 7, 20, 2000)

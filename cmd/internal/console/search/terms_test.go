@@ -111,9 +111,6 @@ func matchesAt(term, text []rune) bool {
 // An event is a hit exactly if decoding it shows every term, however its JSON is spelled, and its bytes are never passed
 // over then. A filter leaves out no event whose bytes may match.
 func TestNoSpellingHidesAHit(t *testing.T) {
-	if testing.Short() {
-		t.Skip("draws tens of thousands of events, one after the other")
-	}
 	t.Parallel()
 	const rounds = 40_000
 	r := rand.New(rand.NewPCG(1, 2))
