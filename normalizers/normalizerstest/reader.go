@@ -259,7 +259,7 @@ func NoRaw([]byte) (ok, known bool) { return false, false }
 // event without raw has none of them.
 func PartOf(parts []any) func(raw []byte) (ok, known bool) {
 	return func(raw []byte) (ok, known bool) {
-		if raw == nil || string(raw) == "null" || bytes.Contains(raw, []byte(`"$elided"`)) {
+		if len(raw) == 0 || bytes.Contains(raw, []byte(`"$elided"`)) {
 			return true, true
 		}
 		is := Plain(raw)

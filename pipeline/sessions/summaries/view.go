@@ -273,7 +273,7 @@ func (v *View) Follow(ctx context.Context, source envelopes.Source, since time.T
 			silent := errors.Is(err, context.DeadlineExceeded)
 			if errors.Is(err, jetstream.ErrStreamNotFound) { // the reader noticed it before the next look
 				_, gone := latest.continued(ctx) // nil if nobody answers for the stream at the moment
-				err = cmp.Or(gone, fmt.Errorf("%w: stream %s", ErrAnew, v.stream()))
+				err = cmp.Or(gone, v.anew())
 			}
 			var r Record
 			if err == nil {
@@ -307,10 +307,12 @@ func (v *View) continued(ctx context.Context) (*View, error) {
 	case err != nil:
 		return nil, err
 	case !continues:
-		return nil, fmt.Errorf("%w: stream %s", ErrAnew, v.stream())
+		return nil, v.anew()
 	}
 	return later, nil
 }
+
+func (v *View) anew() error { return fmt.Errorf("%w: stream %s", ErrAnew, v.stream()) }
 
 // followLook is how often [View.Follow] checks that the records continue.
 const followLook = 2 * time.Second
