@@ -62,7 +62,7 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 	}
 	ts, _ := core.ParseTime(string(rec.Timestamp))
 	m.Builder = s.Begin(r, ts)
-	m.ordinal, m.stamp = rec.Ordinal, ts
+	m.ordinal, m.stamp, m.delivered = rec.Ordinal, ts, rec.Metadata.Value.Delivered
 	switch {
 	case rec.RecordType != "" && rec.Type == "":
 		m.skip = core.SkipHeartbeat // {"record_type":"state"} between the items of a bare rollout

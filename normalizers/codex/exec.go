@@ -88,6 +88,10 @@ func exec(m *mapper, r *wireRecord) {
 	case "item.completed":
 		execItemCompleted(m, &r.Item.Value)
 	default:
+		if strings.HasSuffix(string(r.Type), ".delta") {
+			m.skip = core.SkipProgress // the end of the item has all of it
+			return
+		}
 		m.Unknown(core.UnknownRecord, r.Type)
 		m.putSystem(envelopes.Meta, "")
 	}

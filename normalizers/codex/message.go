@@ -17,11 +17,14 @@ func agentDraft(t envelopes.EventType, text, model string) core.Draft {
 // message maps a message by its role. Messages of a developer or of the system are injected.
 func message(m *mapper) {
 	noteParts(m.Builder, core.UnknownBlock, knownParts, &m.Content)
+	if messageLetter(m) {
+		return
+	}
 	switch m.Role {
 	case "user":
 		userMessage(m)
 	case "assistant":
-		agentParts(m, envelopes.AssistantMessage, agentText, m.Content.texts())
+		agentSpeech(m)
 	default:
 		m.put(m.ID, core.DraftOf(core.SpeechInjected, m.Content.text()))
 	}
@@ -65,12 +68,12 @@ func reasoning(m *mapper) {
 	if len(parts) == 0 && m.Text != "" {
 		parts = []string{string(m.Text)}
 	}
-	agentParts(m, envelopes.Reasoning, reasoningText, parts)
+	agentParts(m, m.ID, envelopes.Reasoning, reasoningText, parts)
 }
 
 // agentParts emits the agent's speech or thought, except for parts that a pending event_msg has emitted. An event_msg
 // repeats a message as a whole or by parts, reasoning only by parts.
-func agentParts(m *mapper, t envelopes.EventType, kind textKind, parts []string) {
+func agentParts(m *mapper, id lenient.Text, t envelopes.EventType, kind textKind, parts []string) {
 	if len(parts) == 0 {
 		m.skip = core.SkipEmpty
 		return
@@ -88,7 +91,7 @@ func agentParts(m *mapper, t envelopes.EventType, kind textKind, parts []string)
 	if kind == agentText {
 		joint = m.joint()
 	}
-	m.put(m.ID, agentDraft(t, strings.Join(parts, joint.text()), m.Session.Model))
+	m.put(id, agentDraft(t, strings.Join(parts, joint.text()), m.Session.Model))
 }
 
 // joint returns how the parts of a message are joined: as in the last event_msg that repeated several parts; before
@@ -101,43 +104,28 @@ func (e *emitter) joint() joint {
 	return e.st.Joint
 }
 
-// agentMessage maps a message between agents. A message of the root agent in its own rollout is the agent's speech; a
-// task for the subagent of the rollout is a prompt.
-func agentMessage(m *mapper) {
-	noteParts(m.Builder, core.UnknownBlock, knownParts, &m.Content)
-	m.st.releaseTexts(&m.emitter)
-	text := strings.Join(m.Content.textsWith((*part).plaintext), "\n")
-	if m.Author == "/root" && m.st.Agent == "" {
-		m.put(m.ID, agentDraft(envelopes.AssistantMessage, text, m.Session.Model))
-		return
-	}
-	if task, ok := newTask(text); ok && m.st.Agent != "" {
-		d := core.DraftOf(core.SpeechHuman, task)
-		d.Text = lenient.Text(task).Ptr()
-		m.put(m.ID, d)
-		return
-	}
-	m.put(m.ID, core.DraftOf(core.SpeechAgent, text))
-}
+// deliveredMark begins what the metadata state of a message that a tool delivered to the user. Of one too long for the
+// rollout the message has only a notice, and the metadata have its text, shortened, behind unavailableMark.
+const (
+	deliveredMark   = "codex:code-mode-delivery:v1:"
+	unavailableMark = deliveredMark + "incomplete:"
+)
 
-// newTask returns the task in a message between agents, empty if it is encrypted; false if the message has another
-// type.
-func newTask(text string) (string, bool) {
-	header, rest, _ := strings.Cut(text, "\n")
-	if strings.TrimSpace(header) != "Message Type: NEW_TASK" {
-		return "", false
+// agentSpeech maps a message of the agent. One that a tool delivered has the id of its call, so its event has another
+// one; without its text it is only meta.
+func agentSpeech(m *mapper) {
+	id, parts := m.ID, m.Content.texts()
+	if strings.HasPrefix(string(m.delivered), deliveredMark) {
+		id = core.PartID(id, "delivered")
 	}
-	for { // the rest of the header
-		line, behind, _ := strings.Cut(rest, "\n")
-		switch name, _, _ := strings.Cut(line, ":"); name {
-		case "Task name", "Sender":
-			rest = behind
-		case "Payload":
-			return strings.TrimSpace(behind), true
-		default:
-			return strings.TrimSpace(rest), true
+	if text, ok := strings.CutPrefix(string(m.delivered), unavailableMark); ok {
+		if strings.TrimSpace(text) == "" {
+			meta(m)
+			return
 		}
+		parts = []string{text}
 	}
+	agentParts(m, id, envelopes.AssistantMessage, agentText, parts)
 }
 
 // injectedPrefixes begin texts that a machine puts into the conversation with the user's role.

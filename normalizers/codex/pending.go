@@ -141,11 +141,15 @@ func partTexts(kind textKind, parts []string) []canonicalText {
 	return out
 }
 
-// eventText maps a text of an event_msg: a duplicate of a response_item or of the previous event_msg, or pending. An
-// empty user text counts, because it may belong to a picture.
+// eventText maps a text of an event_msg: a letter, a duplicate of a response_item or of the previous event_msg, or
+// pending. An empty user text counts, because it may belong to a picture.
 func eventText(m *mapper, kind textKind, text string) {
 	if strings.TrimSpace(text) == "" && kind != userText {
 		m.skip = core.SkipEmpty
+		return
+	}
+	if l := letterIn(text); l != nil && kind != reasoningText {
+		m.letter(noticeForm, l)
 		return
 	}
 	if repeatsNotice(m, kind, text) {

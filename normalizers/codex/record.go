@@ -18,16 +18,23 @@ type wireRecord struct {
 	Payload    lenient.Object[payload] `json:"payload"`
 	RecordType lenient.Text            `json:"record_type"`
 	Ordinal    lenient.Number          `json:"ordinal"`
+	Metadata   lenient.Object[harness] `json:"metadata"`
 	execRecord
 	otlp.Export
+}
+
+// harness is what Codex notes about an item beside it.
+type harness struct {
+	Delivered lenient.Text `json:"delivered_assistant_message"`
 }
 
 // record is the content of the current record.
 type record struct {
 	*payload
-	kind    lenient.Text   // type of the envelope: response_item, event_msg, ...; empty for a bare item
-	ordinal lenient.Number // position of the record in its rollout
-	stamp   string         // time stated in the record; empty for none
+	kind      lenient.Text   // type of the envelope: response_item, event_msg, ...; empty for a bare item
+	ordinal   lenient.Number // position of the record in its rollout
+	stamp     string         // time stated in the record; empty for none
+	delivered lenient.Text   // what the metadata of a message say of its delivery; empty for any other record
 }
 
 // payload is the content of an envelope, or a bare line.
@@ -42,6 +49,9 @@ type payload struct {
 	Text           lenient.Text   `json:"text"`
 	Message        lenient.Text   `json:"message"`
 	Author         lenient.Text   `json:"author"`
+	Recipient      lenient.Text   `json:"recipient"`
+	TriggerTurn    lenient.Flag   `json:"trigger_turn"`
+	Encrypted      jsontext.Value `json:"encrypted_content"`
 	Item           jsontext.Value `json:"item"`
 	ThreadName     lenient.Text   `json:"thread_name"`
 	CodexErrorInfo jsontext.Value `json:"codex_error_info"`

@@ -55,16 +55,22 @@ func (m *mapper) handler() func(*mapper) {
 
 // envelopeHandlers map the records that are neither conversation items nor notices.
 var envelopeHandlers = map[lenient.Text]func(*mapper){
-	"session_meta":                       meta,
-	"turn_context":                       meta,
-	"world_state":                        meta,
+	"inter_agent_communication":          agentRecord,
 	"inter_agent_communication_metadata": heartbeat,
 	"token_usage_record":                 usageRecord,
 	"compacted":                          compacted,
+
+	// Known, but only meta.
+	"session_meta":        meta,
+	"turn_context":        meta,
+	"world_state":         meta,
+	"retained_context":    meta, // the output of a tool has the answer that it repeats
+	"security_risk_score": meta,
+	"realtime_item":       realtimeItem,
 }
 
 // itemHandlers map the items of the conversation, the canonical form of its content. Messages and reasoning may
-// repeat pending event_msgs; any other item releases them.
+// repeat pending event_msgs; any other item releases them, except those that are only meta.
 var itemHandlers = map[lenient.Text]func(*mapper){
 	"message":                 message,
 	"reasoning":               reasoning,
@@ -79,6 +85,14 @@ var itemHandlers = map[lenient.Text]func(*mapper){
 	"web_search_call":         hostedTool,
 	"image_generation_call":   hostedTool,
 	"ghost_snapshot":          ghostSnapshot,
+
+	// Known, but only meta. A compacted has the summary of a compaction.
+	"compaction":           meta,
+	"compaction_summary":   meta,
+	"context_compaction":   meta,
+	"compaction_trigger":   meta,
+	"additional_tools":     meta,
+	"configuration_update": meta,
 }
 
 // eventHandlers map the notices to the user interface.
@@ -129,12 +143,17 @@ var eventHandlers = map[lenient.Text]func(*mapper){
 	"collab_agent_interaction_end": meta,
 	"collab_waiting_end":           meta,
 	"collab_close_end":             meta,
+	"collab_resume_end":            meta,
 }
 
 func meta(m *mapper)      { m.putSystem(envelopes.Meta, "") }
 func notice(m *mapper)    { m.putSystem(envelopes.Log, m.Message) }
 func heartbeat(m *mapper) { m.skip = core.SkipHeartbeat }
 func progress(m *mapper)  { m.skip = core.SkipProgress }
+
+// realtimeItem keeps the words of a conversation by voice. They are no prompt and no answer: what of them Codex was
+// asked is a message of its own.
+func realtimeItem(m *mapper) { m.putSystem(envelopes.Meta, m.Text) }
 
 // otherItem maps an item that is only meta.
 func otherItem(m *mapper) {
@@ -239,6 +258,19 @@ var endOfItem = map[lenient.Text]lenient.Text{
 	"web.search":           "web.search",
 }
 
+// noticeOfItem maps the type of an item to the function of the event_msg that states the same in other versions.
+var noticeOfItem = map[lenient.Text]func(*mapper){
+	"SubAgentActivity":    subagentActivity,
+	"EnteredReviewMode":   enterReview,
+	"ExitedReviewMode":    exitReview,
+	"ContextCompaction":   meta,
+	"CollabAgentToolCall": meta,
+	"HookPrompt":          meta, // a message has its text
+	"FunctionCallOutput":  meta, // an output has its text
+	"Sleep":               meta,
+	"clock.sleep":         meta,
+}
+
 // isKnownItem reports whether the item of an item_completed is of a known type.
 func (p *payload) isKnownItem() bool {
 	var i completedItem
@@ -247,14 +279,14 @@ func (p *payload) isKnownItem() bool {
 	case "UserMessage", "AgentMessage", "Plan", "Reasoning":
 		return true
 	case "Extension":
-		return endOfItem[i.Kind] != ""
+		return endOfItem[i.Kind] != "" || noticeOfItem[i.Kind] != nil
 	default:
-		return endOfItem[i.Type] != ""
+		return endOfItem[i.Type] != "" || noticeOfItem[i.Type] != nil
 	}
 }
 
 // itemCompleted maps an item of the newer event stream: a text that a response_item repeats, the end of a tool, or
-// else meta.
+// another notice.
 func itemCompleted(m *mapper) {
 	var i completedItem
 	lenient.ReadObject(m.Item, &i)
@@ -277,11 +309,15 @@ func itemCompleted(m *mapper) {
 	}
 }
 
-// itemEnd maps an item of a tool as the event_msg of the same end.
+// itemEnd maps an item that is no text as the event_msg that states the same.
 func itemEnd(m *mapper, itemType lenient.Text) {
 	item, end := m.Item, endOfItem[itemType]
 	*m.payload = payload{}
 	lenient.ReadObject(item, m.payload)
+	if notice := noticeOfItem[itemType]; notice != nil {
+		notice(m)
+		return
+	}
 	m.Type, m.CallID = end, m.ID
 	if end == "web_search_end" {
 		searchEnd(m)

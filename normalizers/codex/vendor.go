@@ -59,10 +59,11 @@ type state struct {
 	TurnID string `json:"turn,omitzero"`  // id of the turn
 	totals
 	texts
-	Search    *search             `json:"search,omitzero"` // web_search_end that waits one record for its call
-	Outputs   core.Window[output] `json:"outs,omitzero"`   // results that an end may supersede
-	Exec      bool                `json:"exec,omitzero"`   // the session is an exec stream
-	ExecTurns int                 `json:"runs,omitzero"`   // number of turns of the exec stream
+	Letters   core.Window[seenLetter] `json:"letters,omitzero"` // between agents
+	Search    *search                 `json:"search,omitzero"`  // web_search_end that waits one record for its call
+	Outputs   core.Window[output]     `json:"outs,omitzero"`    // results that an end may supersede
+	Exec      bool                    `json:"exec,omitzero"`    // the session is an exec stream
+	ExecTurns int                     `json:"runs,omitzero"`    // number of turns of the exec stream
 }
 
 // stateOf returns the state of Codex in a session.
@@ -74,6 +75,7 @@ func (s *state) Clone() core.State { c := *s; return &c }
 // Size implements [core.State].
 func (s *state) Size() int {
 	n := s.texts.size() + len(s.MetaID) + len(s.Counted) + len(s.Copied) + len(s.Fork) + len(s.Agent) + len(s.TurnID)
+	n += 24 * len(s.Letters)
 	for _, o := range s.Outputs {
 		n += 64 + len(o.Text)
 	}

@@ -42,6 +42,9 @@ func (s *codexScript) execStream() [][]byte {
 			if s.Chance(20) {
 				s.Emit(map[string]any{"type": "item.updated", "item": item})
 			}
+			if s.Chance(10) {
+				s.Emit(map[string]any{"type": "item.plan.delta", "item_id": item["id"], "delta": "1. "})
+			}
 			s.Emit(map[string]any{"type": "item.completed", "item": item})
 		}
 		s.total[0] += rapid.IntRange(0, 900).Draw(s.T, "in")

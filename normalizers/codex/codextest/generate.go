@@ -513,7 +513,9 @@ func (s *codexScript) resume() {
 }
 
 func (s *codexScript) notice() {
-	switch s.OneOf("error", "aborted", "name", "delta", "begin", "done", "review", "agents", "snapshot", "goal") {
+	switch s.OneOf(
+		"error", "aborted", "name", "delta", "begin", "done", "review", "agents", "snapshot", "goal", "delivered", "plain",
+	) {
 	case "error":
 		s.event("error", map[string]any{"message": "no more", "codex_error_info": s.OneOf("usage_limit_exceeded", "other")})
 	case "aborted":
@@ -532,11 +534,13 @@ func (s *codexScript) notice() {
 		s.put("response_item", map[string]any{"type": "message", "id": "review_rollout_assistant", "role": "assistant", "content": s.texts("output_text", s.phrase())})
 		s.event("exited_review_mode", nil)
 	case "agents":
-		header := s.OneOf("", "Message Type: NEW_TASK\nTask name: /root/audit\nSender: /root\nPayload:\n", "Message Type: NEW_TASK\nTask name: /root/audit\n")
-		s.item("agent_message", map[string]any{"author": s.OneOf("/root", "/root/audit"), "recipient": "/root", "content": s.texts("input_text", header+s.phrase())})
-		s.put("inter_agent_communication_metadata", map[string]any{"trigger_turn": true})
+		s.letter()
 	case "snapshot":
 		s.item("ghost_snapshot", map[string]any{"ghost_commit": map[string]any{"id": "2b41"}})
+	case "delivered":
+		s.delivered()
+	case "plain":
+		s.plain()
 	case "goal":
 		s.event("thread_goal_updated", map[string]any{"goal": map[string]any{"tokensUsed": 5}})
 	}

@@ -20,9 +20,6 @@ var codexMachine = []string{
 	"Warning: The maximum number of unified exec processes you can keep open is",
 }
 
-// codexTask is a task for a subagent, after its header lines.
-var codexTask = regexp.MustCompile(`(?s)^Message Type: NEW_TASK[ \t]*(?:\n(?:Task name|Sender|Payload):[^\n]*)*(.*)$`)
-
 // codexTexts returns the texts of content, without the marks around pictures.
 func codexTexts(content any) (texts []string, pictures bool) {
 	switch c := content.(type) {
@@ -124,8 +121,14 @@ func (s *Saying) take(key string) (joint string, ok bool) {
 func Sayings(records []Raw) []*Saying {
 	byRecord := make([][]*Saying, len(records))
 	agent := codexAgent(records)
+	var read letters
 	for i, r := range records {
-		byRecord[i] = sayingsOf(i, r, agent >= 0 && i >= agent)
+		subagent := agent >= 0 && i >= agent
+		if l := letterOf(r); l == nil {
+			byRecord[i] = sayingsOf(i, r)
+		} else if !read.has(l) {
+			byRecord[i] = l.sayings(i, subagent)
+		}
 	}
 	dropEchoes(records, byRecord)
 	var out []*Saying
@@ -275,6 +278,9 @@ func (s *Saying) letsPass(r Raw, says []*Saying) bool {
 	if len(says) > 0 {
 		return true
 	}
+	if letterOf(r) != nil {
+		return false
+	}
 	item := r.of
 	if role := normalizerstest.Member[string](r.item, "role"); item == "" && role != "" && normalizerstest.Member[any](r.item, "content") != nil {
 		item = "message"
@@ -285,14 +291,14 @@ func (s *Saying) letsPass(r Raw, says []*Saying) bool {
 	case "event_msg":
 		return !slices.Contains([]string{"task_complete", "turn_complete", "turn_aborted", "exited_review_mode"}, r.of)
 	case "response_item", "":
-		return !r.isToolItem() && item != "agent_message" && item != "ghost_snapshot" && item != "header"
+		return !r.isToolItem() && item != "ghost_snapshot" && item != "header"
 	default: // unknown records end no wait
 		return r.Kind != "session_meta" && r.Kind != "compacted"
 	}
 }
 
-// sayingsOf returns the texts that a record itself states.
-func sayingsOf(at int, r Raw, subagent bool) []*Saying {
+// sayingsOf returns the texts that a record itself states, if it is no letter between agents.
+func sayingsOf(at int, r Raw) []*Saying {
 	say := recordSayings{at: at}
 	switch {
 	case r.bad:
@@ -301,12 +307,6 @@ func sayingsOf(at int, r Raw, subagent bool) []*Saying {
 	case r.Kind != "response_item" && r.Kind != "":
 	case r.of == "message" || r.of == "" && normalizerstest.Member[string](r.item, "role") != "" && normalizerstest.Member[any](r.item, "content") != nil:
 		say.message(r)
-	case r.of == "agent_message" && normalizerstest.Member[string](r.item, "author") == "/root" && !subagent:
-		say.add("assistant", betweenAgents(normalizerstest.Member[any](r.item, "content")), 0)
-	case r.of == "agent_message" && subagent:
-		if task := codexTask.FindStringSubmatch(betweenAgents(normalizerstest.Member[any](r.item, "content"))); task != nil {
-			say.add("human", strings.TrimSpace(task[1]), 0)
-		}
 	case r.of == "reasoning":
 		say.reasoning(r)
 	case r.of == "item.completed":
@@ -369,6 +369,7 @@ func (l *recordSayings) eventMessage(r Raw) {
 // message adds a message item. A duplicate may repeat all of it, its plan, or one of its parts.
 func (l *recordSayings) message(r Raw) {
 	texts, pictures := codexTexts(normalizerstest.Member[any](r.item, "content"))
+	texts = deliveredTexts(r, texts)
 	joined := strings.Join(texts, "\n")
 	keys := []string{joined}
 	if _, plan, ok := strings.Cut(joined, "<proposed_plan>"); ok {
@@ -434,15 +435,16 @@ func (l *recordSayings) execItem(r Raw) {
 	}
 }
 
-// betweenAgents returns the text of a message between agents, which may be in clear where it should be encrypted.
-func betweenAgents(content any) string {
-	parts, _ := content.([]any)
-	for i, p := range parts {
-		secret := normalizerstest.Member[string](p, "encrypted_content")
-		if normalizerstest.Member[string](p, "text") == "" && len(strings.Fields(secret)) > 1 {
-			parts[i] = secret
-		}
+// deliveredTexts returns the texts of a message, of one that was delivered without them what its metadata have of them.
+func deliveredTexts(r Raw, texts []string) []string {
+	mark := normalizerstest.Member[string](r.value, "metadata", "delivered_assistant_message")
+	m := regexp.MustCompile(`(?s)^codex:code-mode-delivery:v1:incomplete:(.*)$`).FindStringSubmatch(mark)
+	switch {
+	case m == nil || normalizerstest.Member[string](r.item, "role") != "assistant":
+		return texts
+	case strings.TrimSpace(m[1]) == "":
+		return nil
+	default:
+		return m[1:]
 	}
-	texts, _ := codexTexts(content)
-	return strings.Join(texts, "\n")
 }

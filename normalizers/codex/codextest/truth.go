@@ -58,14 +58,21 @@ func codexRawOf(l normalizerstest.Line) Raw {
 	return r
 }
 
-// codexItemEnd turns the end of a tool in an item of the newer event stream into the older form.
+// codexItemEnd turns the end of a tool, or another notice, in an item of the newer event stream into the older form.
 func codexItemEnd(r Raw) (map[string]any, bool) {
 	item := normalizerstest.Member[any](r.item, "item")
+	kind := normalizerstest.Member[string](item, "type")
+	if kind == "Extension" {
+		kind += "/" + normalizerstest.Member[string](item, "kind")
+	}
 	of, ok := map[string]string{
 		"CommandExecution": "exec_command_end", "FileChange": "patch_apply_end", "McpToolCall": "mcp_tool_call_end",
 		"DynamicToolCall": "dynamic_tool_call_response", "ImageView": "view_image_tool_call", "ImageGeneration": "image_generation_end",
 		"WebSearch": "web_search_end", "Extension/web.search": "web_search", "Extension/image_gen.generation": "image_generation_end",
-	}[strings.TrimSuffix(normalizerstest.Member[string](item, "type")+"/"+normalizerstest.Member[string](item, "kind"), "/")]
+		"EnteredReviewMode": "entered_review_mode", "ExitedReviewMode": "exited_review_mode",
+		"SubAgentActivity": "sub_agent_activity", "ContextCompaction": "context_compacted", "CollabAgentToolCall": "collab_tool_call", "HookPrompt": "hook_prompt",
+		"FunctionCallOutput": "output", "Sleep": "sleep", "Extension/clock.sleep": "sleep",
+	}[kind]
 	if !ok || r.Kind != "event_msg" || r.of != "item_completed" {
 		return nil, false
 	}
