@@ -16,7 +16,8 @@ var ErrForbidden = errors.New("the user has no right to this request")
 
 // ReadBodies reads messages of a stream without their headers, from any replica: at most that many from a sequence on,
 // and no further ones after maxBytes. It passes their bodies to see, in order, until see returns false, and returns the
-// sequence of the last message. It returns [ErrForbidden] at once if the user has no right to read a stream directly.
+// sequence of the last message. It returns [jetstream.ErrMsgNotFound] if there is none, and [ErrForbidden] at once if the user
+// has no right to read a stream directly.
 func ReadBodies(ctx context.Context, js jetstream.JetStream, stream string, from uint64, most, maxBytes int, see func(body []byte) bool) (last uint64, err error) {
 	r, err := openRequests(ctx, js, "DIRECT.GET."+stream)
 	if err != nil {
@@ -41,6 +42,8 @@ func ReadBodies(ctx context.Context, js jetstream.JetStream, stream string, from
 			}
 		case "204":
 			return strconv.ParseUint(m.Header.Get("Nats-Last-Sequence"), 10, 64)
+		case "404":
+			return 0, fmt.Errorf("read stream %s: %w", stream, jetstream.ErrMsgNotFound)
 		default:
 			return 0, fmt.Errorf("read stream %s: status %s %s", stream, status, m.Header.Get("Description"))
 		}

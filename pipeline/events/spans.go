@@ -18,8 +18,9 @@ import (
 
 // Span is a part of the events stream of a cell: positions First to Last; empty if First is behind Last.
 type Span struct {
-	Cell        int
-	First, Last uint64
+	Cell  int    `json:"cell"`
+	First uint64 `json:"first"`
+	Last  uint64 `json:"last"`
 }
 
 // Sizes of the parts of a span.

@@ -19,7 +19,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/cmd/internal/console/index"
-	"tributary/cmd/internal/console/search"
 	"tributary/cmd/internal/figures"
 	"tributary/cmd/internal/rights"
 	"tributary/pipeline/broker"
@@ -153,7 +152,6 @@ type Console struct {
 	overviews chan struct{} // a slot for each overview in progress
 	searches  broker.Limit  // of requests that read all events
 	index     *index.Index  // of the sessions; it has content while somebody looks
-	filters   *search.Filters
 	closed    chan struct{}
 	close     func()
 	state     *state // of the pages of the pipeline
@@ -178,7 +176,6 @@ func assemble(cfg Config, routes []route) (*Console, error) {
 		config: cfg, limits: limits, mux: http.NewServeMux(),
 		requests: make(chan struct{}, limits.Requests), streams: make(chan struct{}, limits.Streams), overviews: make(chan struct{}, maxOverviews),
 		searches: broker.NewLimit(limits.Searches), closed: make(chan struct{}), state: newState(),
-		filters: search.NewFilters(search.MostFilters),
 	}
 	c.index = index.New(cfg.JetStream, index.Config{Generation: cfg.Generation, Pricing: cfg.Pricing, Logger: cfg.Logger})
 	c.close = sync.OnceFunc(func() {
@@ -203,24 +200,6 @@ func assemble(cfg Config, routes []route) (*Console, error) {
 	c.mux.HandleFunc("POST "+loginPath, func(w http.ResponseWriter, r *http.Request) { c.fail(w, r, c.login(w, r)) })
 	c.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { c.fail(w, r, c.unknown(r)) })
 	return c, nil
-}
-
-// readAhead starts to fill the filters of searches, until the console closes.
-func (c *Console) readAhead(ctx context.Context, generation string) {
-	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // the request ends before
-	go func() {
-		defer stop()
-		if err := c.filters.Fill(ctx, c.config.JetStream, generation); err != nil && ctx.Err() == nil {
-			c.config.Logger.WarnContext(ctx, "events are not read ahead, so each search reads them", slog.String("generation", generation), slog.Any("error", err))
-		}
-	}()
-	go func() {
-		select {
-		case <-c.closed:
-			stop()
-		case <-ctx.Done():
-		}
-	}()
 }
 
 // Close ends the live streams and drops the index of the sessions. Other requests are still answered.

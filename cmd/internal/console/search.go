@@ -109,7 +109,7 @@ func (r *request) newSearching() (*searching, error) {
 	r.filter.own = own
 	s.search = search.Search{
 		Source: envelopes.Source(r.filter.Source), Tool: strings.TrimSpace(query.Get("tool")), Stored: r.filter.storedSince(), Match: r.filter.selects,
-		Filters: r.filters, Hits: searchHits,
+		Hits: searchHits,
 	}
 	for _, name := range own["type"] {
 		t := envelopes.EventType(name)
@@ -142,13 +142,12 @@ func (s *searching) begin(ctx context.Context, before string) (err error) {
 	return nil
 }
 
-// run waits for a slot and searches. Then it reads ahead of the next search.
+// run waits for a slot and searches.
 func (s *searching) run(ctx context.Context, found func(*search.Hit) error, progress func(*search.Coverage) error) (*search.Coverage, error) {
 	leave, err := s.enterSearch(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer s.readAhead(ctx, s.generation)
 	defer leave()
 	return s.search.Run(ctx, s.config.JetStream, s.generation, found, progress)
 }
@@ -176,9 +175,6 @@ func (r *request) search() error {
 		p.Types = append(p.Types, typeChoice{t, slices.Contains(s.search.Types, t), slices.Contains(search.DefaultTypes, t)})
 	}
 	if strings.TrimSpace(s.text) == "" {
-		if generation, err := r.generation(r.Context()); err == nil { // a search would say why there is none
-			r.readAhead(r.Context(), generation)
-		}
 		return r.page("search", "Search", p)
 	}
 	ctx, query := r.Context(), r.URL.Query()

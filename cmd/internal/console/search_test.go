@@ -14,7 +14,6 @@ import (
 
 	"tributary/normalizers/core"
 	"tributary/pipeline/pipelinetest"
-	"tributary/pipeline/streams"
 )
 
 // breakingOut is a session that tries to break out of the page of a search.
@@ -145,23 +144,4 @@ func TestTooManySearchesAreRefused(t *testing.T) {
 	requireStatus(t, get(t, c, "/search?q=x"), http.StatusServiceUnavailable, "as many searches run as may")
 	c.searches.Release()
 	requireStatus(t, get(t, c, "/search?q=x"), http.StatusOK, "0 hits")
-}
-
-// TestThePageOfSearchesReadsAhead opens the page and asks for nothing: events are read, so that a search does not have to.
-func TestThePageOfSearchesReadsAhead(t *testing.T) {
-	t.Parallel()
-	c, js, top := normalized(t, pipelinetest.Workload(4, 3, 100)...)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	reads, err := js.Conn().SubscribeSync("$JS.API.DIRECT.GET." + streams.EventsStream(top.Generation))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := js.Conn().FlushWithContext(ctx); err != nil {
-		t.Fatal(err)
-	}
-	requireStatus(t, get(t, c, "/search"), http.StatusOK)
-	if _, err := reads.NextMsgWithContext(ctx); err != nil {
-		t.Fatal(err)
-	}
 }

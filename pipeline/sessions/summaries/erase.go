@@ -32,14 +32,21 @@ func CountMessages(ctx context.Context, js jetstream.JetStream, generation strin
 	return n, nil
 }
 
-// Erase removes the records and folds of sessions that are in the log of erasures. It returns the number of removed
-// messages of each session. The keeper of the generation is fenced, and the next one reads the log.
+// Erase removes the records and folds of sessions that are in the log of erasures, and all filters, which may have their
+// words. It returns the number of removed messages of each session. The keeper of the generation is fenced, and the next one
+// reads the log and makes the filters again.
 func Erase(ctx context.Context, js jetstream.JetStream, generation string, erased []events.SessionID) (removed []int64, err error) {
 	removed = make([]int64, len(erased))
 	s := store{js, generation}
-	if err := s.fence(ctx); errors.Is(err, jetstream.ErrStreamNotFound) {
+	// Before the fence: the next keeper removes what this one stores until then, and its own filters stay.
+	_, err = broker.Purge(ctx, js, s.stream(), s.filterSubject(anyCell, 0), 0)
+	if err == nil {
+		err = s.fence(ctx)
+	}
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return removed, nil
-	} else if err != nil {
+	case err != nil:
 		return removed, err
 	}
 	for i, id := range erased {

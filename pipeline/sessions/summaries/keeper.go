@@ -26,6 +26,7 @@ type Config struct {
 	Every        time.Duration // how long changes wait to be stored together; default 1 s
 	Beat         time.Duration // interval of checkpoints while there is nothing to store; default 2 s
 	EventsMaxAge time.Duration // how long events are kept, in whole seconds, and records after their last change; 0 for ever
+	FilterBytes  int           // of the events of one filter of searches, about; default 4 MiB
 
 	// Handover has events that the stages of this process stored, which the keeper need not read then; nil for none.
 	Handover *events.Handover
@@ -49,6 +50,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Beat <= 0 {
 		c.Beat = defaultBeat
+	}
+	if c.FilterBytes <= 0 {
+		c.FilterBytes = 4 << 20
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

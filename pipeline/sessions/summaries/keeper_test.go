@@ -220,14 +220,14 @@ func TestEventsOfBeforeArePickedUp(t *testing.T) {
 	requireExact(t, js, "v1")
 }
 
-// TestRecordsThatAreWrongAreMadeAgain damages what is stored: a fold, the checkpoint, and the events themselves.
+// TestRecordsThatAreWrongAreMadeAgain damages what is stored: filters, folds, the checkpoint, and the events themselves.
 func TestRecordsThatAreWrongAreMadeAgain(t *testing.T) {
 	pipelinetest.SkipShort(t)
 	t.Parallel()
 	top := streams.Topology{Generation: "v1", Partitions: 1}
 	js := pipelinetest.NewServer(t).Provision(top)
-	records := pipelinetest.Workload(5, 4, 200)
-	pipelinetest.Publish(t, js, records[:100]...)
+	records := pipelinetest.Workload(5, 4, 300)
+	pipelinetest.Publish(t, js, records[:200]...)
 	runStage(t, js, top)
 	stop := startKeeper(t, js, config(1<<20, time.Millisecond))
 	requireExact(t, js, "v1")
@@ -236,20 +236,25 @@ func TestRecordsThatAreWrongAreMadeAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	state, err := info.Info(t.Context(), jetstream.WithSubjectFilter("summaries.v1.folds.>"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for subject := range state.State.Subjects {
-		if _, err := js.Publish(t.Context(), subject, []byte("damaged")); err != nil {
+	for n, damaged := range []string{"filters", "folds"} {
+		state, err := info.Info(t.Context(), jetstream.WithSubjectFilter("summaries.v1."+damaged+".>"))
+		if err != nil {
 			t.Fatal(err)
 		}
+		if len(state.State.Subjects) == 0 {
+			t.Fatalf("there are no %s", damaged)
+		}
+		for subject := range state.State.Subjects {
+			if _, err := js.Publish(t.Context(), subject, []byte("damaged")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pipelinetest.Publish(t, js, records[200+50*n:250+50*n]...)
+		runStage(t, js, top)
+		stop = startKeeper(t, js, config(1<<20, time.Millisecond))
+		requireExact(t, js, "v1")
+		stop()
 	}
-	pipelinetest.Publish(t, js, records[100:]...)
-	runStage(t, js, top)
-	stop = startKeeper(t, js, config(1<<20, time.Millisecond))
-	requireExact(t, js, "v1")
-	stop()
 	for _, wrong := range []string{"damaged", `{"position":1,"revision":0}`, `{"position":18446744073709551615,"revision":1}`} {
 		if _, err := js.Publish(t.Context(), "summaries.v1.checkpoint", []byte(wrong)); err != nil {
 			t.Fatal(err)

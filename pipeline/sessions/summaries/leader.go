@@ -15,6 +15,7 @@ import (
 
 	"tributary/pipeline/broker"
 	"tributary/pipeline/events"
+	"tributary/pipeline/filters"
 	"tributary/pipeline/sessions"
 	"tributary/pipeline/streams"
 )
@@ -43,6 +44,7 @@ type leader struct {
 	folds    map[events.SessionID]*entry
 	erased   map[events.SessionID]bool // sessions without a record
 	changed  []*entry                  // since the last commit
+	filters  []*filters.Filter         // since the last commit
 	bytes    int                       // approximate size of all folds
 	list     []item                    // last chunk, whose memory the next one reuses
 	round    uint64                    // number of commits
@@ -86,14 +88,16 @@ func (l *leader) lead(ctx context.Context) error {
 	lost := l.js.Conn().StatusChanged(nats.RECONNECTING, nats.CLOSED)
 	defer l.js.Conn().RemoveStatusListener(lost)
 	reading, stop := context.WithCancelCause(ctx)
-	items := make(chan item, maxChunk)
+	items, made := make(chan item, maxChunk), make(chan *filters.Filter)
 	var failed error
-	var reader sync.WaitGroup
-	reader.Go(func() {
+	var readers sync.WaitGroup
+	readers.Go(func() {
 		defer close(items)
 		failed = l.read(reading, stop, items)
 	})
-	defer reader.Wait()
+	maker := &filterMaker{store: l.store, keeper: l.keeper, log: l.log, erasures: l.stored.Erasures, made: made, cells: map[int]*filtering{}}
+	readers.Go(func() { maker.run(reading, func() streams.Positions { return *l.position.Load() }) })
+	defer readers.Wait()
 	defer stop(nil)
 	alive := time.NewTicker(l.keeper.config.Beat)
 	defer alive.Stop()
@@ -118,6 +122,12 @@ func (l *leader) lead(ctx context.Context) error {
 			if len(l.changed) < maxChanged && l.bytes < 2*l.keeper.config.Bytes {
 				continue
 			}
+		case f := <-made:
+			l.filters = append(l.filters, f)
+			if due == nil {
+				due = time.After(l.keeper.config.Every)
+			}
+			continue
 		case <-due:
 		case <-alive.C:
 		case <-lost:
@@ -282,26 +292,44 @@ func (l *leader) commit(ctx context.Context, owner string) error {
 	next.Position, next.Cell, next.Stored, next.Owner = *l.position.Load(), l.cell, l.at, owner
 	var messages []*nats.Msg
 	size := 0
-	for _, e := range l.changed {
-		own, err := l.messages(e.fold, e.id)
-		if err != nil {
-			return err
+	add := func(more ...*nats.Msg) error {
+		bytes := 0
+		for _, m := range more {
+			bytes += len(m.Data)
 		}
-		more := len(own[0].Data) + len(own[1].Data)
-		if len(messages) > 0 && (len(messages)+len(own) > maxBatch || size+more > maxBytes) {
+		if len(messages) > 0 && (len(messages)+len(more) > maxBatch || size+bytes > maxBytes) {
 			// The checkpoint moves with the last batch; until then the folds know their events.
 			if err := l.publish(ctx, messages, &l.stored); err != nil {
 				return err
 			}
 			messages, size = nil, 0
 		}
-		messages, size = append(messages, own[:]...), size+more
+		messages, size = append(messages, more...), size+bytes
+		return nil
+	}
+	for _, e := range l.changed {
+		own, err := l.messages(e.fold, e.id)
+		if err != nil {
+			return err
+		}
+		if err := add(own[:]...); err != nil {
+			return err
+		}
 		e.changed = false
+	}
+	for _, f := range l.filters {
+		m, err := l.filterMessage(f)
+		if err != nil {
+			return err
+		}
+		if err := add(m); err != nil {
+			return err
+		}
 	}
 	if err := l.publish(ctx, messages, &next); err != nil {
 		return err
 	}
-	l.stored, l.changed = next, nil
+	l.stored, l.changed, l.filters = next, nil, nil
 	l.evict()
 	l.round++
 	return nil
@@ -328,14 +356,18 @@ func (l *leader) messages(f *sessions.Fold, id events.SessionID) (out [2]*nats.M
 	if err != nil {
 		return out, fmt.Errorf("encode record: %w", err)
 	}
-	out[0] = &nats.Msg{Subject: l.recordFilter(id.Source, id.Session), Data: record, Header: nats.Header{}}
-	out[1] = &nats.Msg{Subject: l.foldSubject(id), Data: fold, Header: nats.Header{}}
-	if age := l.keeper.config.EventsMaxAge; age > 0 {
-		for _, m := range out {
-			m.Header[jetstream.MsgTTLHeader] = []string{strconv.FormatInt(int64(age/time.Second), 10) + "s"}
-		}
-	}
+	out[0] = l.message(l.recordFilter(id.Source, id.Session), record)
+	out[1] = l.message(l.foldSubject(id), fold)
 	return out, nil
+}
+
+// message returns a message that is kept as long as an event.
+func (l *leader) message(subject string, data []byte) *nats.Msg {
+	m := &nats.Msg{Subject: subject, Data: data, Header: nats.Header{}}
+	if age := l.keeper.config.EventsMaxAge; age > 0 {
+		m.Header[jetstream.MsgTTLHeader] = []string{strconv.FormatInt(int64(age/time.Second), 10) + "s"}
+	}
+	return m
 }
 
 // publish stores messages and a checkpoint in one atomic batch.

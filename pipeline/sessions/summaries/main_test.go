@@ -100,7 +100,7 @@ func (w *handingWorker) Run(ctx context.Context) error {
 func (w *handingWorker) Drain() { w.stage.Drain() }
 
 func config(bytes int, every time.Duration) summaries.Config {
-	return summaries.Config{Bytes: bytes, Idle: 200, Every: every, Beat: 50 * time.Millisecond} // folds often leave the memory and come back
+	return summaries.Config{Bytes: bytes, Idle: 200, Every: every, Beat: 50 * time.Millisecond, FilterBytes: filterBytes} // folds often leave the memory and come back
 }
 
 // startKeeper runs a keeper in this process until stop, which drains it.
@@ -231,7 +231,7 @@ func folded(t *testing.T, js jetstream.JetStream, generation string) map[string]
 	return all
 }
 
-// requireExact compares the records that are stored with the events.
+// requireExact compares the records and the filters that are stored with the events.
 func requireExact(t *testing.T, js jetstream.JetStream, generation string) {
 	t.Helper()
 	v := awaitKept(t, js, generation)
@@ -242,4 +242,5 @@ func requireExact(t *testing.T, js jetstream.JetStream, generation string) {
 	if diff := cmp.Diff(want, recordsOf(t, v)); diff != "" {
 		t.Errorf("records of generation %s (-fold of all events +stored):\n%s", generation, diff)
 	}
+	requireFilters(t, js, generation)
 }

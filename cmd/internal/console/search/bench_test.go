@@ -1,6 +1,7 @@
 package search_test
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"io/fs"
@@ -20,7 +21,9 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/normalizers/normalizerstest"
+	"tributary/pipeline/broker"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/sessions/summaries"
 	"tributary/pipeline/streams"
 )
 
@@ -28,38 +31,65 @@ var megabytes = flag.Int("megabytes", 32, "events of BenchmarkSearch")
 
 // BenchmarkSearch searches a stream of events for words that are frequent, rare, and missing, from the newest event to the
 // oldest, and reports when the first hit has come. The server is in this process, and its client connected as that of
-// tributary up, or by a socket, as that of tributary console, without filters and with them. With 1 GB:
+// tributary up, or by a socket, as that of tributary console, without filters and then with those that a keeper makes. With
+// 1 GB:
 //
 //	go test ./cmd/internal/console/search -run '^$' -bench Search -megabytes 1000 -benchtime 1x -timeout 1h
 func BenchmarkSearch(b *testing.B) {
 	srv := pipelinetest.NewServer(b)
 	socket := srv.Provision(streams.Topology{Generation: "v1", Partitions: 4})
 	stored := fill(b, socket, *megabytes<<20)
-	filters := search.NewFilters(search.MostFilters)
-	b.Run("connection=socket/filters/fill", func(b *testing.B) {
-		for b.Loop() {
-			if err := search.NewFilters(search.MostFilters).Fill(b.Context(), socket, "v1"); err != nil {
-				b.Fatal(err)
-			}
+	for _, filters := range []string{"missing", "made"} {
+		if filters == "made" {
+			b.Run("filters=made/keeper", func(b *testing.B) { keep(b, socket) })
 		}
-	})
-	for _, c := range []struct{ name, text string }{
-		{"frequent", "the"}, {"rare", "elephantish"}, {"oldest", "mammothly"}, {"missing", "unicorn"}, {"missing-native", "einhörnchen"}, {"in-raw-alone", "parentUuid"},
-	} {
-		b.Run("connection=up/word="+c.name, func(b *testing.B) { benchmark(b, srv.JetStream(nats.InProcessServer(srv)), c.text, nil) })
-		b.Run("connection=socket/word="+c.name, func(b *testing.B) { benchmark(b, socket, c.text, nil) })
-		b.Run("connection=socket/filters/word="+c.name, func(b *testing.B) {
-			if err := filters.Fill(b.Context(), socket, "v1"); err != nil {
-				b.Fatal(err)
-			}
-			benchmark(b, socket, c.text, filters)
-		})
+		for _, c := range []struct{ name, text string }{
+			{"frequent", "the"}, {"rare", "elephantish"}, {"oldest", "mammothly"}, {"missing", "unicorn"}, {"missing-native", "einhörnchen"}, {"in-raw-alone", "parentUuid"},
+		} {
+			b.Run("filters="+filters+"/connection=up/word="+c.name, func(b *testing.B) { benchmark(b, srv.JetStream(nats.InProcessServer(srv)), c.text) })
+			b.Run("filters="+filters+"/connection=socket/word="+c.name, func(b *testing.B) { benchmark(b, socket, c.text) })
+		}
 	}
 	b.Logf("%d MB of events in %d messages", stored.bytes>>20, stored.events)
 }
 
+// keep keeps the records of sessions until the newest events alone have no filter.
+func keep(b *testing.B, js jetstream.JetStream) {
+	b.Helper()
+	k, err := summaries.New(js, summaries.Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- k.Run(context.WithoutCancel(b.Context())) }()
+	for behind := uint64(1 << 62); behind > 4096; {
+		v, err := summaries.Open(b.Context(), js, "v1", func(err error) { b.Error(err) })
+		if err != nil {
+			b.Fatal(err)
+		}
+		last, err := streams.LastPositions(b.Context(), js, "v1")
+		if err != nil {
+			b.Fatal(err)
+		}
+		list, err := v.Filters(b.Context(), 0, 0, 1)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if len(list) > 0 {
+			behind = last.In(0) - list[0].Span.Last
+		}
+		if err := broker.Pause(b.Context(), 100*time.Millisecond); err != nil {
+			b.Fatal(err)
+		}
+	}
+	k.Drain()
+	if err := <-ended; err != nil {
+		b.Fatal(err)
+	}
+}
+
 // benchmark searches for a text.
-func benchmark(b *testing.B, js jetstream.JetStream, text string, filters *search.Filters) {
+func benchmark(b *testing.B, js jetstream.JetStream, text string) {
 	b.Helper()
 	terms, err := search.Parse(text)
 	if err != nil {
@@ -69,7 +99,7 @@ func benchmark(b *testing.B, js jetstream.JetStream, text string, filters *searc
 	hits := 0
 	for b.Loop() {
 		began, found := time.Now(), false
-		s := search.Search{Terms: terms, Filters: filters, Hits: 50}
+		s := search.Search{Terms: terms, Hits: 50}
 		coverage, err := s.Run(b.Context(), js, "v1", func(*search.Hit) error {
 			if hits++; !found {
 				first, found = first+time.Since(began), true

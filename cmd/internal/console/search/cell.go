@@ -1,7 +1,6 @@
 package search
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"slices"
@@ -10,25 +9,18 @@ import (
 
 	"tributary/envelopes"
 	"tributary/pipeline/events"
+	"tributary/pipeline/filters"
 )
 
 // maxReading limits the parts of the stream that are read at the same time.
 const maxReading = 4
-
-// cutBytes is the least size of an event with a truncated text.
-const cutBytes = 64 << 10
-
-var (
-	truncated     = needlesOf("text_truncated")[0] // by its x: each member of JSON begins as the flag does
-	textTruncated = []byte(`"text_truncated":true`)
-)
 
 // cell searches the events of one cell.
 type cell struct {
 	search  *Search
 	spans   *events.Spans
 	bodies  *connections
-	filters []*filter // in the order of the stream
+	filters *stored
 	span    events.Span
 	results chan *partResult // of the parts, the last part first
 	slots   chan struct{}    // one for each part of any cell that is read
@@ -85,7 +77,7 @@ func (c *cell) read(ctx context.Context) {
 	parts, most, rare := events.NewParts(c.span), 1, false
 	for {
 		for len(reading) < most {
-			part, more := c.next(parts)
+			part, more := c.next(ctx, parts, rare)
 			if !more {
 				break
 			}
@@ -122,16 +114,21 @@ func (c *cell) read(ctx context.Context) {
 
 // next returns the next part, which ends where a filter begins or ends: the parts of all following filters at once that
 // lack a term, with their result, the part of a filter, or a part that has no filter. It returns false if no part is left.
-func (c *cell) next(parts *events.Parts) (*partResult, bool) {
+// Filters are read for rare terms alone.
+func (c *cell) next(ctx context.Context, parts *events.Parts, rare bool) (*partResult, bool) {
 	left := parts.Left()
 	if left.First > left.Last {
 		return nil, false
 	}
-	i, _ := slices.BinarySearchFunc(c.filters, left.Last, func(f *filter, last uint64) int { return cmp.Compare(f.span.Last, last) })
-	if i == len(c.filters) || c.filters[i].span.First > left.Last { // no filter has the last position
+	var list []*filters.Filter
+	if rare {
+		list = c.filters.upTo(ctx, left.Last)
+	}
+	i, _ := slices.BinarySearchFunc(list, left.Last, func(f *filters.Filter, last uint64) int { return cmp.Compare(f.Span.Last, last) })
+	if i == len(list) || list[i].Span.First > left.Last { // no filter has the last position
 		behind := uint64(0)
 		if i > 0 {
-			behind = c.filters[i-1].span.Last
+			behind = list[i-1].Span.Last
 		}
 		sized := *parts
 		if part, _ := sized.Next(); part.First > behind {
@@ -141,30 +138,30 @@ func (c *cell) next(parts *events.Parts) (*partResult, bool) {
 		return &partResult{part: parts.From(behind + 1)}, true
 	}
 	r := &partResult{}
-	for first := left.Last + 1; i >= 0 && c.leavesOut(c.filters[i], first); i-- {
-		r.filtered, first = true, c.filters[i].span.First
-		r.add(c.filters[i], c.search.types())
+	for first := left.Last + 1; i >= 0 && c.leavesOut(list[i], first); i-- {
+		r.filtered, first = true, list[i].Span.First
+		r.add(list[i], c.search.types())
 	}
 	if r.filtered {
 		i++
 	}
-	r.part = parts.From(c.filters[i].span.First)
+	r.part = parts.From(list[i].Span.First)
 	return r, true
 }
 
 // leavesOut reports whether the part of a filter, which must end before a position, needs no search.
-func (c *cell) leavesOut(f *filter, before uint64) bool {
-	return f.span.Last+1 == before && f.span.First >= c.span.First && !f.first.Before(c.search.Stored) && f.lacks(&c.search.Terms)
+func (c *cell) leavesOut(f *filters.Filter, before uint64) bool {
+	return f.Span.Last+1 == before && f.Span.First >= c.span.First && !f.Oldest.Before(c.search.Stored) && c.search.Terms.lackedBy(f)
 }
 
 // add adds the coverage of a part that a filter leaves out.
-func (r *partResult) add(f *filter, types []envelopes.EventType) {
+func (r *partResult) add(f *filters.Filter, types []envelopes.EventType) {
 	for _, t := range types {
-		counts := f.counts[string(t)]
-		r.coverage.add(&counts)
+		count := f.Counts[t]
+		r.coverage.add(&Coverage{Events: count.Events, Bytes: count.Bytes, Cut: count.Cut})
 	}
-	r.coverage.see(f.first.UTC())
-	r.coverage.see(f.last.UTC())
+	r.coverage.see(f.Oldest.UTC())
+	r.coverage.see(f.Newest.UTC())
 }
 
 // readInSlot waits for a slot and searches a part of the stream, in which the terms may be rare. The result is nil if ctx
@@ -184,26 +181,23 @@ func (c *cell) readInSlot(ctx context.Context, part events.Span, rare bool) *par
 	}
 }
 
-// plainEvent begins every event in JSON that a worker stores.
-var plainEvent = []byte(`{"schema_version":"` + envelopes.SchemaVersion + `","source":"`)
-
 // skim searches the bodies of a part of the stream. It returns nil if an event may match, because a body does not have
 // all that a hit states, or if there is no way to read only bodies.
 func (c *cell) skim(ctx context.Context, part events.Span) *partResult {
 	r := &partResult{part: part}
 	first, last, whole := c.spans.Bodies(ctx, c.bodies.next(), part, func(body []byte) bool {
 		r.read += int64(len(body))
-		is := typeOf(body)
+		is := filters.TypeOf(body)
 		switch {
-		case is != nil && !c.search.hasType(is):
+		case is != "" && !c.search.hasType(is):
 			return true
-		case is != nil:
+		case is != "":
 			r.coverage.count(body)
-		case bytes.Contains(body, specVersion): // a structured CloudEvent
+		case filters.IsDocument(body):
 			return false
 		}
 		// Most bodies lack a needle as a whole, which is known before it is known where their raw record begins.
-		return c.search.Terms.lacks(body) || !c.search.Terms.mayMatch(searched(body, is))
+		return c.search.Terms.lacks(body) || !c.search.Terms.mayMatch(filters.Searched(body, is))
 	})
 	if !whole || first.Before(c.search.Stored) {
 		return nil
@@ -213,36 +207,8 @@ func (c *cell) skim(ctx context.Context, part events.Span) *partResult {
 	return r
 }
 
-var (
-	specVersion = []byte(`"specversion"`)
-	eventType   = []byte(`,"event_type":"`)
-	toolResult  = []byte(envelopes.ToolResult)
-	native      = []byte(`,"raw":`)
-)
-
-// typeOf returns the type of an event in JSON that a worker stored, nil for other data.
-func typeOf(data []byte) []byte {
-	if !bytes.HasPrefix(data, plainEvent) {
-		return nil
-	}
-	_, behind, _ := bytes.Cut(data, eventType)
-	is, _, _ := bytes.Cut(behind, []byte{'"'})
-	return is
-}
-
 // hasType reports whether the search includes a type.
-func (s *Search) hasType(is []byte) bool {
-	return slices.ContainsFunc(s.types(), func(t envelopes.EventType) bool { return string(t) == string(is) })
-}
-
-// searched returns the part of an event in JSON, whose type is what [typeOf] returns, that has its texts: what comes before
-// the raw record, which repeats them. Only the result of a tool has texts behind it, too.
-func searched(data, is []byte) []byte {
-	if is != nil && !bytes.Equal(is, toolResult) {
-		data, _, _ = bytes.Cut(data, native)
-	}
-	return data
-}
+func (s *Search) hasType(is envelopes.EventType) bool { return slices.Contains(s.types(), is) }
 
 // readPart searches a part of the stream.
 func (c *cell) readPart(ctx context.Context, part events.Span) *partResult {
@@ -272,7 +238,7 @@ func (c *cell) readPart(ctx context.Context, part events.Span) *partResult {
 func (c *Coverage) count(data []byte) {
 	c.Events++
 	c.Bytes += int64(len(data))
-	if len(data) >= cutBytes && truncated.index(data) >= 0 && bytes.Contains(data, textTruncated) {
+	if filters.IsCut(data) {
 		c.Cut++
 	}
 }
@@ -282,7 +248,7 @@ func (c *cell) match(r *partResult, m *events.Message) {
 	s := c.search
 	data, plain := m.JSON()
 	r.coverage.count(data)
-	if plain && !s.Terms.mayMatch(searched(data, typeOf(data))) {
+	if plain && !s.Terms.mayMatch(filters.Searched(data, filters.TypeOf(data))) {
 		return
 	}
 	r.matched = true

@@ -1,16 +1,22 @@
 package search_test
 
 import (
+	"context"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/cmd/internal/console/search"
 	"tributary/envelopes"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/events"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/sessions/summaries"
 	"tributary/pipeline/streams"
 )
 
@@ -76,12 +82,74 @@ func (h *history) some() []string {
 }
 
 // check searches for words of the history: each one is found exactly if the stream has its event.
-func (h *history) check(t *testing.T, filters *search.Filters, words []string) {
+func (h *history) check(t *testing.T, words []string) {
 	t.Helper()
 	for _, word := range words {
-		hits, coverage := find(t, h.js, search.Search{Terms: parse(t, word), Filters: filters, Hits: 10})
+		hits, coverage := find(t, h.js, search.Search{Terms: parse(t, word), Hits: 10})
 		if coverage.Next != nil || len(hits) > 1 || (len(hits) == 1) != h.has[word] {
 			t.Fatalf("%d events have %s, which the stream has: %v; %+v", len(hits), word, h.has[word], coverage)
+		}
+	}
+}
+
+// filterBytes is the size of the events of a filter in histories.
+const filterBytes = 32 << 10
+
+// startKeeper keeps records of sessions, and filters of events of so many bytes each, until stop.
+func startKeeper(t *testing.T, js jetstream.JetStream, filterBytes int) (stop func()) {
+	t.Helper()
+	k, err := summaries.New(js, summaries.Config{Beat: 100 * time.Millisecond, Every: 50 * time.Millisecond, FilterBytes: filterBytes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- k.Run(context.WithoutCancel(t.Context())) }()
+	stop = sync.OnceFunc(func() {
+		k.Drain()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// awaitFilters waits until only the newest events of each cell have no filter.
+func awaitFilters(t *testing.T, js jetstream.JetStream, filterBytes int) {
+	t.Helper()
+	spans, err := events.OpenSpans(t.Context(), js, "v1", events.Query{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	for _, span := range spans.Stored {
+		for {
+			v, err := summaries.Open(ctx, js, "v1", func(err error) { t.Error(err) })
+			if err != nil {
+				t.Fatal(err)
+			}
+			newest, err := v.Filters(ctx, span.Cell, 0, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			behind := span
+			if len(newest) > 0 {
+				behind.First = newest[0].Span.Last + 1
+			}
+			size := 0
+			for m, err := range spans.Read(ctx, behind) {
+				if m == nil {
+					t.Fatal(err)
+				}
+				size += len(m.Data)
+			}
+			if size < filterBytes {
+				break
+			}
+			if err := broker.Pause(ctx, 50*time.Millisecond); err != nil {
+				t.Fatalf("%d bytes of events have no filter", size)
+			}
 		}
 	}
 }
@@ -91,22 +159,16 @@ func (h *history) check(t *testing.T, filters *search.Filters, words []string) {
 func TestFiltersFollowTheStream(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(7, 8))
-	for n, most := range []int{search.MostFilters, search.MostFilters, 2} {
+	for n := range 3 {
 		h := newHistory(t, r)
-		filters := search.NewFilters(most)
-		fill := func() {
-			t.Helper()
-			if err := filters.Fill(t.Context(), h.js, "v1"); err != nil {
-				t.Fatal(err)
-			}
-		}
-		h.store(t, 1+r.IntN(1000))
+		stop := startKeeper(t, h.js, filterBytes)
+		h.store(t, 1+r.IntN(500))
 		for range 5 {
 			if r.IntN(3) > 0 {
-				fill()
+				awaitFilters(t, h.js, filterBytes)
 			}
 			removed := h.words[len(h.words)-1] // where a filter may end
-			h.store(t, 1+r.IntN(1000))
+			h.store(t, 1+r.IntN(500))
 			if r.IntN(2) == 0 {
 				removed = h.words[r.IntN(len(h.words))]
 			}
@@ -116,7 +178,7 @@ func TestFiltersFollowTheStream(t *testing.T) {
 				}
 				h.has[removed] = false
 			}
-			h.check(t, filters, append(h.some(), removed))
+			h.check(t, append(h.some(), removed))
 		}
 		first := len(h.words) / 3
 		if err := h.stream.Purge(t.Context(), jetstream.WithPurgeSequence(h.place[h.words[first]])); err != nil {
@@ -125,9 +187,12 @@ func TestFiltersFollowTheStream(t *testing.T) {
 		for _, word := range h.words[:first] {
 			h.has[word] = false
 		}
-		h.check(t, filters, append(h.some(), h.words[first-1], h.words[first]))
-		fill()
-		h.check(t, filters, h.some())
+		h.check(t, append(h.some(), h.words[first-1], h.words[first]))
+		awaitFilters(t, h.js, filterBytes)
+		h.check(t, h.some())
+		if n == 2 {
+			stop() // it does not see that the stream is replaced
+		}
 
 		config := h.stream.CachedInfo().Config
 		if err := h.js.DeleteStream(t.Context(), config.Name); err != nil {
@@ -144,32 +209,33 @@ func TestFiltersFollowTheStream(t *testing.T) {
 		for range 4 {
 			words = append(words, h.words[before+r.IntN(before)])
 		}
-		h.check(t, filters, words)
-		fill()
-		h.check(t, filters, words)
+		h.check(t, words)
+		if n == 2 {
+			startKeeper(t, h.js, filterBytes)
+		}
+		awaitFilters(t, h.js, filterBytes)
+		h.check(t, words)
 	}
 }
 
-// TestFiltersAreMadeWhileSearchesRun fills filters from two goroutines while others search.
-func TestFiltersAreMadeWhileSearchesRun(t *testing.T) {
+// TestFiltersLeaveOutWhatLacksAWord searches events that have filters for words of one event or of none: most events are
+// not read for them, and the search states that it covers all of them.
+func TestFiltersLeaveOutWhatLacksAWord(t *testing.T) {
 	t.Parallel()
-	h, filters := newHistory(t, rand.New(rand.NewPCG(9, 10))), search.NewFilters(4)
-	for range 4 {
-		h.store(t, 1000)
-		t.Run("at once", func(t *testing.T) {
-			for range 2 {
-				words := h.some()
-				t.Run("search", func(t *testing.T) {
-					t.Parallel()
-					h.check(t, filters, words)
-				})
-				t.Run("fill", func(t *testing.T) {
-					t.Parallel()
-					if err := filters.Fill(t.Context(), h.js, "v1"); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-		})
+	h := newHistory(t, rand.New(rand.NewPCG(9, 10)))
+	startKeeper(t, h.js, filterBytes)
+	const count = 2000
+	h.store(t, count)
+	awaitFilters(t, h.js, filterBytes)
+	h.check(t, h.some())
+	before := h.js.Conn().Stats().InBytes
+	hits, coverage := find(t, h.js, search.Search{Terms: parse(t, "qzxjvkwqzxjv"), Hits: 10})
+	if len(hits) > 0 || coverage.Events != count || coverage.Next != nil {
+		t.Errorf("%d hits, %+v", len(hits), coverage)
+	}
+	// The answers have the filters, the newest events, and the part where the first filter begins.
+	filters := coverage.Bytes / filterBytes * 120 << 10                                       // in base64
+	if read := int64(h.js.Conn().Stats().InBytes - before); read > filters+coverage.Bytes/4 { //nolint:gosec // it is positive
+		t.Errorf("the search has read %d bytes for %d bytes of events", read, coverage.Bytes)
 	}
 }

@@ -17,21 +17,21 @@ import (
 
 	"tributary/envelopes"
 	"tributary/pipeline/events"
+	"tributary/pipeline/sessions/summaries"
 	"tributary/pipeline/streams"
 )
 
 // Search is a query with its limits.
 type Search struct {
-	Terms   Terms
-	Source  envelopes.Source         // empty for all
-	Types   []envelopes.EventType    // empty for [DefaultTypes]
-	Tool    string                   // only calls of this tool and their results, without regard to case; empty for all events
-	Stored  time.Time                // only events that were stored since then; zero for all
-	Match   func(*events.Event) bool // selects events, which it gets without native JSON; nil for all
-	Before  streams.Positions        // only events before these positions; 0 for no bound
-	Filters *Filters                 // leave out parts that lack a term; nil for none
-	Hits    int                      // after which the search ends
-	Time    time.Duration            // after which the search ends; 0 for no limit
+	Terms  Terms
+	Source envelopes.Source         // empty for all
+	Types  []envelopes.EventType    // empty for [DefaultTypes]
+	Tool   string                   // only calls of this tool and their results, without regard to case; empty for all events
+	Stored time.Time                // only events that were stored since then; zero for all
+	Match  func(*events.Event) bool // selects events, which it gets without native JSON; nil for all
+	Before streams.Positions        // only events before these positions; 0 for no bound
+	Hits   int                      // after which the search ends
+	Time   time.Duration            // after which the search ends; 0 for no limit
 }
 
 // DefaultTypes are the types of a search that names none: all types but metadata and snapshots of files.
@@ -91,13 +91,7 @@ func (s *Search) Run(ctx context.Context, js jetstream.JetStream, generation str
 	defer cancel()
 	bodies := &connections{js: js}
 	defer bodies.close()
-	var filters map[int][]*filter
-	if s.Filters != nil && s.Source == "" && len(s.query().Types) == 0 { // they are of all events
-		var leave func()
-		filters, leave = s.Filters.enter(ctx, js, generation, spans)
-		defer leave()
-	}
-	m := newMerge(limited, s, spans, bodies, filters)
+	m := newMerge(limited, s, spans, bodies, s.openFilters(js, generation))
 	err = m.run(limited, found, progress)
 	m.close()
 	switch {
@@ -140,7 +134,7 @@ type merge struct {
 	stop     context.CancelFunc
 }
 
-func newMerge(ctx context.Context, s *Search, spans *events.Spans, bodies *connections, filters map[int][]*filter) *merge {
+func newMerge(ctx context.Context, s *Search, spans *events.Spans, bodies *connections, records func(context.Context) *summaries.View) *merge {
 	m := &merge{search: s}
 	ctx, m.stop = context.WithCancel(ctx)
 	slots := make(chan struct{}, maxReading)
@@ -148,7 +142,7 @@ func newMerge(ctx context.Context, s *Search, spans *events.Spans, bodies *conne
 		if before := s.Before.In(span.Cell); before > 0 {
 			span.Last = min(span.Last, before-1)
 		}
-		c := &cell{search: s, spans: spans, bodies: bodies, filters: filters[span.Cell], span: span, searched: span.Last + 1, results: make(chan *partResult), slots: slots}
+		c := &cell{search: s, spans: spans, bodies: bodies, filters: &stored{records: records, cell: span.Cell}, span: span, searched: span.Last + 1, results: make(chan *partResult), slots: slots}
 		m.cells = append(m.cells, c)
 		go c.read(ctx)
 	}

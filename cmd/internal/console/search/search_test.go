@@ -129,14 +129,9 @@ func TestSearchFindsWhatReadingEveryEventFinds(t *testing.T) {
 				middle, before = e.Stored, before.With(e.Cell, e.Position)
 				break
 			}
-			filters := []*search.Filters{search.NewFilters(search.MostFilters), search.NewFilters(2 * cells)}
-			for _, f := range filters {
-				if err := f.Fill(t.Context(), js, "v1"); err != nil {
-					t.Fatal(err)
-				}
-			}
 			isPrompt := func(e *events.Event) bool { return e.EventType == envelopes.UserMessage }
-			for name, c := range map[string]struct {
+			wanted, covered := map[string][]string{}, map[string]*search.Coverage{} // without filters
+			cases := map[string]struct {
 				search      search.Search
 				selects     func(*events.Event) bool
 				expressions []string
@@ -154,7 +149,8 @@ func TestSearchFindsWhatReadingEveryEventFinds(t *testing.T) {
 				}, []string{"stream"}},
 				"some events": {search.Search{Terms: parse(t, "stream"), Match: isPrompt}, isPrompt, []string{"stream"}},
 				"since":       {search.Search{Terms: parse(t, "stream"), Stored: middle}, func(e *events.Event) bool { return !e.Stored.Before(middle) }, []string{"stream"}},
-			} {
+			}
+			for name, c := range cases {
 				want := all(t, js, c.selects, c.expressions...)
 				if !strings.HasPrefix(name, "nothing") && len(want) < 5 {
 					t.Fatalf("%s: the workload has %d events", name, len(want))
@@ -165,19 +161,7 @@ func TestSearchFindsWhatReadingEveryEventFinds(t *testing.T) {
 				if diff := cmp.Diff(want, placesOf(t, hits)); diff != "" {
 					t.Errorf("%s (-want +got):\n%s", name, diff)
 				}
-				for _, s.Filters = range filters {
-					hits, same := find(t, js, s)
-					if diff := cmp.Diff(want, placesOf(t, hits)); diff != "" {
-						t.Errorf("%s, with filters (-want +got):\n%s", name, diff)
-					}
-					if same.Oldest.After(coverage.Oldest) || same.Newest.Before(coverage.Newest) {
-						t.Errorf("%s: with filters from %v to %v, without from %v to %v", name, same.Oldest, same.Newest, coverage.Oldest, coverage.Newest)
-					}
-					same.Oldest, same.Newest = coverage.Oldest, coverage.Newest // the last message of the stream may be no event
-					if diff := cmp.Diff(coverage, same); diff != "" {
-						t.Errorf("%s, coverage with filters (-want +got):\n%s", name, diff)
-					}
-				}
+				wanted[name], covered[name] = want, coverage
 				if coverage.Stop != "" || coverage.Next != nil || coverage.Left != 0 || coverage.Unreadable != 0 {
 					t.Errorf("%s: %+v", name, coverage)
 				}
@@ -197,6 +181,24 @@ func TestSearchFindsWhatReadingEveryEventFinds(t *testing.T) {
 				slices.Sort(paged)
 				if diff := cmp.Diff(want, paged); diff != "" {
 					t.Errorf("%s, in pages (-want +got):\n%s", name, diff)
+				}
+			}
+			startKeeper(t, js, 256<<10)
+			awaitFilters(t, js, 256<<10)
+			for name, c := range cases {
+				s := c.search
+				s.Hits = 1 << 20
+				hits, same := find(t, js, s)
+				if diff := cmp.Diff(wanted[name], placesOf(t, hits)); diff != "" {
+					t.Errorf("%s, with filters (-want +got):\n%s", name, diff)
+				}
+				coverage := covered[name]
+				if same.Oldest.After(coverage.Oldest) || same.Newest.Before(coverage.Newest) {
+					t.Errorf("%s: with filters from %v to %v, without from %v to %v", name, same.Oldest, same.Newest, coverage.Oldest, coverage.Newest)
+				}
+				same.Oldest, same.Newest = coverage.Oldest, coverage.Newest // the last message of the stream may be no event
+				if diff := cmp.Diff(coverage, same); diff != "" {
+					t.Errorf("%s, coverage with filters (-want +got):\n%s", name, diff)
 				}
 			}
 		})

@@ -2,15 +2,15 @@ package search
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"tributary/pipeline/filters"
 )
 
 // Limits of a query.
@@ -176,8 +176,8 @@ func (t *Terms) mayMatch(data []byte) bool {
 				continue
 			}
 			if texts == nil {
-				text := unescaped(data)
-				texts = [][]byte{text, unescaped(text)} // the text of a call is JSON, too
+				text := filters.Unescaped(data)
+				texts = [][]byte{text, filters.Unescaped(text)} // the text of a call is JSON, too
 			}
 			if !slices.ContainsFunc(texts, func(text []byte) bool { return n.index(text) >= 0 }) {
 				return false
@@ -194,7 +194,7 @@ func (t *Terms) lacks(data []byte) bool {
 		for _, n := range t.list[i].needles {
 			switch {
 			case n.index(data) >= 0:
-			case n.nonASCII && !bytes.Contains(data, unicodeEscape), !n.nonASCII && !hasASCIIEscape(data):
+			case n.nonASCII && !bytes.Contains(data, unicodeEscape), !n.nonASCII && !filters.HasASCIIEscape(data):
 				return true
 			}
 		}
@@ -202,52 +202,15 @@ func (t *Terms) lacks(data []byte) bool {
 	return false
 }
 
-var (
-	unicodeEscape = []byte(`\u`)
-	asciiEscape   = []byte(`\u00`)
-)
+var unicodeEscape = []byte(`\u`)
 
-// hasASCIIEscape reports whether JSON has \u00, 32 bytes at a time: bytes.Contains compares each byte where there are
-// many backslashes.
-func hasASCIIEscape(data []byte) bool {
-	at := 0
-	for ; at+33 <= len(data); at += 32 {
-		b := (*[33]byte)(data[at:])
-		if hasU0(b[:8], b[1:9])|hasU0(b[8:16], b[9:17])|hasU0(b[16:24], b[17:25])|hasU0(b[24:32], b[25:33]) != 0 &&
-			bytes.Contains(data[max(at-1, 0):min(at+34, len(data))], asciiEscape) {
-			return true
-		}
-	}
-	return bytes.Contains(data[max(at-1, 0):], asciiEscape)
-}
-
-// hasU0 returns a number that is not 0 if eight bytes have a u where the eight bytes that begin one later have a 0.
-func hasU0(bytes, later []byte) uint64 {
-	const each, high = 0x0101010101010101, 0x8080808080808080
-	noU := binary.LittleEndian.Uint64(bytes) ^ each*'u'
-	noZero := binary.LittleEndian.Uint64(later) ^ each*'0'
-	differ := noU | noZero // a byte is zero where a u stands before a 0
-	return (differ - each) &^ differ & high
-}
-
-// unescaped returns JSON with the characters instead of their escapes, where these are printable ASCII.
-func unescaped(data []byte) []byte {
-	text := make([]byte, 0, len(data))
-	for {
-		at := bytes.IndexByte(data, '\\')
-		if at < 0 || at+1 == len(data) {
-			return append(text, data...)
-		}
-		text, data = append(text, data[:at]...), data[at:]
-		size, char := 2, data[1]
-		if bytes.HasPrefix(data, asciiEscape) && len(data) >= len(`\u0041`) {
-			code, err := strconv.ParseUint(string(data[4:6]), 16, 8)
-			if err == nil && ' ' <= code && code < 0x7f {
-				size, char = 6, byte(code)
-			}
-		}
-		text, data = append(text, char), data[size:]
-	}
+// lackedBy reports whether no event of a filter has all terms: true is certain.
+func (t *Terms) lackedBy(f *filters.Filter) bool {
+	return slices.ContainsFunc(t.list, func(one term) bool {
+		return slices.ContainsFunc(one.needles, func(n needle) bool {
+			return !n.nonASCII && !f.Has(n.lower) // JSON may have escapes for other characters
+		})
+	})
 }
 
 // find returns the bounds of the first match of the term in a text, nil if it does not match.

@@ -15,6 +15,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/pipeline/events"
+	"tributary/pipeline/filters"
 )
 
 func TestParse(t *testing.T) {
@@ -115,7 +116,7 @@ func TestNoSpellingHidesAHit(t *testing.T) {
 	const rounds = 40_000
 	r := rand.New(rand.NewPCG(1, 2))
 	hits, passed, filtered := 0, 0, 0
-	var f filter
+	var f filters.Filter
 	for range rounds {
 		text := draw(r, r.IntN(16))
 		word := draw(r, 1+r.IntN(3))
@@ -146,8 +147,9 @@ func TestNoSpellingHidesAHit(t *testing.T) {
 		s := Search{Terms: terms}
 		got := s.hitOf(&events.Event{AgentEventV1: outline}, data) != nil
 		may := terms.mayMatch(data)
-		f = filter{counts: map[string]Coverage{}}
-		lacks := f.add(data) && f.lacks(&terms)
+		f = filters.Filter{}
+		f.Add(data)
+		lacks := terms.lackedBy(&f)
 		if got != want || want && !may || may && lacks {
 			t.Fatalf("%q in %q: %v, want %v; its bytes may match: %v; its filter lacks it: %v\n%s", word, text, got, want, may, lacks, data)
 		}

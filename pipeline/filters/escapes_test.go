@@ -1,4 +1,4 @@
-package search
+package filters
 
 import (
 	"bytes"
@@ -11,7 +11,7 @@ func TestEscapesAreSeen(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		data := rapid.SliceOfN(rapid.SampledFrom([]byte(`\\\uu00a`)), 0, 60).Draw(t, "data")
-		if has, want := hasASCIIEscape(data), bytes.Contains(data, asciiEscape); has != want {
+		if has, want := HasASCIIEscape(data), bytes.Contains(data, asciiEscape); has != want {
 			t.Fatalf("%q: %v", data, has)
 		}
 	})
