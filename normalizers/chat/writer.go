@@ -90,13 +90,7 @@ func (w *Writer) Think(text lenient.Text) {
 }
 
 // Prompt writes the prompt that starts a subagent. It ignores a blank one.
-func (w *Writer) Prompt(text lenient.Text) {
-	if !isBlank(text) {
-		d := core.ChatDraft(envelopes.UserMessage, text.Ptr(), nil)
-		d.Origin = envelopes.OriginAgent
-		w.write(d)
-	}
-}
+func (w *Writer) Prompt(text lenient.Text) { w.Say(core.SpeechTask, text) }
 
 // System writes an event of the agent's runtime; its text may be empty.
 func (w *Writer) System(t envelopes.EventType, text lenient.Text) {

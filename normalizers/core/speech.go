@@ -19,6 +19,7 @@ const (
 	SpeechInterrupted               // the notice that a human stopped the agent
 	SpeechAgent                     // a message of another agent
 	SpeechSummary                   // the summary with which a compacted conversation continues
+	SpeechTask                      // the prompt with which an agent starts another one
 )
 
 // TagContent returns the content of the first <tag> element; empty if there is none.
@@ -70,6 +71,8 @@ func DraftOf(kind Speech, text string) Draft {
 		d.EventType, d.Origin = envelopes.SystemMessage, envelopes.OriginAgent
 	case SpeechSummary:
 		d.EventType = envelopes.SessionSummary
+	case SpeechTask:
+		d.EventType, d.Origin = envelopes.UserMessage, envelopes.OriginAgent
 	}
 	return d
 }

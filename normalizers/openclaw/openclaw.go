@@ -116,12 +116,27 @@ func addOutcome(w *chat.Writer, m *pi.Message, r *chat.Result) {
 // machine has the beginnings of texts that OpenClaw writes under the user's name.
 var machine = []string{
 	"Read HEARTBEAT.md", "A new session was started via /new or /reset", "[cron:", "An async command you ran earlier has completed",
+	"Pre-compaction memory flush.", "[OpenClaw heartbeat poll]", "[OpenClaw session new]", "[OpenClaw session reset]",
+	"[OpenClaw exec completion]", "[OpenClaw cron wake]", "[OpenClaw session event]",
+}
+
+// agents has the beginnings of texts in which OpenClaw hands on what other agents wrote.
+var agents = []string{
+	"[Inter-session message]", "[System Message] [sessionId: ", "[Queued announce messages while agent was busy]",
+	"[Subagent Context] Your prior run ended while waiting for descendant subagent completions.",
+}
+
+// hasStart reports whether a text begins with one of a list.
+func hasStart(text string, list []string) bool {
+	return slices.ContainsFunc(list, func(start string) bool { return strings.HasPrefix(text, start) })
 }
 
 // around matches what OpenClaw puts before a prompt: metadata of the message, lines of the system, the time, the
-// channel, and attached files. It is compiled when it is first needed, because it is large.
+// channel, and attached files. A first line "System (untrusted): x" without a time is not matched, because OpenClaw
+// makes it of "System: x" that a human typed. It is compiled when it is first needed, because it is large.
 var around = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^(?:(?s:[A-Z][^\n]{0,80}\(untrusted[^)\n]{0,60}\):\n` + "```json\n.*?\n```" + `|System: \[[^\n]*` +
+	return regexp.MustCompile(`^(?:(?s:[A-Z][^\n]{0,80}\(untrusted[^)\n]{0,60}\):\n` + "```json\n.*?\n```" +
+		`|System(?:: | \(untrusted\): \[)[^\n]*(?:\nSystem(?: \(untrusted\))?:[^\n]*)*` +
 		`|\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \d{4}-\d\d-\d\d \d\d:\d\d[^\]\n]*\]` +
 		`|\[(?:WhatsApp|Telegram|Discord|Slack|Signal|iMessage|BlueBubbles|Microsoft Teams|Matrix|Mattermost|Google Chat|Zalo|LINE|IRC|WebChat|Feishu)\b[^\]\n]*\]` +
 		`|\[media attached[^\]\n]*\]|To send an image back, prefer the message tool[^\n]*|\[message_id: [^\]\n]*\])\s*)*`)
@@ -130,18 +145,35 @@ var around = sync.OnceValue(func() *regexp.Regexp {
 // messageID matches the id of the message, which OpenClaw puts after a prompt.
 var messageID = regexp.MustCompile(`\s*\[message_id: [^\]\n]*\]\s*$`)
 
+// What introduces a subagent to its prompt, and what follows it.
+const (
+	subagent  = "[Subagent Context] You are running as a subagent"
+	task      = "\n[Subagent Task]"
+	afterTask = "Begin. Execute the assigned task to completion."
+)
+
+// taskOf returns the task in the prompt of a subagent, or the whole prompt if only the system prompt has the task.
+func taskOf(prompt string) string {
+	_, after, _ := strings.Cut(prompt, task)
+	after = strings.TrimSuffix(strings.TrimPrefix(after, ":"), afterTask)
+	if after = strings.TrimSpace(after); after != "" {
+		return after
+	}
+	return prompt
+}
+
 // speechOf separates what a human typed from what OpenClaw put around it.
 func speechOf(m *pi.Message, text string) (core.Speech, string) {
 	whole := strings.TrimSpace(text)
-	switch kind := m.Provenance.Value.Kind; {
-	case kind == "inter_session", strings.HasPrefix(whole, "[Inter-session message]"):
-		return core.SpeechAgent, text
-	case kind == "internal_system", slices.ContainsFunc(machine, func(begin string) bool { return strings.HasPrefix(whole, begin) }):
-		return core.SpeechInjected, text
-	}
 	typed := messageID.ReplaceAllString(whole, "")
 	typed = typed[len(around().FindString(typed)):]
-	switch {
+	switch kind := m.Provenance.Value.Kind; {
+	case strings.HasPrefix(typed, subagent):
+		return core.SpeechTask, taskOf(typed)
+	case kind == "inter_session", hasStart(typed, agents):
+		return core.SpeechAgent, text
+	case kind == "internal_system", hasStart(typed, machine):
+		return core.SpeechInjected, text
 	case typed == whole:
 		return pi.SpeechOf(text)
 	case typed != "":

@@ -58,25 +58,49 @@ func sent(s string) string {
 // ends has the end of each text before a prompt, by its beginning.
 var ends = map[string]string{
 	"Conversation info (": "\n```", "Sender (": "\n```", "[Wed ": "]", "[Telegram ": "]", "[media attached": "]",
-	"To send an image back": "\n", "System: [": "\n",
+	"To send an image back": "\n",
 }
 
-// machine has the beginnings of texts that no human wrote.
-var machine = []string{"[cron:", "Read HEARTBEAT.md", "A new session was started", "[Inter-session message]"}
+// unwritten matches the beginning of a text that no human wrote: one of a machine, or of another agent.
+var unwritten = regexp.MustCompile(`^(?:\[cron:|Read HEARTBEAT\.md|A(?: new session was started|n async command)|` +
+	`\[Inter-session message\]|\[OpenClaw (?:heartbeat|session|exec|cron) [a-z]+\]|Pre-compaction|` +
+	`\[System Message\]|\[Queued announce|\[Subagent Context\] Your prior run)`)
+
+// behindEvents returns a text without the lines of the system before it.
+func behindEvents(prompt string) string {
+	for n := 0; ; n++ {
+		line, rest, _ := strings.Cut(prompt, "\n")
+		label, event, ok := strings.Cut(line, ":")
+		isFirst := label == "System" && strings.HasPrefix(event, " ") || label == "System (untrusted)" && strings.HasPrefix(event, " [")
+		if !ok || !isFirst && (n == 0 || label != "System" && label != "System (untrusted)") {
+			return strings.TrimSpace(prompt)
+		}
+		prompt = rest
+	}
+}
+
+// assigned returns the task of a subagent, whose line has a label of its own or follows one.
+func assigned(prompt string) string {
+	lines := strings.Split(prompt, "\n")
+	for i, line := range lines {
+		if rest, ok := strings.CutPrefix(line, "[Subagent Task]"); ok {
+			lines[i] = strings.TrimPrefix(rest, ":")
+			if last := len(lines) - 1; strings.HasPrefix(lines[last], "Begin. Execute the assigned task") {
+				lines = lines[:last]
+			}
+			return strings.TrimSpace(strings.Join(lines[i:], "\n"))
+		}
+	}
+	return prompt
+}
 
 // typed returns the author and the text of a prompt, without what OpenClaw put around it.
 func typed(m any, body string) (who, prompt string) {
-	for _, begin := range machine {
-		if strings.HasPrefix(body, begin) {
-			return "", ""
-		}
-	}
-	if strings.HasPrefix(text(m, "provenance", "kind"), "int") {
-		return "", ""
-	}
 	prompt, _, _ = strings.Cut(body, "\n[message_id: ")
 	for found := true; found; {
-		found = false
+		before := prompt
+		prompt = behindEvents(prompt)
+		found = prompt != before
 		for begin, end := range ends {
 			if strings.HasPrefix(prompt, begin) {
 				_, after, _ := strings.Cut(prompt, "\n```json")
@@ -88,8 +112,13 @@ func typed(m any, body string) (who, prompt string) {
 			}
 		}
 	}
-	if prompt == "" && strings.HasPrefix(body, "[media") {
-		prompt = body
+	switch {
+	case strings.HasPrefix(prompt, "[Subagent Context] You are"):
+		return "agent", assigned(prompt)
+	case strings.HasPrefix(text(m, "provenance", "kind"), "int"), unwritten.MatchString(prompt):
+		return "", ""
+	case prompt == "" && strings.HasPrefix(body, "[media"):
+		return "human", body
 	}
 	return "human", prompt
 }
@@ -108,6 +137,11 @@ var prompts = []string{
 	"Conversation info (untrusted metadata):\n```json\n{\"message_id\": \"1\"}\n```\n\nSender (untrusted metadata):\n```json\n{}\n```\n\nthe ledger",
 	"[Wed 2026-02-18 11:21 GMT+1] the ledger", "[Telegram Ada id:7 2026-02-18 11:21 UTC] the ledger\n[message_id: 4]", "the ledger",
 	"Read HEARTBEAT.md if it exists.", "[cron:job nightly] Count.", "System: [2026-02-18 11:21:00] Exec completed",
+	"System (untrusted): [2026-02-18 11:21:00] Exec completed\nSystem (untrusted): more\n\nRead HEARTBEAT.md if it exists.",
+	"System: Telegram: linked\nSystem: [2026-02-18 11:21:00] Up\n\n[Wed 2026-02-18 11:21 GMT+1] the ledger",
+	"System (untrusted): the ledger", "[OpenClaw heartbeat poll]", "[Wed 2026-02-18 11:21 GMT+1] [System Message] [sessionId: 1] A cron job \"x\" just failed.",
+	"[Wed 2026-02-18 11:21 GMT+1] [Subagent Context] You are running as a subagent (depth 1/1).\n\n[Subagent Task]: the ledger",
+	"[Subagent Context] You are running as a subagent (depth 1/1).\n\nBegin. Your assigned task is in the system prompt.",
 }
 
 // lines writes an entry that Pi does not write.
