@@ -1,6 +1,8 @@
 package kimi
 
 import (
+	"strings"
+
 	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/normalizers/chat"
@@ -52,7 +54,7 @@ func readWire(w *chat.Writer, kind lenient.Text, value jsontext.Value) {
 	lenient.ReadObject(value, &p)
 	switch kind {
 	case "TurnBegin", "SteerInput":
-		sayPrompt(w, chat.Blocks[part](p.Input))
+		readInput(w, chat.Blocks[part](p.Input))
 	case "ContentPart":
 		readPart(w, p.part)
 	case "ToolCall":
@@ -81,6 +83,20 @@ func readWire(w *chat.Writer, kind lenient.Text, value jsontext.Value) {
 		w.Meta()
 	default:
 		w.UnknownRecord("wire", kind)
+	}
+}
+
+// readInput writes the input of a turn: of a subagent, the prompt of its parent. One that is a reminder alone is of
+// kimi-cli, which so goes on when a task in the background has ended.
+func readInput(w *chat.Writer, list []part) {
+	text := joined(list)
+	switch {
+	case strings.TrimSpace(text) != "" && core.AfterElements(text, "system-reminder") == "":
+		w.Say(core.SpeechInjected, lenient.Text(text))
+	case w.Agent != "":
+		w.Prompt(lenient.Text(gitContext.ReplaceAllString(text, "")))
+	default:
+		sayPrompt(w, list)
 	}
 }
 

@@ -32,3 +32,22 @@ func TestPathShowsTheSession(t *testing.T) {
 		}
 	}
 }
+
+// A subagent of kimi-cli has a journal of its own, in which its parent begins the turns.
+func TestTurnInTheJournalOfASubagentIsItsParents(t *testing.T) {
+	t.Parallel()
+	const (
+		log = `{"timestamp":1773073000.1,"message":{"type":"TurnBegin","payload":{"user_input":"Count the files."}}}`
+		id  = "8b1f6c2a-57d3-4e09-9a46-c1e2d7405f38"
+	)
+	for folder, want := range map[string]envelopes.Origin{
+		"/h/.kimi/sessions/md5/" + id:                     "",
+		"/h/.kimi/sessions/md5/" + id + "/subagents/a1b2": envelopes.OriginAgent,
+	} {
+		framed := normalizerstest.Frame(normalizers.File{Source: envelopes.Kimi, Folder: folder, Name: "wire.jsonl"}, []byte(log))
+		e := normalizerstest.Events(normalizerstest.Fold(normalizers.Normalize, framed))[0]
+		if e.EventType != envelopes.UserMessage || e.Origin != want {
+			t.Errorf("%s: the turn is a %s of origin %q, want %q", folder, e.EventType, e.Origin, want)
+		}
+	}
+}

@@ -44,7 +44,7 @@ func (s *script) put(r map[string]any) {
 func (s *script) wire(kind string, payload map[string]any) {
 	s.Stamp()
 	m := map[string]any{"type": kind, "payload": payload}
-	if kind[0] != 'T' && s.Chance(20) { // no prompt and no call
+	if kind != "ToolCall" && kind != "ToolResult" && s.Chance(20) {
 		m = map[string]any{"type": "SubagentEvent", "payload": map[string]any{"parent_tool_call_id": "Task:1", "event": m}}
 		if s.Chance(50) {
 			m["payload"].(map[string]any)["agent_id"] = "a1"
@@ -65,6 +65,9 @@ func (s *script) prompt() {
 		content = []any{map[string]any{"type": "image_url", "imageUrl": map[string]any{"url": "blobref:1"}}}
 	}
 	if s.isCLI {
+		if s.Chance(20) {
+			content = []any{part(s.OneOf("<system-reminder>\nA task has ended.\n</system-reminder>", "<system-reminder>x</system-reminder> and now?"))}
+		}
 		s.wire("TurnBegin", map[string]any{"user_input": content})
 		return
 	}

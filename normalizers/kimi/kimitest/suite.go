@@ -206,6 +206,27 @@ func result(r *normalizerstest.Reader, id, stating string, failed bool) {
 	r.Result(id, code, "Command failed with exit code")
 }
 
+// isSubagent reports whether a record is of a subagent, which in a journal of its own only the session shows.
+func isSubagent(r *normalizerstest.Reader) bool {
+	id, agent, _ := strings.Cut(r.Session, ".")
+	return r.Agent != "" || agent != "" && len(id) == 36 && strings.Count(id, "-") == 4
+}
+
+// turn notes the input of a turn of kimi-cli, unless it is a reminder; a subagent has it from its parent.
+func turn(r *normalizerstest.Reader, input string) {
+	rest, found := strings.CutPrefix(strings.TrimSpace(input), "<system-reminder>")
+	switch _, after, ended := strings.Cut(rest, "</system-reminder>"); {
+	case found && ended && after == "":
+	case isSubagent(r):
+		if _, after, ok := strings.Cut(input, "</git-context>"); ok {
+			input = after
+		}
+		r.Say("agent", "", input)
+	default:
+		r.Say("human", "", input)
+	}
+}
+
 // wire notes a message of kimi-cli.
 func wire(r *normalizerstest.Reader, kind string, p any) {
 	within := func(id string) string {
@@ -216,7 +237,7 @@ func wire(r *normalizerstest.Reader, kind string, p any) {
 	}
 	switch kind {
 	case "TurnBegin", "SteerInput":
-		r.Say("human", "", normalizerstest.Texts(member(p, "user_input")))
+		turn(r, normalizerstest.Texts(member(p, "user_input")))
 	case "BtwBegin":
 		r.Say("human", "", text(p, "question"))
 	case "BtwEnd":
