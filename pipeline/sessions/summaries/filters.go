@@ -109,29 +109,29 @@ func newFiltering(number uint64, cell int, first uint64) *filtering {
 	return &filtering{filter: &filters.Filter{Number: number, Span: events.Span{Cell: cell, First: first, Last: first - 1}}}
 }
 
-// filterMaker makes filters of the events that are in the records. It rests as a leader does, so that it takes little time
-// from the stages. Searches find the same without filters, but more slowly.
+// filterMaker makes filters of the events that are in the records. Searches find the same without filters, but more slowly.
 type filterMaker struct {
 	store
 
 	keeper   *Keeper
 	log      *slog.Logger
-	erasures uint64                 // of the checkpoint that the leader stored first
-	made     chan<- *filters.Filter // for the leader, who stores them
+	position func() streams.Positions // of the last event in the records
+	erasures uint64                   // of the checkpoint that the leader stored first
+	made     chan<- *filters.Filter   // for the leader, who stores them
 	cells    map[int]*filtering
 }
 
-// run makes filters until ctx ends, whenever it looks and no event has come since it looked last: the stages go first. It
-// looks at each beat. Where events come all the time, it waits for [mostBusy] beats.
-func (m *filterMaker) run(ctx context.Context, position func() streams.Positions) {
+// run makes filters until ctx ends. The stages go first: it looks at each beat, and makes filters while no event comes.
+// Where events come all the time, it makes some after [mostBusy] beats nevertheless, with rests.
+func (m *filterMaker) run(ctx context.Context) {
 	look := time.NewTicker(m.keeper.config.Beat)
 	defer look.Stop()
-	last, busy, failing := position(), 0, false
+	last, busy, failing := m.position(), 0, false
 	for {
-		now := position()
+		now := m.position()
 		if busy++; now.Equal(last) || busy > mostBusy {
+			err := m.makeUpTo(ctx, now, busy > mostBusy)
 			busy = 0
-			err := m.makeUpTo(ctx, now)
 			if ctx.Err() != nil {
 				return
 			}
@@ -149,8 +149,9 @@ func (m *filterMaker) run(ctx context.Context, position func() streams.Positions
 	}
 }
 
-// makeUpTo makes the filters of events up to a position.
-func (m *filterMaker) makeUpTo(ctx context.Context, position streams.Positions) error {
+// makeUpTo makes the filters of events up to a position, until further events come. If the stages are busy, it makes all of
+// them, and rests as a leader does.
+func (m *filterMaker) makeUpTo(ctx context.Context, position streams.Positions, busy bool) error {
 	for cell, end := range position {
 		if m.cells[cell] == nil {
 			var err error
@@ -158,13 +159,18 @@ func (m *filterMaker) makeUpTo(ctx context.Context, position streams.Positions) 
 				return err
 			}
 		}
-		for more := true; more; {
-			c := m.cells[cell]
+		for more := true; more && (busy || m.position().Equal(position)); {
+			c, began := m.cells[cell], time.Now()
 			f := c.filter
 			var err error
 			if more, err = m.read(ctx, c, end); err != nil {
 				m.cells[cell] = newFiltering(f.Number, cell, f.Span.First) // some of the events may have been added
 				return err
+			}
+			if busy {
+				if err := broker.Pause(ctx, min(restFactor*time.Since(began), maxRest)); err != nil {
+					return err
+				}
 			}
 			if c.size < m.keeper.config.FilterBytes || f.Span.Last > end { // a read of as many events ends later where some were removed
 				continue
@@ -196,9 +202,9 @@ func (m *filterMaker) begin(ctx context.Context, cell int) (*filtering, error) {
 	return newFiltering(1, cell, 1), nil
 }
 
-// read adds the next events up to a position to a filter, and rests. It returns false if there are none yet.
+// read adds the next events up to a position to a filter. It returns false if there are none yet.
 func (m *filterMaker) read(ctx context.Context, c *filtering, end uint64) (more bool, err error) {
-	f, began := c.filter, time.Now()
+	f := c.filter
 	from := f.Span.Last + 1
 	if from > end {
 		return false, nil
@@ -215,7 +221,7 @@ func (m *filterMaker) read(ctx context.Context, c *filtering, end uint64) (more 
 		return false, fmt.Errorf("read stream %s: %w", m.events(f.Span.Cell), err)
 	}
 	f.Span.Last = last
-	return true, broker.Pause(ctx, min(restFactor*time.Since(began), maxRest))
+	return true, nil
 }
 
 // pass passes a filter to the leader.

@@ -95,8 +95,11 @@ func (l *leader) lead(ctx context.Context) error {
 		defer close(items)
 		failed = l.read(reading, stop, items)
 	})
-	maker := &filterMaker{store: l.store, keeper: l.keeper, log: l.log, erasures: l.stored.Erasures, made: made, cells: map[int]*filtering{}}
-	readers.Go(func() { maker.run(reading, func() streams.Positions { return *l.position.Load() }) })
+	maker := &filterMaker{
+		store: l.store, keeper: l.keeper, log: l.log, position: func() streams.Positions { return *l.position.Load() },
+		erasures: l.stored.Erasures, made: made, cells: map[int]*filtering{},
+	}
+	readers.Go(func() { maker.run(reading) })
 	defer readers.Wait()
 	defer stop(nil)
 	alive := time.NewTicker(l.keeper.config.Beat)
