@@ -1,7 +1,9 @@
 package vscode
 
 import (
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -123,6 +125,9 @@ func (m *mapper) invocation(q *request, v *invocation) {
 			r.Text = earlier.Text
 		}
 		if r.Exit != nil || r.Failed && r.Text != nil {
+			if earlier.Text != nil {
+				r.Exit = exitOf(r.Exit, c.Name, *earlier.Text)
+			}
 			m.Result(r)
 		}
 	case ok:
@@ -130,10 +135,30 @@ func (m *mapper) invocation(q *request, v *invocation) {
 	}
 }
 
+// exitLine is the last line of the result of a command that failed.
+var exitLine = regexp.MustCompile(`(?:^|\n)Command exited with code ([1-9]\d*)\s*$`)
+
+// exitOf returns the exit code of a call: the shown one, else that which the result ends with, because versions before
+// autumn 2025 do not show it. It is nil, not 0, where neither states one.
+func exitOf(shown *int64, tool lenient.Text, text string) *int64 {
+	if shown != nil || tool != "run_in_terminal" {
+		return shown
+	}
+	line := exitLine.FindStringSubmatch(text)
+	if line == nil {
+		return nil
+	}
+	code, err := strconv.ParseInt(line[1], 10, 64)
+	if err != nil {
+		return nil
+	}
+	return &code
+}
+
 // resultOf writes the result that the model reads.
 func (m *mapper) resultOf(s *statedCall, shown shownCall) {
 	m.Result(chat.Result{
-		ID: shown.ID, Name: s.Name, Text: s.text, Exit: shown.Exit, Latency: shown.Millis,
+		ID: shown.ID, Name: s.Name, Text: s.text, Exit: exitOf(shown.Exit, s.Name, *s.text), Latency: shown.Millis,
 		Failed: shown.Failed || strings.HasPrefix(*s.text, "ERROR while calling tool: ") || strings.HasPrefix(*s.text, "ERROR: Your input to the tool was invalid"),
 	})
 }

@@ -201,7 +201,11 @@ func (s *script) result() {
 		id += fmt.Sprint("__vscode-", s.n)
 		calls = append(calls, map[string]any{"id": id, "name": name, "arguments": `{"filePath":"/home/ada/app/a.go"}`})
 		if s.Chance(80) {
-			results[id] = map[string]any{"content": []any{map[string]any{"value": s.word()}, map[string]any{"value": map[string]any{"node": map[string]any{"children": []any{map[string]any{"text": "x"}}}}}}}
+			last := map[string]any{"value": map[string]any{"node": map[string]any{"children": []any{map[string]any{"text": "x"}}}}}
+			if s.Chance(30) {
+				last = map[string]any{"value": s.OneOf("Command produced no output\n\n\nCommand exited with code 3", "Command exited with code 0", "Command exited with code 3 ", "Command exited with code 3\n.")}
+			}
+			results[id] = map[string]any{"content": []any{map[string]any{"value": s.word()}, last}}
 		}
 	}
 	for _, p := range q["response"].([]any) {

@@ -266,6 +266,9 @@ func readRequest(r *normalizerstest.Reader, c *channels, q any, place string, ca
 			}
 			if m, ok := ids[c.id]; ok {
 				c.name, c.isStated = m.name, m.isStated || c.isStated
+				if c.code == nil {
+					c.code = m.code
+				}
 			}
 			note(r, c)
 		}
@@ -296,11 +299,11 @@ func note(r *normalizerstest.Reader, c shown) {
 	}
 }
 
-// noteCalls notes the calls of the model, with the exit codes that the answer states.
+// noteCalls notes the calls of the model, with the exit codes that the answer states, or else their results.
 func noteCalls(r *normalizerstest.Reader, model []shown, seen map[int]shown) {
 	for _, c := range model {
 		for _, s := range seen {
-			if s.id == c.id {
+			if s.id == c.id && s.code != nil {
 				c.code = s.code
 			}
 		}
@@ -313,10 +316,51 @@ func modelCalls(q any) (out []shown) {
 	results := object(q, "result", "metadata", "toolCallResults")
 	for _, round := range list(q, "result", "metadata", "toolCallRounds") {
 		for _, c := range list(round, "toolCalls") {
-			out = append(out, shown{id: text(c, "id"), name: text(c, "name"), isStated: list(results[text(c, "id")], "content") != nil})
+			content := list(results[text(c, "id")], "content")
+			s := shown{id: text(c, "id"), name: text(c, "name"), isStated: content != nil}
+			if s.name == "run_in_terminal" {
+				s.code = lastCode(content)
+			}
+			out = append(out, s)
 		}
 	}
 	return out
+}
+
+// lastCode returns the exit code that the last line of a result states; nil for none.
+func lastCode(content []any) *int64 {
+	var all strings.Builder
+	for _, c := range content {
+		if words := spoken(normalizerstest.Member[any](c, "value")); words != "" {
+			all.WriteString("\n" + words)
+		}
+	}
+	whole := strings.TrimSpace(all.String())
+	words, ok := strings.CutPrefix(whole[strings.LastIndex(whole, "\n")+1:], "Command exited with code ")
+	code, err := strconv.ParseUint(words, 10, 63)
+	if !ok || err != nil || code == 0 {
+		return nil
+	}
+	return new(int64(code))
+}
+
+// spoken returns a text, or the texts of a node of a prompt.
+func spoken(v any) string {
+	if words, ok := v.(string); ok {
+		return words
+	}
+	words := text(v, "text")
+	if normalizerstest.Member[bool](v, "lineBreakBefore") {
+		words = "\n" + words
+	}
+	if node := object(v, "node"); node != nil {
+		words += spoken(node)
+	}
+	all := []string{words}
+	for _, child := range list(v, "children") {
+		all = append(all, spoken(child))
+	}
+	return strings.Join(all, "")
 }
 
 // names are the names that the model has for the tools in the cases.
