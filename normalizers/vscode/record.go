@@ -199,15 +199,21 @@ type node struct {
 
 // tools are the tools that other agents lack or use with another meaning.
 var tools = map[string]core.Tool{
+	"await_terminal":               core.ToolShell,
+	"create_and_run_task":          core.ToolShell,
 	"create_file":                  core.ToolWrite,
 	"edit_notebook_file":           core.ToolModify,
+	"get_task_output":              core.ToolShell,
 	"get_terminal_output":          core.ToolShell,
 	"insert_edit_into_file":        core.ToolModify,
+	"kill_terminal":                core.ToolShell,
 	"multi_replace_string_in_file": core.ToolModify,
 	"read_notebook_cell_output":    core.ToolRead,
 	"replace_string_in_file":       core.ToolModify,
 	"run_in_terminal":              core.ToolShell,
+	"run_task":                     core.ToolShell,
 	"semantic_search":              core.ToolSearch,
+	"send_to_terminal":             core.ToolShell,
 }
 
 // modelNames are the names that the model has for tools that VS Code shows under another one.
