@@ -234,8 +234,12 @@ func (f Figures) Negative() Figures {
 
 // Attach notes a prompt of a human that has attachments and no text.
 func (r *Reader) Attach(id string) {
+	who := "human"
+	if r.Copied {
+		who = "user_message of origin copied"
+	}
 	if r.isNew(id, "attachment") {
-		r.account.Talk = append(r.account.Talk, Utterance{Session: r.Session, Who: "human", Line: r.line})
+		r.account.Talk = append(r.account.Talk, Utterance{Session: r.Session, Who: who, Line: r.line})
 	}
 }
 

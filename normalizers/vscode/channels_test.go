@@ -28,7 +28,7 @@ func TestTelemetryBesideTheChat(t *testing.T) {
 			var sum normalizerstest.Figures
 			for _, e := range alone {
 				sum.Add(normalizerstest.FiguresOf(e))
-				if id := normalizerstest.Value(e.ToolCallID); e.EventType == envelopes.ToolResult && !slices.Contains(returned, id) {
+				if id := normalizerstest.Value(e.ToolCallID); e.EventType == envelopes.ToolResult && e.Origin != envelopes.OriginCopied && !slices.Contains(returned, id) {
 					returned = append(returned, id)
 				}
 			}

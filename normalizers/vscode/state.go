@@ -26,6 +26,8 @@ type state struct {
 	Document core.DocumentHead    `json:"d,omitzero"`
 	Count    int                  `json:"n,omitzero"` // of requests
 	Requests core.Window[request] `json:"r,omitzero"` // the latest
+	Created  lenient.Number       `json:"c,omitzero"` // milliseconds
+	Copies   int                  `json:"f,omitzero"` // requests at the start that a fork copied
 	chat.Joined
 }
 
@@ -126,6 +128,24 @@ func (s *state) put(q request) {
 // truncate drops the requests from the n-th on.
 func (s *state) truncate(n int) {
 	s.Requests, s.Count = s.Requests.Without(func(q request) bool { return q.Index >= n }), n
+	s.Copies = min(s.Copies, n)
+}
+
+// maxCopyDelay is how long after the creation of a fork a copied request may be dated, because each is one millisecond
+// after the one before.
+const maxCopyDelay = 10_000
+
+// copies reports whether the n-th request is of the chat that this one was forked from, and notes that, because later
+// changes name only its number. VS Code gives a copy an id and times that no request has which was sent.
+func (s *state) copies(n int, r *wireRequest) bool {
+	since := r.Timestamp.Value - s.Created.Value
+	ended := r.State.Value.Completed
+	isCopy := isOwnID(r.ID) && s.Created.OK && r.Timestamp.OK && since >= 0 && since < maxCopyDelay &&
+		(ended.OK && ended.Value == r.Timestamp.Value || !r.State.OK && r.Response.Kind() != '[')
+	if isCopy && n == s.Copies {
+		s.Copies++
+	}
+	return n < s.Copies
 }
 
 // truncate drops the parts of an answer from the n-th on.

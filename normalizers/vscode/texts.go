@@ -49,8 +49,11 @@ func (m *modelTexts) repeat(id lenient.Text, of envelopes.EventType, text string
 	}
 }
 
-// repeatAt notes a text of the model once, by the key of its statements.
+// repeatAt notes a text of the model once, by the key of its statements. The telemetry does not state copied ones.
 func (m *modelTexts) repeatAt(id lenient.Text, of envelopes.EventType, text core.Fingerprint) {
+	if m.Copied {
+		return
+	}
 	key := core.FingerprintOf(string(id), string(of), text.String())
 	if _, known := m.Session.IDs.Get(key); known {
 		return

@@ -79,6 +79,9 @@ func (m *mapper) settings(s *session) {
 	if d := s.RepoData.Value; s.RepoData.OK {
 		m.Session.SetCheckout(core.Checkout{Repository: d.Remote, Branch: d.Branch, Commit: d.Commit})
 	}
+	if s.Created.OK {
+		m.st.Created = s.Created
+	}
 	m.At(core.TimeOfMillis(s.Created))
 }
 
@@ -97,6 +100,7 @@ func (m *mapper) request(n int, raw jsontext.Value) {
 	var r wireRequest
 	lenient.ReadObject(raw, &r)
 	q := request{Index: n, ID: cmp.Or(r.ID, placeOf(n))}
+	m.Copied = m.st.copies(n, &r)
 	m.At(core.TimeOfMillis(r.Timestamp))
 	m.setModel(&q, q.modelOf(&r))
 	if raw.Kind() != '{' {
@@ -181,7 +185,7 @@ func (m *mapper) settle(q *request, r *wireRequest) {
 	if ms := result.Timings.Value.Total; ms.OK {
 		m.fact(q, "turn", map[string]any{"durationMs": ms.Count()})
 	}
-	if r.Credits.OK {
+	if r.Credits.OK && !m.Copied {
 		m.fact(q, "credits", r.Credits.Value)
 	}
 	if s := r.State.Value.Value; bool(r.Canceled) || s.OK {
@@ -260,7 +264,7 @@ func (m *mapper) changeRequest(r *record, n int, path []jsontext.Value) {
 		return
 	}
 	q, name := m.st.request(n), lenient.Text(lenient.Unquote(path[0]))
-	m.Model = q.Model
+	m.Model, m.Copied = q.Model, n < m.st.Copies
 	switch {
 	case name == "response" && len(path) == 1:
 		from := q.Parts

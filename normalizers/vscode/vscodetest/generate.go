@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"pgregory.net/rapid"
 
@@ -21,6 +22,7 @@ type script struct {
 	isOld    bool     // calls have ids of the editor's own
 	prompts  bool     // the telemetry states texts of prompts
 	future   []string // calls that a result has and the answer does not show yet
+	forked   int64    // when the chat was forked from another one; 0 for none
 	requests []map[string]any
 	stopped  map[string]bool // requests
 }
@@ -29,6 +31,9 @@ type script struct {
 func lines(t *rapid.T, session string) [][]byte {
 	s := &script{Script: normalizerstest.NewScript(t, session), stopped: make(map[string]bool)}
 	s.isOld, s.prompts = s.Chance(30), s.Chance(70)
+	if s.Chance(20) {
+		s.fork()
+	}
 	s.whole()
 	moves := []func(){s.push, s.push, s.answer, s.answer, s.answer, s.rewrite, s.result, s.result, s.settle, s.settle, s.stop, s.other, s.whole, s.again, s.export, s.export}
 	for range rapid.IntRange(1, 25).Draw(t, "records") {
@@ -51,6 +56,9 @@ func (s *script) whole() {
 		"version": 3, "sessionId": s.Session, "creationDate": s.Now.UnixMilli(), "responderUsername": "GitHub Copilot",
 		"initialLocation": "panel", "requests": append([]map[string]any{}, s.requests...),
 	}
+	if s.forked != 0 {
+		v["creationDate"] = s.forked
+	}
 	if s.Chance(30) {
 		v["customTitle"] = s.word()
 	}
@@ -59,6 +67,30 @@ func (s *script) whole() {
 		return
 	}
 	s.Emit(map[string]any{"kind": 0, "v": v})
+}
+
+// fork begins the chat with requests of another one.
+func (s *script) fork() {
+	s.Stamp()
+	s.forked = s.Now.UnixMilli()
+	for i := range rapid.IntRange(1, 3).Draw(s.T, "copies") {
+		q := map[string]any{
+			"requestId": fmt.Sprintf("%08d-0000-4000-9000-000000000000", i), "timestamp": s.forked + int64(i),
+			"message":  map[string]any{"text": s.word()},
+			"response": s.parts(), "modelState": map[string]any{"value": 1, "completedAt": s.forked + int64(i)},
+			"promptTokens": s.number("input"), "completionTokens": s.number("output"), "copilotCredits": 0.25,
+			"result": map[string]any{"metadata": map[string]any{"toolCallRounds": []any{map[string]any{"response": s.word()}}}},
+		}
+		if s.Chance(20) {
+			q["message"], q["variableData"] = map[string]any{"text": ""}, map[string]any{"variables": []any{map[string]any{"id": "x"}}}
+		}
+		s.requests = append(s.requests, q)
+	}
+}
+
+// isCopied reports whether a request is one of the other chat, whose state no longer changes.
+func (s *script) isCopied(q map[string]any) bool {
+	return s.forked != 0 && strings.HasSuffix(text(q, "requestId"), "-9000-000000000000")
 }
 
 func (s *script) push() {
@@ -251,6 +283,9 @@ func (s *script) settle() {
 	case "modelTotals":
 		s.set(n, name, []any{map[string]any{"inputTokens": 11_480, "cachedTokens": s.number("cached"), "outputTokens": s.number("total")}})
 	case "modelState":
+		if s.isCopied(q) {
+			return
+		}
 		s.Stamp()
 		s.set(n, name, map[string]any{"value": rapid.SampledFrom([]int{0, 1, 3, 4}).Draw(s.T, "state"), "completedAt": s.Now.UnixMilli()})
 	case "copilotCredits":
@@ -263,7 +298,7 @@ func (s *script) settle() {
 // stop ends a request as a human does: nothing is added to its answer.
 func (s *script) stop() {
 	n, q := s.last()
-	if q == nil {
+	if q == nil || s.isCopied(q) {
 		return
 	}
 	s.stopped[text(q, "requestId")] = true

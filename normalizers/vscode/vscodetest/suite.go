@@ -96,8 +96,25 @@ func read(r *normalizerstest.Reader, v any, c *channels) {
 	}
 	keys := list(v, "k")
 	for i, q := range list(m, "requests") {
+		known := "copy of " + text(q, "requestId")
+		if r.Noted(known) == "" {
+			r.Note(known, strconv.FormatBool(isCopy(m, q)))
+		}
+		r.Copied = r.Noted(known) == "true"
 		readRequest(r, c, q, fmt.Sprint("requests/", i), len(keys) == 3 && keys[2] == "result")
 	}
+	r.Copied = false
+}
+
+// isCopy reports whether a request of a chat was copied from the one that it was forked from: it has the bare id that
+// only a fork gives, and was sent and answered in the moment in which the chat was created.
+func isCopy(session, q any) bool {
+	created, begun := number(session, "creationDate")
+	sent, dated := number(q, "timestamp")
+	answered, ended := number(q, "modelState", "completedAt")
+	groups := strings.Split(text(q, "requestId"), "-")
+	return len(groups) == 5 && len(groups[0]) == 8 && len(groups[4]) == 12 && begun && dated && sent >= created && sent-created < 10_000 &&
+		(ended && answered == sent || object(q, "modelState") == nil && list(q, "response") == nil)
 }
 
 func text(v any, names ...string) string { return normalizerstest.Member[string](v, names...) }

@@ -44,9 +44,9 @@ func nameless(body string) string {
 	return strings.Join(words, " ")
 }
 
-// state notes a text of the chat, once for an id.
+// state notes a text of the chat, once for an id. The telemetry does not state copied ones.
 func (c *channels) state(r *normalizerstest.Reader, id, who, body string) {
-	if c != nil && c.IsFirst(fmt.Sprint(r.Session, id, who, body)) {
+	if c != nil && !r.Copied && c.IsFirst(fmt.Sprint(r.Session, id, who, body)) {
 		c.Log(key(r, who, body))
 	}
 }
@@ -221,6 +221,9 @@ func Exported(session string, log [][]byte, returned []string, input, output int
 		return encode([]any{map[string]any{"role": role, "parts": parts}})
 	}
 	for _, q := range list(m, "requests") {
+		if isCopy(m, q) {
+			continue
+		}
 		prompt := sentPrompt(text(q, "message", "text"), list(q, "message", "parts"))
 		if strings.TrimSpace(prompt) != "" {
 			add("invoke_agent", normalizerstest.Attributes{"gen_ai.input.messages": message("user", map[string]any{"type": "text", "content": prompt})})
