@@ -29,8 +29,11 @@ const readsOfFilter = 4
 // maxRead limits the events of one read.
 const maxRead = 1 << 20
 
-// mostBusy is for how many beats no filter is made while events come: a minute.
-const mostBusy = 30
+// When filters are made, in beats.
+const (
+	quietBeats = 5  // after the last event: 10 s
+	mostBeats  = 30 // after filters were made last, where events come all the time: a minute
+)
 
 // anyCell matches any cell in a subject.
 const anyCell = -1
@@ -121,31 +124,33 @@ type filterMaker struct {
 	cells    map[int]*filtering
 }
 
-// run makes filters until ctx ends. The stages go first: it looks at each beat, and makes filters while no event comes.
-// Where events come all the time, it makes some after [mostBusy] beats nevertheless, with rests.
+// run makes filters until ctx ends. The stages go first: it looks at each beat, and makes filters when no event has come for
+// some. Where events come all the time, it makes some from time to time, with rests.
 func (m *filterMaker) run(ctx context.Context) {
 	look := time.NewTicker(m.keeper.config.Beat)
 	defer look.Stop()
-	last, busy, failing := m.position(), 0, false
-	for {
-		now := m.position()
-		if busy++; now.Equal(last) || busy > mostBusy {
-			err := m.makeUpTo(ctx, now, busy > mostBusy)
-			busy = 0
-			if ctx.Err() != nil {
-				return
-			}
-			if err != nil && !failing && !errors.Is(err, jetstream.ErrStreamNotFound) {
-				m.log.WarnContext(ctx, "filters of searches are not made, so that searches read all events: trying again", slog.Any("error", err))
-			}
-			failing = err != nil
-		}
-		last = now
+	last, failing := m.position(), false
+	for quiet, beats := 0, 0; ; { // since the last event, and since filters were made
 		select {
 		case <-look.C:
 		case <-ctx.Done():
 			return
 		}
+		now := m.position()
+		if quiet, beats = quiet+1, beats+1; !now.Equal(last) {
+			last, quiet = now, 0
+		}
+		if quiet < quietBeats && beats < mostBeats {
+			continue
+		}
+		err := m.makeUpTo(ctx, now, quiet < quietBeats)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil && !failing && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			m.log.WarnContext(ctx, "filters of searches are not made, so that searches read all events: trying again", slog.Any("error", err))
+		}
+		failing, beats = err != nil, 0
 	}
 }
 

@@ -47,17 +47,13 @@ func requireFilters(t *testing.T, js jetstream.JetStream, generation string) {
 // awaitFilters waits until only the events of less than a filter have none, and returns all filters of a cell.
 func awaitFilters(t *testing.T, js jetstream.JetStream, generation string, spans *events.Spans, span events.Span) []*filters.Filter {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
 	defer cancel()
 	for {
-		v := open(t, js, generation)
-		all, err := v.Filters(ctx, span.Cell, 0, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		all, err := allFilters(ctx, open(t, js, generation), span.Cell)
 		behind := events.Span{Cell: span.Cell, First: 1, Last: span.Last}
 		if len(all) > 0 {
-			behind.First = all[0].Span.Last + 1
+			behind.First = all[len(all)-1].Span.Last + 1
 		}
 		size := 0
 		for m, err := range spans.Read(ctx, behind) {
@@ -66,20 +62,25 @@ func awaitFilters(t *testing.T, js jetstream.JetStream, generation string, spans
 			}
 			size += len(m.Data)
 		}
-		if size < filterBytes {
-			for page := all; len(page) > 0 && all[0].Number > 1; all = append(page, all...) {
-				if page, err = v.Filters(ctx, span.Cell, all[0].Number, 3); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if len(all) == 0 || all[0].Number == 1 { // else they are being made again
-				return all
-			}
+		if err == nil && size < filterBytes && (len(all) == 0 || all[0].Number == 1) { // else they are being made again
+			return all
 		}
-		if err := broker.Pause(ctx, 50*time.Millisecond); err != nil {
-			t.Fatalf("%d bytes of events have no filter", size)
+		if broker.Pause(ctx, 100*time.Millisecond) != nil {
+			t.Fatalf("%d bytes of events have no filter: %v", size, err)
 		}
 	}
+}
+
+// allFilters reads the filters of a cell.
+func allFilters(ctx context.Context, v *summaries.View, cell int) (all []*filters.Filter, err error) {
+	for before := uint64(0); before != 1; before = all[0].Number {
+		page, err := v.Filters(ctx, cell, before, 3)
+		if err != nil || len(page) == 0 {
+			return all, err
+		}
+		all = append(page, all...)
+	}
+	return all, nil
 }
 
 // word matches text that JSON does not have to escape.
@@ -155,7 +156,7 @@ func TestFiltersAreMadeAgainAfterAnErasure(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
 	defer cancel()
 	for {
 		all := awaitFilters(t, js, "v1", spans, spans.Stored[0])
