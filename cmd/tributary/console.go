@@ -96,7 +96,8 @@ type consolePage struct {
 	insecure   bool           // other machines may reach it without TLS
 	anyPort    bool           // any free port will do if the port is in use
 
-	address string // of the page, once it listens
+	address string      // of the page, once it listens
+	opened  func() bool // whether a page has been asked for; set once it listens
 }
 
 // listen opens the address of the settings and prints the address of the page. serve answers requests until its
@@ -135,6 +136,7 @@ func (p *consolePage) listen(ctx context.Context) (serve func(context.Context) e
 		scheme = "https"
 		listener = tls.NewListener(listener, &tls.Config{GetCertificate: certificate.get, NextProtos: []string{"h2", "http/1.1"}, MinVersion: tls.VersionTLS12})
 	}
+	p.opened = page.Opened
 	p.address = scheme + "://" + shownAddress(listener.Addr(), guard.Hosts) + "/" + query
 	fmt.Fprintf(p.stderr, "console at %s\n", p.address)
 	return func(ctx context.Context) error { return page.Serve(ctx, listener) }, nil

@@ -62,7 +62,7 @@ generation alone.`,
 			}
 			defer js.Conn().Close()
 			a.log.InfoContext(ctx, "worker is running", "partitions", top.Partitions, "worker", a.config.workerName())
-			if err := runWorker(ctx, a, js, telemetry, top, nuid.Next(), a.log); err != nil {
+			if err := runWorker(ctx, a, js, telemetry, top, nuid.Next(), a.log, nil); err != nil {
 				return err
 			}
 			a.log.InfoContext(ctx, "drained")
@@ -79,8 +79,9 @@ generation alone.`,
 var errDrainTimeout = errors.New("drain took too long: the next worker processes the rest again")
 
 // runWorker runs a worker, the service of titles and pins, and the keeper of the records of sessions, until ctx ends,
-// then drains them. member is the worker's key in the list of workers; log is for the worker.
-func runWorker(ctx context.Context, a *app, js jetstream.JetStream, t *telemetry, top streams.Topology, member string, log *slog.Logger) error {
+// then drains them. member is the worker's key in the list of workers; log is for the worker; filters reports whether
+// filters of searches are wanted, nil for always.
+func runWorker(ctx context.Context, a *app, js jetstream.JetStream, t *telemetry, top streams.Topology, member string, log *slog.Logger, filters func() bool) error {
 	handover := events.NewHandover()
 	runner := runner.New(js, worker.Config{
 		Topology:     top,
@@ -107,6 +108,7 @@ func runWorker(ctx context.Context, a *app, js jetstream.JetStream, t *telemetry
 		Generation:   top.Generation,
 		Worker:       a.config.workerName(),
 		EventsMaxAge: top.EventsMaxAge,
+		Filters:      filters,
 		Handover:     handover,
 		Logger:       a.log,
 		Meter:        t.metrics.Meter(scope),

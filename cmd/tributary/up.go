@@ -120,7 +120,8 @@ type up struct {
 	js       jetstream.JetStream
 	topology streams.Topology // of the worker
 	viewer   *viewer
-	console  string // the address of its page; empty for none
+	console  string      // the address of its page; empty for none
+	opened   func() bool // whether the page has been opened
 }
 
 // prepare chooses the roots of the logs and the folder of the streams. The caller calls cleanup at the end.
@@ -205,6 +206,7 @@ func (u *up) run(ctx context.Context) error {
 
 // serveConsole serves the page of the console until stop, unless up ends by itself or no address is set.
 func (u *up) serveConsole(ctx context.Context) (stop func(), err error) {
+	u.opened = func() bool { return false }
 	if u.once || u.config.ConsoleListen == "" {
 		return func() {}, nil
 	}
@@ -213,7 +215,7 @@ func (u *up) serveConsole(ctx context.Context) (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	u.console = page.address
+	u.console, u.opened = page.address, page.opened
 	ctx, cancel := context.WithCancel(ctx)
 	var serving sync.WaitGroup
 	serving.Go(func() {
@@ -237,7 +239,7 @@ func (u *up) process(ctx context.Context, nc *nats.Conn, t *telemetry) error {
 	defer stopStage()
 	startStage := sync.OnceFunc(func() {
 		stage.Go(func() {
-			if err := runWorker(working, u.app, u.js, t, u.topology, "up", u.workerLog()); err != nil {
+			if err := runWorker(working, u.app, u.js, t, u.topology, "up", u.workerLog(), u.opened); err != nil {
 				fail(err)
 			}
 		})

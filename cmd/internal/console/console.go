@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -152,6 +153,7 @@ type Console struct {
 	overviews chan struct{} // a slot for each overview in progress
 	searches  broker.Limit  // of requests that read all events
 	index     *index.Index  // of the sessions; it has content while somebody looks
+	opened    atomic.Bool
 	closed    chan struct{}
 	close     func()
 	state     *state // of the pages of the pipeline
@@ -202,6 +204,9 @@ func assemble(cfg Config, routes []route) (*Console, error) {
 	return c, nil
 }
 
+// Opened reports whether a page has been asked for.
+func (c *Console) Opened() bool { return c.opened.Load() }
+
 // Close ends the live streams and drops the index of the sessions. Other requests are still answered.
 func (c *Console) Close() { c.close() }
 
@@ -222,6 +227,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // answer answers a request within the limits of its route.
 func (c *Console) answer(w http.ResponseWriter, r *http.Request, route route) {
+	c.opened.Store(true)
 	places, busy := c.requests, "the console answers as many requests as it may"
 	if route.kind == live {
 		places, busy = c.streams, "as many live streams are open as may be: close other pages of the console"

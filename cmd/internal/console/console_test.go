@@ -278,3 +278,17 @@ func TestBrokerIsAway(t *testing.T) {
 		}
 	}
 }
+
+// TestAConsoleIsOpenedByItsFirstPage asks for an asset, which is none, and for a page.
+func TestAConsoleIsOpenedByItsFirstPage(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	requireStatus(t, get(t, c, assetsPath+"none/none.css"), http.StatusNotFound)
+	if c.Opened() {
+		t.Error("an asset has opened the console")
+	}
+	requireStatus(t, get(t, c, "/search"), http.StatusOK)
+	if !c.Opened() {
+		t.Error("a page has not opened the console")
+	}
+}

@@ -140,7 +140,7 @@ func (m *filterMaker) run(ctx context.Context) {
 		if quiet, beats = quiet+1, beats+1; !now.Equal(last) {
 			last, quiet = now, 0
 		}
-		if quiet < quietBeats && beats < mostBeats {
+		if quiet < quietBeats && beats < mostBeats || !m.keeper.config.Filters() {
 			continue
 		}
 		err := m.makeUpTo(ctx, now, quiet < quietBeats)

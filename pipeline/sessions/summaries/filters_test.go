@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -168,4 +169,42 @@ func TestFiltersAreMadeAgainAfterAnErasure(t *testing.T) {
 		}
 	}
 	requireFilters(t, js, "v1")
+}
+
+// TestFiltersAreMadeOnceTheyAreWanted wants none at first: the keeper looks several times and makes none.
+func TestFiltersAreMadeOnceTheyAreWanted(t *testing.T) {
+	t.Parallel()
+	top := streams.Topology{Generation: "v1", Partitions: 1}
+	js := pipelinetest.NewServer(t).Provision(top)
+	pipelinetest.Publish(t, js, pipelinetest.Workload(15, 5, 300)...)
+	runStage(t, js, top)
+	cfg := config(1<<20, time.Millisecond)
+	var wanted atomic.Bool
+	looks := make(chan struct{})
+	cfg.Filters = func() bool {
+		select {
+		case looks <- struct{}{}:
+		case <-t.Context().Done():
+		}
+		return wanted.Load()
+	}
+	startKeeper(t, js, cfg)
+	v := awaitKept(t, js, "v1")
+	for range 3 {
+		<-looks
+	}
+	if made, err := v.Filters(t.Context(), 0, 0, 1); err != nil || len(made) > 0 {
+		t.Errorf("%d filters that nobody wants: %v", len(made), err)
+	}
+	wanted.Store(true)
+	go func() {
+		for {
+			select {
+			case <-looks:
+			case <-t.Context().Done():
+				return
+			}
+		}
+	}()
+	requireExact(t, js, "v1")
 }

@@ -28,6 +28,9 @@ type Config struct {
 	EventsMaxAge time.Duration // how long events are kept, in whole seconds, and records after their last change; 0 for ever
 	FilterBytes  int           // of the events of one filter of searches, about; default 4 MiB
 
+	// Filters reports whether filters of searches are wanted now, from any goroutine; nil for always.
+	Filters func() bool
+
 	// Handover has events that the stages of this process stored, which the keeper need not read then; nil for none.
 	Handover *events.Handover
 
@@ -53,6 +56,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.FilterBytes <= 0 {
 		c.FilterBytes = 4 << 20
+	}
+	if c.Filters == nil {
+		c.Filters = func() bool { return true }
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
