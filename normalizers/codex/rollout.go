@@ -151,8 +151,8 @@ func notice(m *mapper)    { m.putSystem(envelopes.Log, m.Message) }
 func heartbeat(m *mapper) { m.skip = core.SkipHeartbeat }
 func progress(m *mapper)  { m.skip = core.SkipProgress }
 
-// realtimeItem keeps the words of a conversation by voice. They are no prompt and no answer: what of them Codex was
-// asked is a message of its own.
+// realtimeItem keeps the text of a conversation by voice. It is no prompt and no answer: Codex writes a message for each
+// request that it gets from there.
 func realtimeItem(m *mapper) { m.putSystem(envelopes.Meta, m.Text) }
 
 // otherItem maps an item that is only meta.

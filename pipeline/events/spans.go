@@ -180,15 +180,15 @@ func (s *Spans) Bodies(ctx context.Context, js jetstream.JetStream, part Span, s
 	}
 	for position, stored := range map[uint64]*time.Time{part.First: &first, part.Last: &last} {
 		var err error
-		if *stored, err = s.StoredAt(ctx, js, part.Cell, position); err != nil {
+		if *stored, err = s.storedAt(ctx, js, part.Cell, position); err != nil {
 			return first, last, false
 		}
 	}
 	return first, last, true
 }
 
-// StoredAt returns when the message at a position of a cell was stored. It returns [jetstream.ErrMsgNotFound] if there is none.
-func (s *Spans) StoredAt(ctx context.Context, js jetstream.JetStream, cell int, position uint64) (time.Time, error) {
+// storedAt returns when the message at a position of a cell was stored. It returns [jetstream.ErrMsgNotFound] if there is none.
+func (s *Spans) storedAt(ctx context.Context, js jetstream.JetStream, cell int, position uint64) (time.Time, error) {
 	i := slices.IndexFunc(s.readers, func(r *eventsReader) bool { return r.cell == cell })
 	if i < 0 {
 		return time.Time{}, jetstream.ErrMsgNotFound

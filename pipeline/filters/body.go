@@ -45,5 +45,5 @@ func Searched(body []byte, is envelopes.EventType) []byte {
 	return body
 }
 
-// IsCut reports whether an event in JSON has a truncated text.
-func IsCut(body []byte) bool { return len(body) >= cutBytes && bytes.Contains(body, textTruncated) }
+// isCut reports whether an event in JSON has a truncated text.
+func isCut(body []byte) bool { return len(body) >= cutBytes && bytes.Contains(body, textTruncated) }

@@ -1,6 +1,6 @@
 // Package filters makes filters of events: a [Filter] has which sequences of three bytes the texts of the events of a part
-// of a stream have. A search leaves out the parts that lack a sequence of its words, so it need not read every event for
-// a word that few events have.
+// of a stream have. A search skips the parts that lack a sequence of its terms, so it does not read every event for a rare
+// term.
 //
 // The keeper of session records makes and stores filters (pipeline/sessions/summaries). body.go and escapes.go read the
 // JSON of an event without decoding it, for filters and for searches.
@@ -20,11 +20,12 @@ import (
 	"tributary/pipeline/events"
 )
 
-// Sizes of a filter.
+// Bytes is the size of the sequences of a filter.
+const Bytes = 1 << filterBits / 8
+
 const (
-	sequence   = 3  // bytes
-	filterBits = 19 // of the number of a bit: 64 KiB
-	words      = 1 << filterBits / 64
+	sequence   = 3          // bytes
+	filterBits = 19         // of the number of a bit: 64 KiB
 	spread     = 2654435761 // a prime near 2^32 divided by the golden ratio
 )
 
@@ -39,7 +40,7 @@ type Filter struct {
 	// Erasures is how often sessions of the generation had been erased. A filter of before may have their sequences.
 	Erasures uint64 `json:"erasures,omitzero"`
 
-	bits [words]uint64
+	bits [Bytes / 8]uint64
 }
 
 // Count counts events.
@@ -53,7 +54,7 @@ type Count struct {
 func (c *Count) Add(body []byte) {
 	c.Events++
 	c.Bytes += int64(len(body))
-	if IsCut(body) {
+	if isCut(body) {
 		c.Cut++
 	}
 }
@@ -134,7 +135,7 @@ func (f *Filter) Encode() (head string, data []byte, err error) {
 	if err != nil {
 		return "", nil, fmt.Errorf("encode filter: %w", err)
 	}
-	data = make([]byte, 0, 8*words)
+	data = make([]byte, 0, Bytes)
 	for _, word := range &f.bits {
 		data = binary.LittleEndian.AppendUint64(data, word)
 	}
@@ -144,7 +145,7 @@ func (f *Filter) Encode() (head string, data []byte, err error) {
 // Decode is the inverse of [Filter.Encode].
 func Decode(head string, data []byte) (*Filter, error) {
 	f := &Filter{}
-	if json.Unmarshal([]byte(head), f) != nil || len(data) != 8*words || f.Number == 0 || f.Span.First > f.Span.Last {
+	if json.Unmarshal([]byte(head), f) != nil || len(data) != Bytes || f.Number == 0 || f.Span.First > f.Span.Last {
 		return nil, errDamaged
 	}
 	for i := range f.bits {

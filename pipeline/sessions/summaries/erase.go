@@ -33,7 +33,7 @@ func CountMessages(ctx context.Context, js jetstream.JetStream, generation strin
 }
 
 // Erase removes the records and folds of sessions that are in the log of erasures, and all filters, which may have their
-// words. It returns the number of removed messages of each session. The keeper of the generation is fenced, and the next one
+// text. It returns the number of removed messages of each session. The keeper of the generation is fenced, and the next one
 // reads the log and makes the filters again.
 func Erase(ctx context.Context, js jetstream.JetStream, generation string, erased []events.SessionID) (removed []int64, err error) {
 	removed = make([]int64, len(erased))

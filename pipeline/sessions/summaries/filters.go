@@ -252,6 +252,25 @@ func (m *filterMaker) events(cell int) string {
 	return streams.EventsStream(envelopes.CellName(m.generation, cell))
 }
 
+// storeFilters stores the filters that were made, each batch with the checkpoint again. The checkpoint is already behind
+// their events, so they are void whenever the records are.
+func (l *leader) storeFilters(ctx context.Context) error {
+	for list := range slices.Chunk(l.filters, maxBytes/filters.Bytes) {
+		messages := make([]*nats.Msg, len(list))
+		for i, f := range list {
+			var err error
+			if messages[i], err = l.filterMessage(f); err != nil {
+				return err
+			}
+		}
+		if err := l.publish(ctx, messages, &l.stored); err != nil {
+			return err
+		}
+	}
+	l.filters = nil
+	return nil
+}
+
 // filterMessage returns the message of a filter.
 func (l *leader) filterMessage(f *filters.Filter) (*nats.Msg, error) {
 	head, data, err := f.Encode()

@@ -295,44 +295,29 @@ func (l *leader) commit(ctx context.Context, owner string) error {
 	next.Position, next.Cell, next.Stored, next.Owner = *l.position.Load(), l.cell, l.at, owner
 	var messages []*nats.Msg
 	size := 0
-	add := func(more ...*nats.Msg) error {
-		bytes := 0
-		for _, m := range more {
-			bytes += len(m.Data)
+	for _, e := range l.changed {
+		own, err := l.messages(e.fold, e.id)
+		if err != nil {
+			return err
 		}
-		if len(messages) > 0 && (len(messages)+len(more) > maxBatch || size+bytes > maxBytes) {
+		more := len(own[0].Data) + len(own[1].Data)
+		if len(messages) > 0 && (len(messages)+len(own) > maxBatch || size+more > maxBytes) {
 			// The checkpoint moves with the last batch; until then the folds know their events.
 			if err := l.publish(ctx, messages, &l.stored); err != nil {
 				return err
 			}
 			messages, size = nil, 0
 		}
-		messages, size = append(messages, more...), size+bytes
-		return nil
-	}
-	for _, e := range l.changed {
-		own, err := l.messages(e.fold, e.id)
-		if err != nil {
-			return err
-		}
-		if err := add(own[:]...); err != nil {
-			return err
-		}
+		messages, size = append(messages, own[:]...), size+more
 		e.changed = false
-	}
-	for _, f := range l.filters {
-		m, err := l.filterMessage(f)
-		if err != nil {
-			return err
-		}
-		if err := add(m); err != nil {
-			return err
-		}
 	}
 	if err := l.publish(ctx, messages, &next); err != nil {
 		return err
 	}
-	l.stored, l.changed, l.filters = next, nil, nil
+	l.stored, l.changed = next, nil
+	if err := l.storeFilters(ctx); err != nil {
+		return err
+	}
 	l.evict()
 	l.round++
 	return nil

@@ -157,8 +157,7 @@ func (c *cell) leavesOut(f *filters.Filter, before uint64) bool {
 // add adds the coverage of a part that a filter leaves out.
 func (r *partResult) add(f *filters.Filter, types []envelopes.EventType) {
 	for _, t := range types {
-		count := f.Counts[t]
-		r.coverage.add(&Coverage{Events: count.Events, Bytes: count.Bytes, Cut: count.Cut})
+		r.coverage.add(&Coverage{Count: f.Counts[t]})
 	}
 	r.coverage.see(f.Oldest.UTC())
 	r.coverage.see(f.Newest.UTC())
@@ -192,7 +191,7 @@ func (c *cell) skim(ctx context.Context, part events.Span) *partResult {
 		case is != "" && !c.search.hasType(is):
 			return true
 		case is != "":
-			r.coverage.count(body)
+			r.coverage.Count.Add(body)
 		case filters.IsDocument(body):
 			return false
 		}
@@ -234,20 +233,11 @@ func (c *cell) readPart(ctx context.Context, part events.Span) *partResult {
 	return r
 }
 
-// count counts an event that is searched.
-func (c *Coverage) count(data []byte) {
-	c.Events++
-	c.Bytes += int64(len(data))
-	if filters.IsCut(data) {
-		c.Cut++
-	}
-}
-
 // match adds an event to the hits of its part if it matches.
 func (c *cell) match(r *partResult, m *events.Message) {
 	s := c.search
 	data, plain := m.JSON()
-	r.coverage.count(data)
+	r.coverage.Count.Add(data)
 	if plain && !s.Terms.mayMatch(filters.Searched(data, filters.TypeOf(data))) {
 		return
 	}

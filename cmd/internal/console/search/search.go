@@ -17,6 +17,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/pipeline/events"
+	"tributary/pipeline/filters"
 	"tributary/pipeline/sessions/summaries"
 	"tributary/pipeline/streams"
 )
@@ -67,11 +68,9 @@ const (
 
 // Coverage says which events a search has searched, and which it has not.
 type Coverage struct {
-	Events         int64             // that were searched
-	Bytes          int64             // of these events
+	filters.Count                    // of the events that were searched
 	Oldest, Newest time.Time         // when the oldest and the newest event that was read were stored
 	Unreadable     int64             // events that may match and could not be read
-	Cut            int64             // events with a truncated text
 	Stop           Stop              // empty if all was searched
 	Next           streams.Positions // [Search.Before] of a search that continues; nil if all was searched
 	Left           uint64            // at most how many positions were not searched
