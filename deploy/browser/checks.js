@@ -5,7 +5,7 @@
     for (let e = element; e && e !== document.documentElement && parts.length < 4; e = e.parentElement) {
       parts.unshift(e.localName + (e.id ? '#' + e.id : '') + [...e.classList].map((c) => '.' + c).join(''))
     }
-    const text = (element.innerText || element.value || '').trim().replace(/\s+/g, ' ').slice(0, 40)
+    const text = String(element.innerText || element.value || '').trim().replace(/\s+/g, ' ').slice(0, 40)
     return parts.join(' > ') + (text ? ` "${text}"` : '')
   }
   const shown = (element) => element.checkVisibility({opacityProperty: true, visibilityProperty: true})
@@ -130,6 +130,7 @@
       before = level
     }
     for (const e of document.querySelectorAll('input:not([type=hidden]):not([type=submit]):not([type=button]), select, textarea, meter, progress')) {
+      if (e.matches('meter, progress') && e.closest('[aria-hidden=true]')) continue // the text beside it has the value
       if (!e.labels?.length && !e.ariaLabel && !e.getAttribute('aria-labelledby')) problems.push(`no label: ${named(e)} ${e.name}`)
     }
     for (const e of document.querySelectorAll('img')) {
@@ -162,22 +163,25 @@
     .filter((e) => e.tabIndex >= 0 && !e.disabled && shown(e) && !e.closest('[inert]') &&
       !(e.type === 'radio' && !e.checked && document.querySelector(`input[type=radio][name="${CSS.escape(e.name)}"]:checked`)) &&
       !(e.localName === 'summary' && e !== e.parentElement.querySelector(':scope > summary')))
-  const reached = new Set()
+  const reached = new Map()
   const unseen = []
+  // A live page replaces its sections during the walk: the same link in the same section was reached.
+  const place = (e) => [e.closest('[data-section]')?.dataset.section, e.localName, e.getAttribute('href')].join(' ')
+  const replaced = (e) => e.closest('[data-section]') && [...reached].some(([r, at]) => !r.isConnected && at === place(e))
   globalThis.tabs = {
     count: () => controls().length,
     // step notes the element that has the focus, and whether a person can see that.
     step: () => {
       const e = document.activeElement
       if (!e || e === document.body || reached.has(e)) return
-      reached.add(e)
+      reached.set(e, place(e))
       const s = getComputedStyle(e)
       const outlined = s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) > 0
       const box = e.getBoundingClientRect()
       if (!outlined && s.boxShadow === 'none') unseen.push(`the focus cannot be seen: ${named(e)}`)
       if (box.bottom < 0 || box.top > innerHeight) unseen.push(`the focus is outside the window: ${named(e)}`)
     },
-    problems: () => [...unseen, ...controls().filter((e) => !reached.has(e)).map((e) => `the Tab key does not reach ${named(e)}`)],
+    problems: () => [...unseen, ...controls().filter((e) => !reached.has(e) && !replaced(e)).map((e) => `the Tab key does not reach ${named(e)}`)],
   }
 
   return {contrast, structure, width}

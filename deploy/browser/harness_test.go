@@ -15,6 +15,7 @@ const sound = `<!doctype html><html lang="en"><head><title>sound</title><link re
 <main><h1>One</h1><h2>Two</h2>
 <form><label>name <input name="name" placeholder="any"></label><button>go</button></form>
 <details><summary>more</summary><a href="/more">inner</a></details>
+<p>3 of 5 wait <meter max="5" value="3" aria-hidden="true"></meter></p>
 <p class="muted">text</p></main></body></html>`
 
 const style = `:root { color-scheme: light dark } body { background: light-dark(#fff, #111); color: light-dark(#111, #eee) }
@@ -72,6 +73,7 @@ func TestEachFaultIsFound(t *testing.T) {
 		"no navigation":      {change: []string{"<nav>", "<div>", "</nav>", "</div>"}, find: structure, want: "no navigation"},
 		"a jump of headings": {change: []string{"h2", "h4"}, find: structure, want: "a heading of level 4 follows one of level 1"},
 		"no label":           {change: []string{"<label>name ", "name ", "</label>", ""}, find: structure, want: "no label"},
+		"no label of a bar":  {change: []string{` aria-hidden="true"`, ""}, find: structure, want: "no label: body > main > p > meter"},
 		"no title":           {change: []string{"sound</title>", "</title>"}, find: structure, want: "no title"},
 		"an id twice":        {change: []string{"<h2>", `<p id="a"></p><p id="a"></p><h2>`}, find: structure, want: "2 elements have the id a"},
 		"a button of no name": {

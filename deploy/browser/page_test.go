@@ -184,7 +184,11 @@ func (p *tab) withoutScript() {
 // eval evaluates an expression in the page, and decodes its value unless into is nil.
 func (p *tab) eval(expression string, into any) {
 	p.t.Helper()
-	value := run(p, "evaluate "+expression, chromedp.Evaluate[json.RawMessage]("JSON.stringify("+expression+") ?? 'null'"))
+	what := expression
+	if len(what) > 200 {
+		what = what[:200] + "..." // an error behind a whole script is not seen
+	}
+	value := run(p, "evaluate "+what, chromedp.Evaluate[json.RawMessage]("JSON.stringify("+expression+") ?? 'null'"))
 	if into == nil {
 		return
 	}
