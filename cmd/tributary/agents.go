@@ -2,6 +2,7 @@ package main
 
 import (
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -102,8 +103,14 @@ func logPatterns(v *core.Vendor) []string {
 
 // logPattern returns the pattern of the logs in a folder.
 func logPattern(home string, f core.LogFolder) string {
-	suffix := strings.Join(f.Suffixes, ",")
-	if len(f.Suffixes) > 1 {
+	suffixes := slices.Clone(f.Suffixes)
+	for _, suffix := range f.Suffixes {
+		for _, archived := range f.Archived {
+			suffixes = append(suffixes, suffix+archived+"*")
+		}
+	}
+	suffix := strings.Join(suffixes, ",")
+	if len(suffixes) > 1 {
 		suffix = "{" + suffix + "}"
 	}
 	within := "**"

@@ -150,6 +150,10 @@ type LogFolder struct {
 	Prefix   string   // of log names; empty for any
 	Suffixes []string // suffixes of log names, without that of packing; other files are no logs
 	Within   string   // folder that logs lie in, at any depth below Dir; empty if all folders do
+	// Archived is what the agent adds to the name of a log that it archives, up to a time, such as ".reset.": the name
+	// before it is the identity of the log.
+	Archived []string
+	Beside   []string // suffixes of files beside logs that end like logs and repeat what these have
 	// Editor is set if Dir is below the user data of VS Code, and of each editor built on it.
 	Editor bool
 	// Moved is set if the agent moves a log to another folder under the same unique name: the name alone is then the

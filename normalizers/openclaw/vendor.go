@@ -45,7 +45,10 @@ var Vendor = core.Vendor{
 		Env:     "OPENCLAW_STATE_DIR",
 		Home:    ".openclaw",
 		About:   "folder of OpenClaw; default ~/.openclaw",
-		Folders: []core.LogFolder{{Dir: "agents", Suffixes: []string{".jsonl"}, Within: "sessions"}},
+		Folders: []core.LogFolder{{
+			Dir: "agents", Suffixes: []string{".jsonl"}, Within: "sessions",
+			Archived: []string{".reset.", ".deleted."}, Beside: []string{".trajectory.jsonl"},
+		}},
 	},
 	Files: embedded,
 }

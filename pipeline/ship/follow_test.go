@@ -232,6 +232,45 @@ func TestRenamedFileIsNotShippedAgain(t *testing.T) {
 	e.wantStored(append(prompts("one", 1, 3), "end of one")...)
 }
 
+// An archived log is the same log: only its new records are shipped. An archive that is found has its identity, too, and a
+// file that stands beside logs is not shipped.
+func TestArchivedLogsAreShipped(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	archives := func(c *ship.Config) {
+		c.Roots[0].Archived, c.Roots[0].Beside = []string{".reset.", ".deleted."}, []string{".trace.jsonl"}
+	}
+	const one, two = "garden/one.jsonl", "garden/two.jsonl.deleted.2026-03-01T04-00-00.000Z"
+	e.write(one, lines(prompt("one", 1)))
+	e.write(two, lines(prompt("two", 1)))
+	e.write("garden/one.trace.jsonl", lines(prompt("trace", 1)))
+	e.write("garden/three.jsonl.bak.2026-03-01T04-00-00.000Z", lines(prompt("three", 1)))
+	if got := e.once(archives); got.Files != 2 || got.Records != 2 {
+		t.Errorf("%d files, %d records", got.Files, got.Records)
+	}
+	e.rename(one, one+".reset.2026-03-02T04-00-00.000Z")
+	e.append(one+".reset.2026-03-02T04-00-00.000Z", lines(prompt("one", 2)))
+	e.rename(two, "garden/two.jsonl")
+	e.append("garden/two.jsonl", lines(prompt("two", 2)))
+	if got := e.once(archives); got.Records != 2 {
+		t.Errorf("%d records after the archive", got.Records)
+	}
+	files := map[string]string{}
+	for _, r := range recordsOf(e.all()) {
+		if file, known := files[r.Session]; known && file != r.Origin.File {
+			t.Errorf("%s has another file identity", r.Data)
+		}
+		files[r.Session] = r.Origin.File
+	}
+	if len(files) != 2 {
+		t.Errorf("%d sessions", len(files))
+	}
+	// Without the offsets, the broker knows each record by the identity of its log.
+	if got := e.once(archives, func(c *ship.Config) { c.Offsets += ".new" }); got.Files != 2 || len(recordsOf(e.all())) != 4 {
+		t.Errorf("%d files, %d records are stored", got.Files, len(recordsOf(e.all())))
+	}
+}
+
 // The name after the rotation is not that of a log.
 func TestRotatedFileIsReadToItsEnd(t *testing.T) {
 	t.Parallel()

@@ -23,6 +23,10 @@ type Root struct {
 	Prefix   string   // of log names; other files are ignored
 	Suffixes []string // suffixes of log names, packed or not; other files are ignored
 	Within   string   // folder that logs lie in, at any depth below Dir; empty for all folders
+	// Archived is what the vendor adds to the name of a log that it archives, up to a time: the name before it is the
+	// identity of the log.
+	Archived []string
+	Beside   []string // suffixes of files that end like logs and are none
 	// Moved is set if the vendor moves logs between folders and gives each a unique name: the name alone is then the
 	// identity of a log.
 	Moved bool
@@ -48,7 +52,10 @@ func Roots(home string, getenv func(string) string) []Root {
 				}
 				for _, dir := range folder.Dirs() {
 					dir = filepath.Join(home, filepath.FromSlash(dir))
-					roots = append(roots, Root{Source: v.Source, Dir: dir, Prefix: folder.Prefix, Suffixes: folder.Suffixes, Within: folder.Within, Moved: folder.Moved})
+					roots = append(roots, Root{
+						Source: v.Source, Dir: dir, Prefix: folder.Prefix, Suffixes: folder.Suffixes, Within: folder.Within,
+						Archived: folder.Archived, Beside: folder.Beside, Moved: folder.Moved,
+					})
 				}
 			}
 		}
@@ -243,8 +250,9 @@ func (f *finder) place(path string) Root {
 
 // holds reports whether the file at a path below the root is a log.
 func (r Root) holds(path string) bool {
-	name := normalizers.Unpacked(path)
-	if len(r.Suffixes) > 0 && !slices.ContainsFunc(r.Suffixes, func(s string) bool { return strings.HasSuffix(name, s) }) {
+	name := r.live(path)
+	ends := func(suffix string) bool { return strings.HasSuffix(name, suffix) }
+	if len(r.Suffixes) > 0 && !slices.ContainsFunc(r.Suffixes, ends) || slices.ContainsFunc(r.Beside, ends) {
 		return false
 	}
 	if !strings.HasPrefix(filepath.Base(name), r.Prefix) {
@@ -257,9 +265,22 @@ func (r Root) holds(path string) bool {
 	return err == nil && slices.Contains(strings.Split(filepath.Dir(below), string(filepath.Separator)), r.Within)
 }
 
+// live returns the path that a log had before it was packed or archived.
+func (r Root) live(path string) string {
+	path = normalizers.Unpacked(path)
+	for _, suffix := range r.Suffixes {
+		for _, archived := range r.Archived {
+			if i := strings.LastIndex(path, suffix+archived); i >= 0 {
+				return path[:i+len(suffix)]
+			}
+		}
+	}
+	return path
+}
+
 // origin returns the path of a log below its root, or its name if that is its identity.
 func (r Root) origin(path string) string {
-	path = normalizers.Unpacked(path)
+	path = r.live(path)
 	if below, err := filepath.Rel(r.Dir, path); err == nil && r.Dir != "" && !r.Moved {
 		return text(filepath.ToSlash(below))
 	}
