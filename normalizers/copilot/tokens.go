@@ -27,7 +27,13 @@ type figures struct {
 	Reasoning  lenient.Number             `json:"reasoningTokens"`
 	APICallID  lenient.Text               `json:"apiCallId"`
 	Accounting lenient.Object[accounting] `json:"accounting"`
-	Others     jsontext.Value             `json:",embed"`
+
+	// Names that compactions of 2025 have.
+	OldInput     lenient.Number `json:"input"`
+	OldOutput    lenient.Number `json:"output"`
+	OldCacheRead lenient.Number `json:"cachedInput"`
+
+	Others jsontext.Value `json:",embed"`
 }
 
 type accounting struct {
@@ -139,6 +145,9 @@ func usageRecord(m *mapper, f *figures) {
 // billCompaction bills the API call that compacted the conversation. The accounts lack it, because the totals of a
 // shutdown do, too. It bills nothing once the session has records of API calls.
 func billCompaction(m *mapper, f *figures) {
+	if !f.Input.OK {
+		f.Input, f.Output, f.CacheRead = f.OldInput, f.OldOutput, f.OldCacheRead
+	}
 	noteUsage(m, f)
 	used := f.consumption()
 	if m.First < 0 || m.st.Recorded || used == (core.Consumption{}) {

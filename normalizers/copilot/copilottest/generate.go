@@ -315,11 +315,12 @@ func (s *copilotScript) notice() {
 	case "title":
 		s.put("session.title_changed", "", map[string]any{"title": "Fixed the tests"})
 	case "compacted":
+		spent := map[string]any{"inputTokens": 900, "outputTokens": 70, "cacheReadTokens": 500, "model": "gpt-5-mini"}
+		if s.OneOf("2025", "2026") == "2025" {
+			spent = map[string]any{"input": 900, "output": 70, "cachedInput": 500}
+		}
 		s.put("session.compaction_complete", "", map[string]any{
-			"success": true, "summaryContent": s.OneOf("<overview>\nAll is noted.", ""),
-			"compactionTokensUsed": map[string]any{
-				"inputTokens": 900, "outputTokens": 70, "cacheReadTokens": 500, "model": "gpt-5-mini",
-			},
+			"success": true, "summaryContent": s.OneOf("<overview>\nAll is noted.", ""), "compactionTokensUsed": spent,
 		})
 	case "failed":
 		s.put("session.compaction_complete", "", map[string]any{"success": false, "error": "it failed"})

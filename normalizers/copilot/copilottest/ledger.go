@@ -126,7 +126,7 @@ func (l ledger) Add(session string, record []byte) {
 		b.usage(cmp.Or(normalizerstest.Member[string](u, "apiCallId"), normalizerstest.Member[string](d, "apiCallId"), normalizerstest.Member[string](u, "accounting", "usageId")), u, model)
 	case "session.compaction_complete":
 		if !b.recorded {
-			spent := usageOf(normalizerstest.Member[any](d, "compactionTokensUsed"))
+			spent := compactionOf(normalizerstest.Member[any](d, "compactionTokensUsed"))
 			b.charge(b.logged("", normalizerstest.Figures{}, spent))
 		}
 	case "session.start", "session.resume":
@@ -144,6 +144,15 @@ func usageOf(v any) normalizerstest.Figures {
 	f := normalizerstest.Figures{CacheRead: count(v, "cacheReadTokens"), CacheWrite: count(v, "cacheWriteTokens"), Output: count(v, "outputTokens"), Thinking: count(v, "reasoningTokens")}
 	f.UsageInput = count(v, "inputTokens") - f.CacheRead - f.CacheWrite
 	return f
+}
+
+// compactionOf returns the parts of the usage of a compaction. In 2025 it had names of its own.
+func compactionOf(v any) normalizerstest.Figures {
+	if input := count(v, "input"); input > 0 {
+		cached := count(v, "cachedInput")
+		return normalizerstest.Figures{UsageInput: input - cached, CacheRead: cached, Output: count(v, "output")}
+	}
+	return usageOf(v)
 }
 
 // message counts the output of a message, until the session has records of usage.
