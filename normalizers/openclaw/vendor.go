@@ -42,9 +42,9 @@ var Vendor = core.Vendor{
 	},
 
 	Logs: core.Logs{
-		Env:     "OPENCLAW_STATE_DIR",
-		Home:    ".openclaw",
-		About:   "folder of OpenClaw; default ~/.openclaw",
+		Env:   "OPENCLAW_STATE_DIR",
+		Home:  ".openclaw",
+		About: "folder of OpenClaw; default ~/.openclaw",
 		Folders: []core.LogFolder{{
 			Dir: "agents", Suffixes: []string{".jsonl"}, Within: "sessions",
 			Archived: []string{".reset.", ".deleted."}, Beside: []string{".trajectory.jsonl"},
