@@ -189,12 +189,12 @@ func (a *assigner) detect(sh *core.Shape, r Framed) {
 			a.shared = v.Framing.IsShared(sh)
 			return
 		}
-		if by := VendorOf(is.Source); by == nil || by.LogOf != v.Source {
+		if by := VendorOf(is.Source); by == nil || !slices.Contains(by.LogOf, v.Source) {
 			return
 		}
 		a.shared = false
 	case is.Source == v.Source:
-	case is.Source != "" && is.Source == v.LogOf:
+	case slices.Contains(v.LogOf, is.Source):
 		is.Source, is.Agent = v.Source, v.Name
 	default:
 		is.Source, is.Folder = "", v.Name

@@ -68,7 +68,7 @@ func (x Extension) Vendor() core.Vendor {
 		Time:      timeOf,
 
 		Framing: framing,
-		LogOf:   envelopes.Cline,
+		LogOf:   []envelopes.Source{envelopes.Cline},
 
 		Normalize: normalize,
 		NewState:  chat.NewState,

@@ -26,9 +26,9 @@ type Vendor struct {
 	Time func(*Shape) time.Time
 
 	Framing Framing
-	// LogOf is the agent whose log this one writes, so that a record may look like that one's; empty for none. In a
-	// folder of this agent such a file is this agent's.
-	LogOf envelopes.Source
+	// LogOf are the agents whose logs this one writes, so that a record may look like one of theirs. In a folder of this
+	// agent such a file is this agent's.
+	LogOf []envelopes.Source
 
 	Normalize Normalizer
 	// NewState returns the empty [State] of a session; NewState is nil if the vendor needs none.
@@ -76,7 +76,7 @@ type Framing struct {
 	IsDocument func(*Shape) bool
 	// IsList reports whether the elements of an array are separate records.
 	IsList func(*Shape) bool
-	// IsShared reports whether an agent whose LogOf is this one may have written a record in the same way. Until the
+	// IsShared reports whether an agent whose LogOf has this one may have written a record in the same way. Until the
 	// first record of a file that is not shared, a record that shows such an agent decides for the whole file.
 	IsShared func(*Shape) bool
 	// IsWhole reports whether a record may be one of the vendor, and cannot be a part of another record: the framer

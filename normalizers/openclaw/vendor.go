@@ -29,7 +29,7 @@ var Vendor = core.Vendor{
 	Time:      core.TimeAt("timestamp"),
 
 	Framing: core.Framing{OneSession: true},
-	LogOf:   envelopes.Pi,
+	LogOf:   []envelopes.Source{envelopes.Pi},
 
 	Normalize: pi.Normalizer(tools, &dialect),
 	NewState:  chat.NewState,

@@ -92,7 +92,7 @@ func TestFolderReadsTheLogsOfAgents(t *testing.T) {
 		sources[r.Source]++
 	}
 	for _, v := range normalizers.Vendors() {
-		if v.LogOf == "" && sources[v.Source] == 0 { // else only its own folder tells it from another
+		if len(v.LogOf) == 0 && sources[v.Source] == 0 { // else only its own folder tells it from another
 			t.Errorf("no record of %s: %v", v.Source, sources)
 		}
 	}
