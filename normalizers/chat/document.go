@@ -24,7 +24,7 @@ type element struct {
 // at its last read, and can no longer change, are not read again. Agent, Model and Copied are for all elements. name
 // distinguishes the documents of a session; it may be empty. The vendor needs [NewState] in its row.
 func (w *Writer) Elements(name string, elements []jsontext.Value, read func(raw jsontext.Value)) {
-	s := w.Session.State.(*state)
+	s := w.Session.State.(*State)
 	head := s.Documents[name]
 	w.ElementsFrom(name, head.Unchanged(elements), elements, read)
 	if head.Read(elements); head != s.Documents[name] {

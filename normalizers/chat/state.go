@@ -9,9 +9,9 @@ import (
 // maxRemembered is how many values a session remembers, each of at most core.MaxName bytes.
 const maxRemembered = 32
 
-// state is what a session of a plain log remembers: a few short values, and its documents, each by name, calls whose
+// State is what a session of a plain log remembers: a few short values, and its documents, each by name, calls whose
 // results do not state them, and what its log and its telemetry have stated. Nothing is changed in place.
-type state struct {
+type State struct {
 	Values    map[string]string            `json:"v,omitzero"`
 	Documents map[string]core.DocumentHead `json:"d,omitzero"`
 	Waiting   core.Window[waiting]         `json:"w,omitzero"`
@@ -29,13 +29,13 @@ func (j *Joined) joined() *Joined { return j }
 
 // NewState returns the empty state of a session, for the row of a vendor that uses [Writer.Remember],
 // [Writer.Elements] or [Writer.Await].
-func NewState() core.State { return &state{} }
+func NewState() core.State { return &State{} }
 
 // Clone implements [core.State].
-func (s *state) Clone() core.State { c := *s; return &c }
+func (s *State) Clone() core.State { c := *s; return &c }
 
 // Size implements [core.State].
-func (s *state) Size() (n int) {
+func (s *State) Size() (n int) {
 	for name, v := range s.Values {
 		n += 16 + len(name) + len(v)
 	}
@@ -49,7 +49,7 @@ func (s *state) Size() (n int) {
 }
 
 // Shrink implements [core.State]. It drops everything at once but the balance, which has a fixed size.
-func (s *state) Shrink() bool {
+func (s *State) Shrink() bool {
 	if len(s.Values)+len(s.Documents)+len(s.Waiting)+len(s.Logged)+len(s.Exported) == 0 {
 		return false
 	}
@@ -62,7 +62,7 @@ type memory struct{ session *core.Session }
 
 // Remember keeps a short value for later records; an empty one is forgotten. The vendor needs [NewState] in its row.
 func (m memory) Remember(name, value string) {
-	s := m.session.State.(*state)
+	s := m.session.State.(*State)
 	if len(value) > core.MaxName || value == s.Values[name] || len(s.Values) >= maxRemembered && s.Values[name] == "" {
 		return
 	}
@@ -80,5 +80,5 @@ func (m memory) Remember(name, value string) {
 
 // Remembered returns what [Writer.Remember] kept last; empty for nothing.
 func (m memory) Remembered(name string) string {
-	return m.session.State.(*state).Values[name]
+	return m.session.State.(*State).Values[name]
 }

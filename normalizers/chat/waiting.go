@@ -14,7 +14,7 @@ type waiting struct {
 // Await notes that the result of a call will not state the call, only its kind: empty for a call that any result may
 // belong to. The vendor needs [NewState] in its row.
 func (m memory) Await(kind, id string) {
-	s := m.session.State.(*state)
+	s := m.session.State.(*State)
 	if len(kind)+len(id) <= core.MaxName {
 		others := s.Waiting.Without(func(o waiting) bool { return o.ID == id })
 		s.Waiting = others.Push(waiting{id, kind}, maxWaiting, &m.session.Lost)
@@ -24,7 +24,7 @@ func (m memory) Await(kind, id string) {
 // Awaited returns the call that a result of a kind belongs to: the oldest one that waits for this kind, else for any,
 // else the oldest at all. That call waits no longer. Awaited returns an empty id if no call waits.
 func (m memory) Awaited(kind string) (id string) {
-	s := m.session.State.(*state)
+	s := m.session.State.(*State)
 	for _, fits := range []func(waiting) bool{
 		func(c waiting) bool { return c.Kind == kind },
 		func(c waiting) bool { return c.Kind == "" },

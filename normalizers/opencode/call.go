@@ -43,9 +43,11 @@ var ownTools = map[string]core.Tool{
 }
 
 // toolOf returns a tool by its name.
-func toolOf(name string) core.Tool {
-	if t, ok := ownTools[name]; ok {
-		return t
+func (d *Dialect) toolOf(name string) core.Tool {
+	for _, own := range []map[string]core.Tool{d.Tools, ownTools} {
+		if t, ok := own[name]; ok {
+			return t
+		}
 	}
 	return core.ToolOf(name)
 }
@@ -62,20 +64,20 @@ func emitTool(c *mapper, m message, p *part, id string) {
 	if id == "" {
 		id = c.OrdinalID(&core.Pending{Record: c.Session.Records})
 	}
-	if !c.say(m, id, call(m, p, id)) {
+	if !c.say(m, id, call(c, m, p, id)) {
 		c.skip = core.SkipDuplicate
 		if !s.isDone() {
 			c.skip = core.SkipProgress
 		}
 	}
 	if s.isDone() {
-		c.say(m, id+"#result", result(p, id))
+		c.say(m, id+"#result", result(c, p, id))
 	}
 }
 
 // draft returns the fields common to the call and the result of a tool part.
-func (p *part) draft(t envelopes.EventType, id string) core.Draft {
-	is := toolOf(string(p.Tool))
+func (p *part) draft(c *mapper, t envelopes.EventType, id string) core.Draft {
+	is := c.dialect.toolOf(string(p.Tool))
 	d := core.Draft{OnChannel: is.Channel}
 	d.EventType, d.ToolName, d.ToolCallID = t, p.Tool.Ptr(), &id
 	var in input
@@ -90,9 +92,9 @@ func (p *part) draft(t envelopes.EventType, id string) core.Draft {
 }
 
 // call returns the event of a call.
-func call(m message, p *part, id string) core.Draft {
+func call(c *mapper, m message, p *part, id string) core.Draft {
 	s := &p.State.Value
-	d := p.draft(envelopes.ToolCall, id)
+	d := p.draft(c, envelopes.ToolCall, id)
 	d.ToolStatus = new(envelopes.StatusInProgress)
 	d.Model = lenient.Text(m.Model).Ptr()
 	d.TS, _ = core.TimeOfMillis(s.Time.Value.Start)

@@ -13,7 +13,8 @@ import (
 // emitter emits the events of a record, or of the elements of a document.
 type emitter struct {
 	*core.Builder
-	st *state
+	st      *State
+	dialect *Dialect
 
 	element int             // number of the current message in a document, from 1; 0 in any other record
 	own     bool            // a finished element has an event

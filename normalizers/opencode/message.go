@@ -147,6 +147,9 @@ func learn(c *mapper, in *info) message {
 		key:     cmp.Or(vendorID(in.ID), c.place(-1)),
 	}
 	m.Created, _ = core.TimeOfMillis(in.Time.Value.Created)
+	if c.dialect.CostOfSteps {
+		in.Cost = lenient.Number{}
+	}
 	switch in.Role {
 	case "user":
 		m.Role = roleUser

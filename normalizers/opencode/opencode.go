@@ -20,15 +20,29 @@ import (
 	"tributary/normalizers/lenient"
 )
 
+// Dialect is what an agent that keeps its sessions in the tables of OpenCode does in its own way.
+type Dialect struct {
+	Tools map[string]core.Tool // tools that OpenCode lacks
+	// IsImported reports by its id whether a row repeats another log of this machine; nil if no row does.
+	IsImported func(id string) bool
+	// CostOfSteps is set if the cost of a message has that of its subagents, too: then only its steps state its own.
+	CostOfSteps bool
+	// ExitCode is set if the exitCode in the metadata of a result is an exit code, too.
+	ExitCode bool
+}
+
 // mapper is the work on one record.
 type mapper struct {
 	emitter
 	wireRecord
 }
 
+// Normalizer returns the normalizer of an agent with a dialect. The sessions need [State].
+func Normalizer(d *Dialect) core.Normalizer { return d.normalize }
+
 // normalize maps one record. Only growing texts are pending; the end of input releases them.
-func normalize(s *core.Session, r core.Record) (core.Result, error) {
-	c := &mapper{emitter: emitter{st: stateOf(s)}}
+func (d *Dialect) normalize(s *core.Session, r core.Record) (core.Result, error) {
+	c := &mapper{emitter: emitter{st: stateOf(s), dialect: d}}
 	if r.Origin.End {
 		c.Builder = s.Begin(r, "")
 		c.st.releaseAll(&c.emitter)

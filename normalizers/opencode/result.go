@@ -12,17 +12,21 @@ import (
 type toolMetadata struct {
 	lenient.Data
 
-	Exit jsontext.Value `json:"exit"`
+	Exit     jsontext.Value `json:"exit"`
+	ExitCode jsontext.Value `json:"exitCode"` // see [Dialect]
 }
 
 // result returns the event of a result. A failed command is completed: only its exit code shows the failure; the code
 // is null if the command was stopped or timed out.
-func result(p *part, id string) core.Draft {
+func result(c *mapper, p *part, id string) core.Draft {
 	s := &p.State.Value
-	d := p.draft(envelopes.ToolResult, id)
+	d := p.draft(c, envelopes.ToolResult, id)
 	d.TS, _ = core.TimeOfMillis(s.Time.Value.End)
 	var of toolMetadata
 	lenient.ReadObject(s.Metadata, &of)
+	if of.Exit == nil && c.dialect.ExitCode {
+		of.Exit = of.ExitCode
+	}
 	d.ToolExitCode = lenient.NumberOf(of.Exit).Integer()
 	status := envelopes.StatusUnknown
 	switch {
@@ -36,7 +40,7 @@ func result(p *part, id string) core.Draft {
 	if d.Text == nil || s.Status == "error" && s.Error.OK {
 		d.Text = s.Error.Ptr()
 	}
-	if hasMetadata(string(p.Tool)) && s.Metadata.Kind() == '{' && len(lenient.Members(s.Metadata)) > 0 {
+	if c.dialect.hasMetadata(string(p.Tool)) && s.Metadata.Kind() == '{' && len(lenient.Members(s.Metadata)) > 0 {
 		d.ToolMetadata = core.EventRaw(s.Metadata)
 	}
 	return d
@@ -44,8 +48,8 @@ func result(p *part, id string) core.Draft {
 
 // hasMetadata reports whether the results of a tool carry its metadata: for files and shells, the task list, and the
 // session of a subagent.
-func hasMetadata(tool string) bool {
-	switch toolOf(tool).Channel {
+func (d *Dialect) hasMetadata(tool string) bool {
+	switch d.toolOf(tool).Channel {
 	case envelopes.ChannelTerminal, envelopes.ChannelEditor:
 		return true
 	default:

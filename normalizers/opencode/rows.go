@@ -39,8 +39,8 @@ type row struct {
 	Data        jsontext.Value `json:"data"`
 }
 
-// isRow recognizes a row of the database.
-func isRow(s *core.Shape) bool {
+// IsRow recognizes a row of the database.
+func IsRow(s *core.Shape) bool {
 	if s.Kind("row") != '{' {
 		return false
 	}
@@ -61,17 +61,26 @@ func emitRow(c *mapper) {
 	if ts, ok := core.TimeOfMillis(in.TimeCreated); ok {
 		c.TS = ts
 	}
-	switch c.Table {
-	case "session":
+	isImported := c.dialect.IsImported != nil && c.dialect.IsImported(string(in.ID))
+	if isImported {
+		c.skip = core.SkipMirror
+	}
+	switch {
+	case c.Table == "session":
 		s := session{ID: in.ID, ParentID: in.ParentID, Directory: in.Directory, Title: in.Title, Version: in.Version, Revert: in.Revert}
 		s.Time.Value.Created = in.TimeCreated
+		if isImported {
+			learnSession(c, &s) // it may continue here
+			return
+		}
 		emitSession(c, &s)
-	case "message":
+	case isImported: // the log that it repeats has more
+	case c.Table == "message":
 		var m info
 		lenient.ReadObject(in.Data, &m)
 		m.ID, m.SessionID = in.ID, in.SessionID
 		noteMessage(c, &m)
-	case "part":
+	case c.Table == "part":
 		var p part
 		lenient.ReadObject(in.Data, &p)
 		p.ID, p.MessageID, p.SessionID = in.ID, in.MessageID, in.SessionID

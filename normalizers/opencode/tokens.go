@@ -128,7 +128,7 @@ type steps struct {
 }
 
 // stepsOf returns what the steps of a message used together, as far as they are known.
-func (s *state) stepsOf(m message) core.Consumption {
+func (s *State) stepsOf(m message) core.Consumption {
 	if s.Steps.Message != m.ID {
 		return core.Consumption{}
 	}

@@ -34,8 +34,8 @@ var Vendor = core.Vendor{
 		ServerEvents: true,
 	},
 
-	Normalize: normalize,
-	NewState:  func() core.State { return &state{} },
+	Normalize: Normalizer(&Dialect{}),
+	NewState:  func() core.State { return &State{} },
 
 	Checked: "1.18.21",
 	Evidence: core.Evidence{
@@ -49,8 +49,8 @@ var Vendor = core.Vendor{
 	Files:    embedded,
 }
 
-// state is what a session of OpenCode remembers beyond what all vendors do.
-type state struct {
+// State is what a session of OpenCode remembers beyond what all vendors do.
+type State struct {
 	Child    bool              `json:"child,omitzero"`   // the session is that of a subagent
 	Created  int64             `json:"created,omitzero"` // when the session began, in milliseconds since 1970
 	Version  string            `json:"version,omitzero"` // of OpenCode
@@ -63,13 +63,13 @@ type state struct {
 }
 
 // stateOf returns what the session remembers of OpenCode.
-func stateOf(s *core.Session) *state { return s.State.(*state) }
+func stateOf(s *core.Session) *State { return s.State.(*State) }
 
 // Clone implements [core.State].
-func (s *state) Clone() core.State { c := *s; return &c }
+func (s *State) Clone() core.State { c := *s; return &c }
 
 // Size implements [core.State].
-func (s *state) Size() int {
+func (s *State) Size() int {
 	n := len(s.Version) + 64*len(s.Errors)
 	for i := range s.Messages {
 		n += 64 + len(s.Messages[i].Model)
@@ -83,7 +83,7 @@ func (s *state) Size() int {
 
 // Shrink implements [core.State]: the oldest of the pending parts goes, then all messages
 // and errors at once.
-func (s *state) Shrink() bool {
+func (s *State) Shrink() bool {
 	switch {
 	case len(s.Pending) > 1:
 		s.Pending = s.Pending[1:]
@@ -111,7 +111,7 @@ func marker(s *core.Shape) string {
 		return "type with a dot, properties"
 	case isRunLine(s):
 		return "type, sessionID, timestamp in milliseconds"
-	case isRow(s):
+	case IsRow(s):
 		return "table, row"
 	default:
 		return ""
@@ -156,9 +156,9 @@ func sessionOf(s *core.Shape) string {
 		s = s.First
 	}
 	switch {
-	case isRow(s) && s.Text("table") == "session":
+	case IsRow(s) && s.Text("table") == "session":
 		return vendorID(s.Text("row", "id"))
-	case isRow(s):
+	case IsRow(s):
 		return vendorID(s.Text("row", "session_id"))
 	case isExport(s):
 		return vendorID(s.Text("info", "id"))
