@@ -62,13 +62,13 @@ var modelProviders = map[Source]string{ClaudeCode: "anthropic", Codex: "openai",
 func (s Source) ModelProvider() string { return modelProviders[s] }
 
 // ContinuesAnswer reports whether an event after a tool result belongs to the same answer of the model as the call;
-// counted says whether that answer already has its tokens. Gemini and OpenCode write the result of each call between
-// the calls of one answer. Gemini states the tokens with the first call, OpenCode after the answer.
+// counted says whether that answer already has its tokens. Gemini, OpenCode and Kilo write the result of each call
+// between the calls of one answer. Gemini states the tokens with the first call, OpenCode and Kilo after the answer.
 func (e *AgentEventV1) ContinuesAnswer(counted bool) bool {
 	switch e.Source {
 	case Gemini:
 		return e.EventType == ToolCall && e.Usage == nil
-	case OpenCode:
+	case OpenCode, Kilo: // an answer in a task of Kilo has its tokens before
 		return !counted
 	default:
 		return false

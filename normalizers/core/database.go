@@ -12,7 +12,9 @@ type Database struct {
 	Below   string   // path of the database below the folder that Env names, with '/'; empty if Env names the database
 	About   string   // description of Env for the table of settings
 	Folders []string // folders that may hold databases, below the user's home, with '/'
-	Names   []string // ends of their names
+	// Names are the ends of their names. If the tables fit several agents, the file is one of the agent with the longest
+	// end of its name.
+	Names []string
 
 	// Tables are in the order in which a record may refer to an earlier one: a table comes behind its Parent.
 	Tables []Table

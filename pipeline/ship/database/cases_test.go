@@ -23,13 +23,14 @@ import (
 	"tributary/normalizers/cursor/cursortest"
 	"tributary/normalizers/goose/goosetest"
 	"tributary/normalizers/hermes/hermestest"
+	"tributary/normalizers/kilo/kilotest"
 	"tributary/normalizers/normalizerstest"
 	"tributary/normalizers/opencode/opencodetest"
 	"tributary/pipeline/ship/database"
 )
 
 // suites are those of the vendors with a database.
-var suites = []normalizerstest.Suite{opencodetest.Suite, goosetest.Suite, cursortest.Suite, hermestest.Suite, antigravitytest.Suite}
+var suites = []normalizerstest.Suite{opencodetest.Suite, kilotest.Suite, goosetest.Suite, cursortest.Suite, hermestest.Suite, antigravitytest.Suite}
 
 // secret is in each column, row and member that may not be read.
 const secret = "token-of-ada"
@@ -54,6 +55,9 @@ func TestDatabasesMatchTheirCases(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				file := filepath.Join(t.TempDir(), "sessions.db")
+				if usual := normalizers.VendorOf(s.Source).Database.Names[0]; usual[0] != '.' {
+					file = filepath.Join(filepath.Dir(file), usual)
+				}
 				writeDatabase(t, file, normalizers.VendorOf(s.Source), rows)
 				if lines := checkDatabase(t, s, file); len(lines) != len(rows) {
 					t.Errorf("%d records of %d rows", len(lines), len(rows))

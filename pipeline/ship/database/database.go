@@ -186,7 +186,7 @@ func (d *DB) Close() (err error) {
 	return err
 }
 
-// findVendor finds the agent by the tables of the database.
+// findVendor finds the agent by the tables of the database, and by its name if the tables are those of several agents.
 func (d *DB) findVendor(ctx context.Context, source envelopes.Source) error {
 	have, err := d.columns(ctx)
 	if err != nil {
@@ -194,20 +194,33 @@ func (d *DB) findVendor(ctx context.Context, source envelopes.Source) error {
 	}
 	d.have = have
 	lacking := errors.New("no table of a known agent")
+	longest := -1
 	for _, v := range normalizers.Vendors() {
 		if v.Database == nil || source != "" && v.Source != source {
 			continue
 		}
 		missing := missingColumn(v.Database, have)
-		if missing == "" {
-			d.vendor = v
-			return nil
-		}
-		if source != "" {
+		switch end := nameEnd(v.Database, d.path); {
+		case missing == "" && end > longest:
+			d.vendor, longest = v, end
+		case missing != "" && source != "":
 			lacking = fmt.Errorf("%s is missing in a database of %s", missing, v.Name)
 		}
 	}
+	if d.vendor != nil {
+		return nil
+	}
 	return fmt.Errorf("%w: %w", ErrUnknownSchema, lacking)
+}
+
+// nameEnd returns the length of the longest end of a name that an agent gives to its databases and this one has.
+func nameEnd(is *core.Database, path string) (longest int) {
+	for _, end := range is.Names {
+		if strings.HasSuffix(filepath.Base(path), end) {
+			longest = max(longest, len(end))
+		}
+	}
+	return longest
 }
 
 // missingColumn returns the name of a table or column that the database should have; empty if it has all.
