@@ -25,10 +25,16 @@ var elements = []string{
 	"uploaded_documents", "conversation_summary",
 }
 
+// notification is the element that begins what Cursor writes by itself, such as that a task has ended.
+const notification = "system_notification"
+
 // speechOf separates what a human typed from what Cursor wrote around it. In a text with <user_query> elements, that
 // is their content; in any other, the rest after cutting Cursor's elements from its beginning and end. A text without
-// a rest is injected.
+// a rest is injected, and so is a notification with the request behind it.
 func speechOf(s string) (kind core.Speech, text string) {
+	if isNotification(s) {
+		return core.SpeechInjected, s
+	}
 	if queries := userQueries(s); len(queries) > 0 {
 		return core.SpeechHuman, strings.Join(queries, "\n")
 	}
@@ -37,6 +43,22 @@ func speechOf(s string) (kind core.Speech, text string) {
 		return core.SpeechInjected, s
 	}
 	return core.SpeechHuman, text
+}
+
+// isNotification reports whether Cursor's elements in front of a text have a notification among them.
+func isNotification(s string) bool {
+	for again := true; again; {
+		again = false
+		for _, name := range elements {
+			if rest, ok := cutFirst(s, name); ok {
+				if name == notification {
+					return true
+				}
+				s, again = rest, true
+			}
+		}
+	}
+	return false
 }
 
 // userQueries returns the contents of the <user_query> elements of a text. The last one may lack its end.
@@ -69,17 +91,27 @@ func cutElements(s string) (text string, wasCut bool) {
 
 // cutElement cuts an element from the beginning or end of a text.
 func cutElement(s, name string) (string, bool) {
-	trimmed := strings.TrimSpace(s)
-	opening, closing := "<"+name+">", "</"+name+">"
-	if strings.HasPrefix(trimmed, opening) {
-		if _, after, ok := strings.Cut(trimmed, closing); ok {
-			return strings.TrimSpace(after), true
-		}
+	if rest, ok := cutFirst(s, name); ok {
+		return rest, true
 	}
-	if strings.HasSuffix(trimmed, closing) {
-		if at := strings.LastIndex(trimmed, opening); at >= 0 {
+	trimmed := strings.TrimSpace(s)
+	if strings.HasSuffix(trimmed, "</"+name+">") {
+		at := max(strings.LastIndex(trimmed, "<"+name+">"), strings.LastIndex(trimmed, "<"+name+" "))
+		if at >= 0 {
 			return strings.TrimSpace(trimmed[:at]), true
 		}
+	}
+	return s, false
+}
+
+// cutFirst cuts an element, which may have attributes, from the beginning of a text.
+func cutFirst(s, name string) (string, bool) {
+	after, ok := strings.CutPrefix(strings.TrimSpace(s), "<"+name)
+	if !ok || after == "" || after[0] != '>' && after[0] != ' ' {
+		return s, false
+	}
+	if _, rest, ok := strings.Cut(after, "</"+name+">"); ok {
+		return strings.TrimSpace(rest), true
 	}
 	return s, false
 }

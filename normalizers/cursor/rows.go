@@ -158,6 +158,7 @@ type bubble struct {
 		Output lenient.Number `json:"outputTokens"`
 	}] `json:"tokenCount"` // zero for unknown
 	Images     lenient.List[lenient.Present] `json:"images"`
+	Simulated  lenient.Flag                  `json:"isSimulatedMsg"` // by Cursor, also at a click
 	Error      jsontext.Value                `json:"errorDetails"`
 	Workspaces lenient.List[lenient.Text]    `json:"workspaceUris"`
 }
@@ -289,6 +290,8 @@ func readBubble(w *chat.Writer, id lenient.Text, b *bubble) {
 	}
 	isBlank := strings.TrimSpace(string(b.Text)) == ""
 	switch kind := lenient.Scalar(b.Type); {
+	case kind == ofUser && (bool(b.Simulated) || isNotification(string(b.Text))):
+		w.Say(core.SpeechInjected, b.Text)
 	case kind == ofUser && isBlank && len(b.Images) > 0:
 		w.Attach()
 	case kind == ofUser && w.Agent != "":
@@ -302,7 +305,7 @@ func readBubble(w *chat.Writer, id lenient.Text, b *bubble) {
 		if b.Text != endOfText {
 			w.Answer(b.Text)
 		}
-		if b.Tool.OK {
+		if b.Tool.OK && b.Tool.Value.isCall() {
 			readFormerTool(w, id, &b.Tool.Value)
 		}
 	}
@@ -353,6 +356,9 @@ type formerTool struct {
 	Error    jsontext.Value `json:"error"`
 	Decision lenient.Text   `json:"userDecision"`
 }
+
+// isCall reports whether there was a call: Cursor also writes the member with nothing but the state of a message.
+func (t *formerTool) isCall() bool { return t.Name+t.ID+t.Params+t.RawArgs != "" }
 
 // readFormerTool writes a call, and its result once there is one.
 func readFormerTool(w *chat.Writer, message lenient.Text, t *formerTool) {

@@ -49,6 +49,9 @@ var cursorTexts = []string{
 	"<timestamp>Thursday, Mar 5, 2026, 10:15 AM (UTC-8)</timestamp>\n<user_query>\ngo on\n</user_query>", "<timestamp>soon</timestamp>",
 	"<system_reminder>\nbe brief\n</system_reminder>", "<attached_files>\na.go\n</attached_files>\n<user_query>look</user_query><user_query>and think</user_query>",
 	"<user_query>", "<user_query></user_query>", "<div>x</div>", "<",
+	"<timestamp>soon</timestamp>\n<system_notification>\nA task has ended.\n<task>\nkind: shell\n</task>\n</system_notification>\n<user_query>Go on.</user_query>",
+	"<system_notification source=\"goal\">\nGo on.\n</system_notification>", "<system_notification>x",
+	"<user_query>what is <system_notification>x</system_notification>?</user_query>",
 }
 
 func (s *cursorScript) word() string {
@@ -324,11 +327,17 @@ func (s *cursorScript) message(id string) map[string]any {
 	}
 	switch s.OneOf("user", "user", "text", "text", "thought", "tool", "tool", "tool", "all", "summary", "error", "image", "none") {
 	case "user":
-		b["type"], b["text"] = 1, s.OneOf("fix the test", "yes", "  \n", "", "<b>", "two\nlines \u2028 \U0001F642")
+		b["type"], b["text"] = 1, s.OneOf("fix the test", "yes", "  \n", "", "<b>", "two\nlines \u2028 \U0001F642", "<system_notification>x</system_notification>")
+		if s.Chance(10) {
+			b["isSimulatedMsg"], b["simulatedMsgReason"] = s.Chance(80), 3
+		}
 	case "image":
 		b["type"], b["images"] = 1, []any{map[string]any{"path": "/tmp/a.png"}}
 	case "text":
 		b["text"] = s.OneOf("Done.", "<|eos|>", "", " ", "I will look.")
+		if s.Chance(20) { // no call
+			b["toolFormerData"] = map[string]any{"additionalData": map[string]any{"status": "error"}}
+		}
 	case "thought":
 		b["capabilityType"], b["thinking"] = 30, rapid.SampledFrom([]any{map[string]any{"text": "Hm.", "signature": ""}, "Hm.", ""}).Draw(s.T, "thought")
 	case "tool":

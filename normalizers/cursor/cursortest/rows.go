@@ -3,6 +3,7 @@ package cursortest
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"tributary/envelopes"
@@ -140,6 +141,7 @@ func (r *cursorReader) bubble(id string, b any) {
 	switch {
 	case fmt.Sprint(normalizerstest.Member[any](b, "type")) == "1":
 		switch images := normalizerstest.Member[[]any](b, "images"); {
+		case normalizerstest.Member[bool](b, "isSimulatedMsg"), notice.MatchString(text): // typed by nobody
 		case isBlank && len(images) == 0:
 		case !isBlank && r.child:
 			say("agent", text)
@@ -157,7 +159,9 @@ func (r *cursorReader) bubble(id string, b any) {
 	if !isBlank && text != "<|eos|>" {
 		say("assistant", text)
 	}
-	if tool := normalizerstest.Member[map[string]any](b, "toolFormerData"); tool != nil {
+	tool := normalizerstest.Member[map[string]any](b, "toolFormerData")
+	stated := func(member string) bool { return normalizerstest.Member[string](tool, member) != "" }
+	if slices.ContainsFunc([]string{"name", "toolCallId", "params", "rawArgs"}, stated) {
 		r.tool(id, tool)
 	}
 }

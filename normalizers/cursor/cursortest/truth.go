@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -285,8 +286,15 @@ func (r *cursorReader) placeID() string {
 	return id
 }
 
+// notice matches a message that Cursor wrote by itself.
+var notice = regexp.MustCompile(`(?s)^\s*(?:(?:<timestamp>.*?</timestamp>|<user_info>.*?</user_info>|<attached_files>.*?</attached_files>|` +
+	`<system_reminder>.*?</system_reminder>)\s*)*<system_notification(?: [^<]*)?>.*</system_notification>`)
+
 // cursorTyped returns what a human typed, in the wrappings of the generator and the golden files.
 func cursorTyped(s string) (string, bool) {
+	if notice.MatchString(s) {
+		return "", false
+	}
 	if parts := strings.Split(s, "<user_query>"); len(parts) > 1 {
 		var typed []string
 		for _, p := range parts[1:] {
