@@ -22,6 +22,9 @@ const (
 	HeaderDigest = "Tributary-Digest"
 	// HeaderTime is the fallback time, see [FormatTime], for a record without a time in a session without a time.
 	HeaderTime = "Tributary-Time"
+	// HeaderParent is the session that started that of the record as a subagent, if only the path of the file shows
+	// it, by [EncodeHeaderValue].
+	HeaderParent = "Tributary-Parent"
 	// HeaderHost and HeaderUser are the machine and the user that sent the record, by
 	// [EncodeHeaderValue].
 	HeaderHost = "Tributary-Host"

@@ -28,6 +28,7 @@ type assigner struct {
 	forced   bool         // the caller has named the source, for all records
 	vendor   *core.Vendor // nil until detected
 	identity string       // of the file; empty before its first line
+	parent   string       // session of which that of the file is a subagent; empty for none
 
 	recognition Recognition // what identified the vendor
 	shared      bool        // all records so far are [core.Framing.IsShared], so that another agent may follow
@@ -110,8 +111,12 @@ func newAssigner(f File) assigner {
 	return a
 }
 
-// place gives the records of the file the session that its path shows.
+// place gives the records of the file the session and the parent that its path shows.
 func (a *assigner) place() {
+	a.parent = ""
+	if a.vendor != nil && a.vendor.Framing.ParentOfPath != nil {
+		a.parent = a.vendor.Framing.ParentOfPath(path.Join(a.file.Folder, a.file.Name))
+	}
 	if a.file.Session == "" && a.vendor != nil && a.vendor.Framing.SessionOfPath != nil {
 		a.file.Session = a.vendor.Framing.SessionOfPath(path.Join(a.file.Folder, a.file.Name))
 	}
@@ -305,7 +310,7 @@ func (a *assigner) release() {
 			return
 		}
 		w.Record.Source = cmp.Or(w.Record.Source, a.vendor.Source)
-		w.Record.Origin.File = a.identity
+		w.Record.Origin.File, w.Record.Origin.Parent = a.identity, a.parent
 		a.chain(w)
 		a.waitingBytes -= framedBytes + len(w.Record.Data)
 	}

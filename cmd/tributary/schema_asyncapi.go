@@ -256,6 +256,7 @@ func recordHeaders() object {
 		envelopes.HeaderPosition: header("Byte offset of the record in the file, and of the previous record of the session; -1 for none."),
 		envelopes.HeaderDigest:   header("SHA-256 of the record in hex, for a file that is rewritten in place."),
 		envelopes.HeaderTime:     header("Time of a record that states none, in a session that states none."),
+		envelopes.HeaderParent:   header("Session that started that of the record as a subagent."),
 		envelopes.HeaderHost:     header("Machine that sent the record."),
 		envelopes.HeaderUser:     header("User that sent the record."),
 		envelopes.HeaderLabels:   header("Labels of the sender: NAME=VALUE, separated by commas."),

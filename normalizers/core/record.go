@@ -48,6 +48,7 @@ type Origin struct {
 	Digest   string
 	Previous int64     // offset of the previous record of the same session in File; -1 for the first
 	Time     time.Time // the time of the record if neither it nor its session states one
+	Parent   string    // session that started this one as a subagent, if the path of File alone shows it; else empty
 	End      bool      // end of input: not a record, but pending events are emitted
 	// Requeued is the raw sequence of the unreadable record that this one repeats; 0 for none. The record is accepted
 	// only while that one is open ([Session.Standing]), wherever it was in its file.

@@ -99,6 +99,9 @@ type Framing struct {
 	// SessionOfPath returns the session of a file by its path with '/', if the records state none; empty for a path
 	// that does not show it. Nil if no path does.
 	SessionOfPath func(path string) string
+	// ParentOfPath returns the session that started that of a file as a subagent, by the path of the file with '/', if
+	// no record states it; empty for none. Nil if no path shows it.
+	ParentOfPath func(path string) string
 }
 
 // PrintedText is how the session of plain text is recognized. The text does not state it, so a line that does is

@@ -39,6 +39,7 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 		mappers.Put(m)
 	}()
 	m.st = stateOf(s)
+	m.st.startedBy(s, lenient.Text(r.Origin.Parent))
 	if r.Origin.End {
 		m.Builder = s.Begin(r, "")
 		m.st.flush(m)
@@ -71,6 +72,25 @@ const (
 func (s *state) isOf(f form) bool {
 	s.Form = cmp.Or(s.Form, f)
 	return s.Form == f
+}
+
+// startedBy notes that another session started this one as a subagent; an empty one did not.
+func (s *state) startedBy(session *core.Session, parent lenient.Text) {
+	if parent != "" {
+		s.IsChild = true
+		session.SetResumeID(session.ID()) // which the file is named after, and its parent resumes
+		session.SetTextExtension("parentSessionId", parent)
+	}
+}
+
+// Emit emits an event of the session, or of the subagent that it is.
+func (m *mapper) Emit(d core.Draft) bool {
+	if m.st.IsChild {
+		agent := m.Session.ID()
+		d.Thread = core.FingerprintOf("agent", agent)
+		d.AgentID, d.IsInternal = &agent, true
+	}
+	return m.Builder.Emit(d)
 }
 
 // dispatch emits the events of the record by type. Every record of a known type except thoughts and answers ends the

@@ -94,7 +94,7 @@ func emitMessageText(m *mapper, b *block, text string) bool {
 	case b.Type == "image" && (!isHuman || strings.TrimSpace(text) != ""):
 		return false
 	case b.Type == "image":
-		m.Emit(core.DraftOf(core.SpeechHuman, ""))
+		m.Emit(core.DraftOf(m.st.prompt(), ""))
 	case isHuman:
 		emitPrompt(m, text)
 	default:

@@ -70,7 +70,7 @@ func (m *mapper) emitText(t envelopes.EventType, text string, from *core.Pending
 // take removes and returns the pending chunks.
 func (s *state) take() state {
 	is := *s
-	*s = state{Form: is.Form, Answer: is.Answer}
+	*s = state{Form: is.Form, IsChild: is.IsChild, Answer: is.Answer}
 	return is
 }
 
@@ -100,6 +100,7 @@ func (s *state) join(m *mapper, text string, isThought, isDelta bool) {
 	is := *s
 	*s = state{
 		Form:      is.Form,
+		IsChild:   is.IsChild,
 		From:      m.PendingRecord(),
 		Text:      is.Text + text,
 		Quoted:    is.Quoted + quoted,

@@ -10,9 +10,20 @@ import (
 // emitPrompt emits the text of a user's message. It ignores white space.
 func emitPrompt(m *mapper, text string) {
 	kind, text := speechOf(text)
+	if kind == core.SpeechHuman {
+		kind = m.st.prompt()
+	}
 	if strings.TrimSpace(text) != "" {
 		m.Emit(core.DraftOf(kind, text))
 	}
+}
+
+// prompt returns whose a prompt is: in the session of a subagent, its parent's.
+func (s *state) prompt() core.Speech {
+	if s.IsChild {
+		return core.SpeechTask
+	}
+	return core.SpeechHuman
 }
 
 // elements are the elements that Cursor puts around and beside a prompt.

@@ -200,6 +200,7 @@ var normalizeRow = chat.Normalizer(rowTools, readRow)
 
 // readRow writes what a row states.
 func readRow(w *chat.Writer, r *rowRecord) {
+	setAgent(w)
 	key, value := string(r.Row.Value.Key), r.Row.Value.Value
 	session, message := cutKey(key)
 	read := func() { readComposer(w, session, value) }
@@ -241,7 +242,7 @@ func readComposer(w *chat.Writer, id string, value jsontext.Value) {
 	s.SetBranch(c.Branch)
 	if c.Subagent.OK {
 		stateOf(s).IsChild = true
-		s.SetTextExtension("parentSessionId", c.Subagent.Value.Parent)
+		stateOf(s).startedBy(s, c.Subagent.Value.Parent)
 	}
 	setAgent(w)
 	w.SetID("session")
@@ -284,7 +285,6 @@ func readBubble(w *chat.Writer, id lenient.Text, b *bubble) {
 	w.At(b.time())
 	w.SetID(id)
 	w.Model = b.Model.Value.name()
-	setAgent(w)
 	if len(b.Workspaces) > 0 {
 		w.Session.SetRoot(pathOf(string(b.Workspaces[0])))
 	}

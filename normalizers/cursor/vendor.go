@@ -2,6 +2,7 @@ package cursor
 
 import (
 	"embed"
+	"path"
 	"time"
 
 	"tributary/envelopes"
@@ -22,7 +23,7 @@ var Vendor = core.Vendor{
 	Session:   sessionOf,
 	Time:      timeOf,
 
-	Framing: core.Framing{PlainLines: true},
+	Framing: core.Framing{PlainLines: true, ParentOfPath: parentOfPath},
 
 	Normalize: normalize,
 	NewState:  func() core.State { return &state{} },
@@ -110,6 +111,17 @@ func marker(s *core.Shape) string {
 		}
 	}
 	return ""
+}
+
+// parentOfPath returns the session in whose folder the transcript of a subagent is:
+// agent-transcripts/<parent>/subagents/<session>.jsonl.
+func parentOfPath(file string) string {
+	above, last := path.Split(path.Dir(file))
+	all, parent := path.Split(path.Clean(above))
+	if last != "subagents" || path.Base(all) != "agent-transcripts" {
+		return ""
+	}
+	return parent
 }
 
 // sessionOf returns the session stated in a record.

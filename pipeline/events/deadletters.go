@@ -33,6 +33,7 @@ var requeuedHeaders = []string{
 	envelopes.HeaderSession,
 	envelopes.HeaderDigest,
 	envelopes.HeaderTime,
+	envelopes.HeaderParent,
 	envelopes.HeaderEnd,
 	envelopes.HeaderClaim,
 	envelopes.HeaderHost,

@@ -41,6 +41,7 @@ func Message(r core.Record) *nats.Msg {
 			set(envelopes.HeaderDigest, r.Origin.Digest)
 		}
 	}
+	set(envelopes.HeaderParent, envelopes.EncodeHeaderValue(r.Origin.Parent))
 	if r.Origin.Requeued != 0 {
 		set(envelopes.HeaderRequeued, strconv.FormatUint(r.Origin.Requeued, 10))
 	}
@@ -162,6 +163,13 @@ func readOrigin(r *core.Record, header nats.Header) error {
 		if o.Time, err = envelopes.ParseTime(t); err != nil {
 			return fmt.Errorf("%w: %s: %w", errHeader, envelopes.HeaderTime, err)
 		}
+	}
+	switch o.Parent, err = envelopes.DecodeHeaderValue(header.Get(envelopes.HeaderParent)); {
+	case err != nil:
+		return fmt.Errorf("%w: %s: %w", errHeader, envelopes.HeaderParent, err)
+	case len(o.Parent) > MaxSessionBytes:
+		o.Parent = ""
+		return fmt.Errorf("%w: %s is longer than %d bytes", errHeader, envelopes.HeaderParent, MaxSessionBytes)
 	}
 	o.Edge, err = ReadEdge(header)
 	return err

@@ -11,7 +11,7 @@ import (
 
 // plainHeaders are the headers of a raw record that have nothing of its content.
 var plainHeaders = []string{
-	envelopes.HeaderSession, envelopes.HeaderTime, envelopes.HeaderEnd, envelopes.HeaderClaim, envelopes.HeaderPosition,
+	envelopes.HeaderSession, envelopes.HeaderParent, envelopes.HeaderTime, envelopes.HeaderEnd, envelopes.HeaderClaim, envelopes.HeaderPosition,
 	envelopes.HeaderRequeued, envelopes.HeaderTraceparent, envelopes.HeaderTracestate,
 	envelopes.HeaderHost, envelopes.HeaderUser, envelopes.HeaderLabels, envelopes.HeaderVerified,
 }

@@ -107,6 +107,8 @@ func TestBadRecordCostsOnlyItself(t *testing.T) {
 		"file without position":      {claude("s1", good, "Tributary-File", "f"), "bad_header", "claude_code.s1"},
 		"file that is not UTF-8":     {claude("s1", good, "Tributary-File", "%C3", "Tributary-Position", "0 -1"), "bad_header", "claude_code.s1"},
 		"time that is none":          {claude("s1", good, "Tributary-Time", "yesterday"), "bad_header", "claude_code.s1"},
+		"parent that is not UTF-8":   {claude("s1", good, "Tributary-Parent", "%C3"), "bad_header", "claude_code.s1"},
+		"parent of 2 KiB":            {claude("s1", good, "Tributary-Parent", strings.Repeat("p", 2<<10)), "bad_header", "claude_code.s1"},
 		"end with a body":            {claude("s1", good, "Tributary-End", "1"), "bad_header", "claude_code.s1"},
 		"end of another kind":        {claude("s1", "", "Tributary-End", "2"), "bad_header", "claude_code.s1"},
 		"host of 60 KiB":             {claude("s1", good, "Tributary-Host", strings.Repeat("h", 60<<10)), "bad_header", "claude_code.s1"},

@@ -32,3 +32,12 @@ var Suite = normalizerstest.Suite{
 	Interpret: interpret,
 	VCS:       vcs,
 }
+
+// Subagents is Suite for a file in a folder of the transcripts of subagents.
+var Subagents = func() normalizerstest.Suite {
+	s := Suite
+	s.Interpret = func(name string, lines []normalizerstest.Line) normalizerstest.Account {
+		return interpretIn(true, name, lines)
+	}
+	return s
+}()

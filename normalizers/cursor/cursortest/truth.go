@@ -72,6 +72,11 @@ type cursorReader struct {
 
 // interpret reads a file by the rules of the vendor, without code of the normalizer.
 func interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
+	return interpretIn(false, name, lines)
+}
+
+// interpretIn reads a file that lies among the transcripts of subagents, or does not.
+func interpretIn(subagents bool, name string, lines []normalizerstest.Line) normalizerstest.Account {
 	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures), Sessions: normalizerstest.SessionsOf(name, lines, sessionOf)}
 	readers := make(map[string]*cursorReader)
 	var order []*cursorReader
@@ -80,7 +85,7 @@ func interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 		a.Threads = append(a.Threads, normalizerstest.RawThread{})
 		r := readers[session]
 		if r == nil {
-			r = &cursorReader{out: &a, session: session, emitted: make(map[string]bool), said: make(map[string]bool), tools: make(map[string]string)}
+			r = &cursorReader{out: &a, session: session, emitted: make(map[string]bool), said: make(map[string]bool), tools: make(map[string]string), child: subagents}
 			readers[session] = r
 			order = append(order, r)
 		}
@@ -90,7 +95,7 @@ func interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 			r.events = 0
 			r.read(l.Data)
 		}
-		if r.child && !l.Bad && isKnownRow(normalizerstest.Parse(l.Data)) {
+		if r.child && !l.Bad {
 			a.Threads[i] = normalizerstest.RawThread{Agent: session, Internal: true}
 		}
 	}
@@ -98,6 +103,14 @@ func interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 		r.end()
 	}
 	return a
+}
+
+// prompts returns who writes the prompts of the session.
+func (r *cursorReader) prompts() string {
+	if r.child {
+		return "agent"
+	}
+	return "human"
 }
 
 func (r *cursorReader) utter(who, text string) {
@@ -252,11 +265,11 @@ func (r *cursorReader) message(blocks []any, human bool) {
 			if !human {
 				r.utter("assistant", text)
 			} else if text, ok := cursorTyped(text); ok {
-				r.utter("human", text)
+				r.utter(r.prompts(), text)
 			}
 		case "image":
 			if human && !hasText && strings.TrimSpace(strings.Join(phrase, "")) == "" {
-				r.out.Talk = append(r.out.Talk, normalizerstest.Utterance{Session: r.session, Who: "human", Text: "", Line: r.line})
+				r.out.Talk = append(r.out.Talk, normalizerstest.Utterance{Session: r.session, Who: r.prompts(), Text: "", Line: r.line})
 				r.events++
 				hasText = true
 			}
