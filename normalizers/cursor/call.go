@@ -125,11 +125,15 @@ func emitToolCall(m *mapper) {
 
 // emitToolUse emits the call of a tool in a transcript.
 func emitToolUse(m *mapper, b *block) {
-	m.emitCall(string(b.ID), tool{name: string(b.Name), args: b.Input})
+	t := tool{name: string(b.Name), args: b.Input}
+	if id, ok := m.emitCall(string(b.ID), t); ok {
+		m.st.tell(id, t)
+	}
 }
 
-// emitCall emits the call of a tool. A call without an id gets that of its event.
-func (m *mapper) emitCall(id string, t tool) {
+// emitCall emits the call of a tool, and returns its id; ok is false for a duplicate. A call without an id gets that of
+// its event.
+func (m *mapper) emitCall(id string, t tool) (of string, ok bool) {
 	if id == "" {
 		id = m.OrdinalID(&core.Pending{Record: m.Session.Records})
 	}
@@ -143,7 +147,8 @@ func (m *mapper) emitCall(id string, t tool) {
 	if d.FilePath != nil {
 		file = *d.FilePath
 	}
-	if m.Emit(d) {
+	if ok = m.Emit(d); ok {
 		m.Session.RememberCall(id, core.Call{Tool: t.name, Channel: kind.Channel, Op: kind.Op, Path: file})
 	}
+	return id, ok
 }

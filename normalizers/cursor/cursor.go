@@ -59,19 +59,36 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 	return m.Finish(m.skipReason())
 }
 
-// form is where the records of a session come from. A session may have both, with the same messages: the form of its
-// first record counts, and the other one is a mirror.
+// form is where the records of a session come from. A session may have several, with the same messages: the form of
+// its first record counts, and rows or lines beside it are a mirror, but for what rows add to a transcript.
 type form string
 
 const (
-	formLog  form = "log"
-	formRows form = "rows"
+	formLog        form = "log" // the stream, which states all that rows do
+	formTranscript form = "transcript"
+	formRows       form = "rows"
 )
 
-// isOf reports whether the session is read from records of this form. The first known record decides.
-func (s *state) isOf(f form) bool {
-	s.Form = cmp.Or(s.Form, f)
-	return s.Form == f
+// reads reports whether a record of this form is read. The first known record decides, and the stream is more than a
+// transcript.
+func (s *state) reads(f form) bool {
+	if s.Form == "" || s.Form == formTranscript && f == formLog {
+		s.Form = f
+	}
+	switch f {
+	case formRows:
+		return s.Form == formRows || s.isTold()
+	default:
+		return s.Form != formRows
+	}
+}
+
+// form returns the form of a known line.
+func (r *wireRecord) form() form {
+	if r.Type == "" || r.Type == "turn_ended" {
+		return formTranscript
+	}
+	return formLog
 }
 
 // startedBy notes that another session started this one as a subagent; an empty one did not.
@@ -96,7 +113,7 @@ func (m *mapper) Emit(d core.Draft) bool {
 // dispatch emits the events of the record by type. Every record of a known type except thoughts and answers ends the
 // deltas before it.
 func (m *mapper) dispatch() {
-	if m.isKnown() && !m.st.isOf(formLog) {
+	if m.isKnown() && !m.st.reads(m.form()) {
 		m.skip = core.SkipMirror
 		return
 	}
@@ -173,7 +190,7 @@ func emitPlainLine(m *mapper) {
 	if line == "" {
 		return
 	}
-	if !m.st.isOf(formLog) {
+	if m.st.Form = cmp.Or(m.st.Form, formLog); m.st.Form == formRows {
 		m.skip = core.SkipMirror
 		return
 	}

@@ -71,7 +71,7 @@ func emitMessage(m *mapper) {
 		case "text", "image":
 			textEmitted = textEmitted || emitMessageText(m, b, text)
 		case "thinking":
-			m.emitText(envelopes.Reasoning, string(b.Thinking+b.Text), nil)
+			emitThought(m, string(b.Thinking+b.Text))
 		case "tool_use":
 			emitToolUse(m, b)
 		case "tool_result":
@@ -83,6 +83,17 @@ func emitMessage(m *mapper) {
 	}
 	if m.First < 0 && !m.Duplicate && !isKnown && (len(blocks) > 0 || !m.Message.OK) {
 		m.putSystem(envelopes.Meta, "")
+	}
+}
+
+// emitThought emits a thought of a message, unless the database has those of the session.
+func emitThought(m *mapper, text string) {
+	switch {
+	case strings.TrimSpace(text) == "":
+	case m.st.thinks(formTranscript):
+		m.emitText(envelopes.Reasoning, text, nil)
+	default:
+		m.skip = core.SkipMirror
 	}
 }
 

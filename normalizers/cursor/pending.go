@@ -19,8 +19,12 @@ const maxPending = 48 << 10
 // state is what a session of Cursor remembers beyond what all sessions do: the form of its records, the pending
 // chunks, and the part of the answer emitted before them.
 type state struct {
-	Form      form         `json:"form,omitzero"`
-	IsChild   bool         `json:"child,omitzero"`
+	Form     form `json:"form,omitzero"`
+	IsChild  bool `json:"child,omitzero"`
+	Thoughts form `json:"thoughts,omitzero"` // beside a transcript, whose they are
+
+	Told core.Window[toldCall] `json:"told,omitzero"` // calls of a transcript
+
 	From      core.Pending `json:"from,omitzero"` // record of the last chunk
 	Text      string       `json:"w,omitzero"`
 	Quoted    int          `json:"q,omitzero"` // bytes of the text as JSON
@@ -70,8 +74,14 @@ func (m *mapper) emitText(t envelopes.EventType, text string, from *core.Pending
 // take removes and returns the pending chunks.
 func (s *state) take() state {
 	is := *s
-	*s = state{Form: is.Form, IsChild: is.IsChild, Answer: is.Answer}
+	*s = is.source()
+	s.Answer = is.Answer
 	return is
+}
+
+// source returns the state without anything of an answer or a thought.
+func (s *state) source() state {
+	return state{Form: s.Form, IsChild: s.IsChild, Thoughts: s.Thoughts, Told: s.Told}
 }
 
 // flush emits the pending chunks as one event of the last of them.
@@ -97,18 +107,11 @@ func (s *state) join(m *mapper, text string, isThought, isDelta bool) {
 	if s.Chunks > 0 && (s.IsThought != isThought || s.Quoted+quoted > maxPending) {
 		s.flush(m)
 	}
-	is := *s
-	*s = state{
-		Form:      is.Form,
-		IsChild:   is.IsChild,
-		From:      m.PendingRecord(),
-		Text:      is.Text + text,
-		Quoted:    is.Quoted + quoted,
-		IsThought: isThought,
-		Chunks:    is.Chunks + 1,
-		AllDeltas: isDelta && (is.AllDeltas || is.Chunks == 0),
-		Answer:    is.Answer,
-	}
+	s.AllDeltas = isDelta && (s.AllDeltas || s.Chunks == 0)
+	s.From, s.IsThought = m.PendingRecord(), isThought
+	s.Text += text
+	s.Quoted += quoted
+	s.Chunks++
 }
 
 // emitJoined emits a text together with the pending chunks of its kind, as an event of the current record.

@@ -221,12 +221,16 @@ func readRow(w *chat.Writer, r *rowRecord) {
 		w.UnknownRecord(r.Table, "key")
 		return
 	}
-	if !stateOf(w.Session).isOf(formRows) {
+	s := stateOf(w.Session)
+	if !s.reads(formRows) {
 		w.Skip = core.SkipMirror
 		return
 	}
-	if lenient.IsValue(value) {
-		read()
+	if !lenient.IsValue(value) {
+		return
+	}
+	if read(); s.isTold() && len(w.Events) == 0 && !w.Duplicate {
+		w.Skip = core.SkipMirror
 	}
 }
 
@@ -289,7 +293,9 @@ func readBubble(w *chat.Writer, id lenient.Text, b *bubble) {
 		w.Session.SetRoot(pathOf(string(b.Workspaces[0])))
 	}
 	isBlank := strings.TrimSpace(string(b.Text)) == ""
+	st := stateOf(w.Session)
 	switch kind := lenient.Scalar(b.Type); {
+	case kind == ofUser && st.isTold():
 	case kind == ofUser && (bool(b.Simulated) || isNotification(string(b.Text))):
 		w.Say(core.SpeechInjected, b.Text)
 	case kind == ofUser && isBlank && len(b.Images) > 0:
@@ -301,15 +307,17 @@ func readBubble(w *chat.Writer, id lenient.Text, b *bubble) {
 	case lenient.Scalar(b.Capability) == summary:
 		w.Say(core.SpeechSummary, b.Text)
 	case kind == ofAssistant:
-		w.Think(b.thought())
-		if b.Text != endOfText {
+		if thought := b.thought(); strings.TrimSpace(string(thought)) != "" && st.thinks(formRows) {
+			w.Think(thought)
+		}
+		if b.Text != endOfText && !st.isTold() {
 			w.Answer(b.Text)
 		}
 		if b.Tool.OK && b.Tool.Value.isCall() {
 			readFormerTool(w, id, &b.Tool.Value)
 		}
 	}
-	if lenient.IsValue(b.Error) {
+	if lenient.IsValue(b.Error) && !st.isTold() { // a transcript states the error of a turn
 		code := ""
 		if b.Error.Kind() == '{' {
 			code, _ = core.VendorError(b.Error)
@@ -363,12 +371,20 @@ func (t *formerTool) isCall() bool { return t.Name+t.ID+t.Params+t.RawArgs != ""
 // readFormerTool writes a call, and its result once there is one.
 func readFormerTool(w *chat.Writer, message lenient.Text, t *formerTool) {
 	id := cmp.Or(t.ID, message+"#call") // a thought has the id of the message
-	arguments := jsontext.Value(lenient.AppendQuote(nil, string(cmp.Or(t.RawArgs, t.Params))))
-	w.Call(chat.Call{ID: id, Name: t.Name, Arguments: arguments, File: t.file()})
+	st := stateOf(w.Session)
+	if !st.isTold() {
+		arguments := jsontext.Value(lenient.AppendQuote(nil, string(cmp.Or(t.RawArgs, t.Params))))
+		w.Call(chat.Call{ID: id, Name: t.Name, Arguments: arguments, File: t.file()})
+	}
 	result, failure := parsed(t.Result), parsed(t.Error)
 	isDone := t.Status == "completed" || t.Status == "error" || t.Status == "cancelled" || t.Decision == "rejected"
-	if !isDone && !lenient.IsValue(result) && !lenient.IsValue(failure) {
+	if !isDone && (st.isTold() || !lenient.IsValue(result) && !lenient.IsValue(failure)) {
 		return
+	}
+	if st.isTold() {
+		if id = st.toldBy(w, id, t); id == "" {
+			return
+		}
 	}
 	r := chat.Result{ID: id, Name: t.Name, Failed: t.Status == "error" || t.Status == "cancelled" || t.Decision == "rejected"}
 	if lenient.IsValue(result) || t.Status == "completed" {

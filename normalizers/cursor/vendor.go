@@ -53,6 +53,9 @@ func (s *state) Clone() core.State { c := *s; return &c }
 // Size implements [core.State].
 func (s *state) Size() int {
 	n := len(s.Text) + s.From.Size()
+	for _, c := range s.Told {
+		n += 32 + len(c.ID)
+	}
 	if n > 0 || s.Answer.Length > 0 {
 		n += 64
 	}
@@ -64,7 +67,8 @@ func (s *state) Shrink() bool {
 	if s.Size() == 0 {
 		return false
 	}
-	*s = state{Form: s.Form, IsChild: s.IsChild}
+	*s = s.source()
+	s.Told = nil
 	return true
 }
 

@@ -244,6 +244,8 @@ func (s *cursorScript) transcript() {
 			map[string]any{"type": "text", "text": "[REDACTED]"},
 			map[string]any{"type": "thinking", "thinking": "Hm."},
 			map[string]any{"type": "tool_use", "name": "Shell", "input": map[string]any{"command": "ls"}},
+			map[string]any{"type": "tool_use", "name": "Shell", "input": map[string]any{"target_file": "a.go", "command": "ls"}},
+			map[string]any{"type": "tool_use", "id": fmt.Sprint("b", len(s.rows)+1, "-call"), "name": "Shell", "input": map[string]any{}},
 			map[string]any{"type": "tool_use", "id": s.id("u"), "name": "StrReplace", "input": map[string]any{"path": "main.go"}},
 			map[string]any{"type": "hologram"},
 		}).Draw(s.T, "block"))
@@ -281,9 +283,11 @@ func (s *cursorScript) other() {
 
 // database writes the rows of a session, and a few lines of its transcript.
 func (s *cursorScript) database() {
-	if s.Chance(90) {
+	if s.Chance(75) {
 		s.isSubagent = s.Chance(15)
 		s.composer()
+	} else if s.Chance(80) { // which came first
+		s.transcript()
 	}
 	moves := []func(){s.bubble, s.bubble, s.bubble, s.bubble, s.bubble, s.rewrite, s.rewrite, s.composer, s.transcript, s.other, s.Repeat}
 	for range rapid.IntRange(1, 30).Draw(s.T, "records") {

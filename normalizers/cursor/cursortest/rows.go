@@ -10,8 +10,8 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// form is where the known records of a session come from: empty for none yet, log or rows. Those of the other form are
-// not read.
+// form is where the known records of a session come from: empty for none yet, log, transcript or rows. A stream turns a
+// transcript into a log. Lines beside rows are not read, nor rows beside a log; rows beside a transcript are, in part.
 type form string
 
 // accepts reports whether a record is read.
@@ -25,13 +25,21 @@ func (f *form) accepts(v any, data []byte) bool {
 		if strings.TrimSpace(string(data)) != "" {
 			is = "log"
 		}
+		if *f == "transcript" {
+			return true
+		}
+	case cursorKnows(kind, messaged, normalizerstest.Member[string](v, "role")) && (kind == "" || kind == "turn_ended"):
+		is = "transcript"
 	case kind == "thinking", cursorKnows(kind, messaged, normalizerstest.Member[string](v, "role")):
 		is = "log"
 	}
-	if *f == "" {
+	if *f == "" || *f == "transcript" && is == "log" {
 		*f = is
 	}
-	return is == "" || is == *f
+	if is == "rows" {
+		return *f != "log"
+	}
+	return is == "" || *f != "rows"
 }
 
 // keyOf returns the session and the message in the key of a row.
@@ -138,6 +146,10 @@ func (r *cursorReader) bubble(id string, b any) {
 	}
 	text := normalizerstest.Member[string](b, "text")
 	isBlank := strings.TrimSpace(text) == ""
+	if r.form == "transcript" {
+		r.beside(id, b)
+		return
+	}
 	switch {
 	case fmt.Sprint(normalizerstest.Member[any](b, "type")) == "1":
 		switch images := normalizerstest.Member[[]any](b, "images"); {
@@ -152,8 +164,7 @@ func (r *cursorReader) bubble(id string, b any) {
 	case fmt.Sprint(normalizerstest.Member[any](b, "capabilityType")) == "22":
 		return // a summary
 	}
-	thought, _ := normalizerstest.Member[any](b, "thinking").(string)
-	if strings.TrimSpace(thought+normalizerstest.Member[string](b, "thinking", "text")) != "" {
+	if thoughtOf(b) != "" {
 		n++
 	}
 	if !isBlank && text != "<|eos|>" {
@@ -164,6 +175,87 @@ func (r *cursorReader) bubble(id string, b any) {
 	if slices.ContainsFunc([]string{"name", "toolCallId", "params", "rawArgs"}, stated) {
 		r.tool(id, tool)
 	}
+}
+
+// thoughtOf returns the thought of a message.
+func thoughtOf(b any) string {
+	thought, _ := normalizerstest.Member[any](b, "thinking").(string)
+	return strings.TrimSpace(thought + normalizerstest.Member[string](b, "thinking", "text"))
+}
+
+// beside reads a message of a session whose messages and calls a transcript has: only the result of a call is read.
+func (r *cursorReader) beside(message string, b any) {
+	tool := normalizerstest.Member[map[string]any](b, "toolFormerData")
+	arguments := normalizerstest.Member[string](tool, "rawArgs")
+	row, name, status := normalizerstest.Member[string](tool, "toolCallId"), normalizerstest.Member[string](tool, "name"), normalizerstest.Member[string](tool, "status")
+	isOver := status == "completed" || status == "error" || status == "cancelled" || tool["userDecision"] == "rejected"
+	if fmt.Sprint(normalizerstest.Member[any](b, "type")) != "2" || fmt.Sprint(normalizerstest.Member[any](b, "capabilityType")) == "22" {
+		return
+	}
+	if thoughtOf(b) != "" && r.thoughts == "" {
+		r.thoughts = "rows"
+	}
+	if row+name+arguments+normalizerstest.Member[string](tool, "params") == "" || !isOver {
+		return
+	}
+	if row == "" {
+		row = message + "#call"
+	}
+	if r.emitted["row "+row] {
+		return
+	}
+	same := func(c toldCall) bool {
+		return c.id == row || !r.emitted["call "+row] && c.arguments != "" && c.arguments == sameArguments(normalizerstest.Parse([]byte(arguments)), arguments, name)
+	}
+	at := slices.IndexFunc(r.told, same)
+	switch {
+	case at >= 0:
+		r.emitted["row "+row] = true
+		made := r.told[at]
+		r.told = slices.Delete(r.told, at, at+1)
+		r.result(made.id, exitCode(made.name == "Shell", tool))
+	case r.emitted["call "+row]:
+		r.emitted["row "+row] = true
+		r.result(row, nil)
+	}
+}
+
+// toldCall is a call of a transcript without a result.
+type toldCall struct{ id, name, arguments string }
+
+// sameArguments returns the arguments of a call in a form for comparison; empty for none.
+func sameArguments(v any, text, name string) string {
+	remove := strings.HasPrefix(strings.ToLower(name), "delete")
+	if object, ok := v.(map[string]any); ok {
+		if len(object) == 0 {
+			return ""
+		}
+		b, err := json.Marshal(object)
+		if err != nil {
+			return ""
+		}
+		text = string(b)
+	}
+	if text == "" {
+		return ""
+	}
+	return fmt.Sprint(remove, text)
+}
+
+// exitCode returns the exit code that the result of a shell states.
+func exitCode(isShell bool, tool map[string]any) (code *int64) {
+	if !isShell {
+		return nil
+	}
+	v := normalizerstest.Parse([]byte(normalizerstest.Member[string](tool, "result")))
+	for _, member := range []string{"exitCodeV2", "exitCode"} {
+		if stated, ok := normalizerstest.Member[any](v, member).(json.Number); ok {
+			if n, err := stated.Int64(); err == nil {
+				code = &n
+			}
+		}
+	}
+	return code
 }
 
 // tool reads a call with its result.
@@ -181,18 +273,7 @@ func (r *cursorReader) tool(message string, tool map[string]any) {
 	if !isOver && result == "" && normalizerstest.Member[string](tool, "error") == "" {
 		return
 	}
-	var code *int64
-	if strings.HasPrefix(r.tools[id], "run_terminal_c") {
-		v := normalizerstest.Parse([]byte(result))
-		for _, member := range []string{"exitCodeV2", "exitCode"} {
-			if stated, ok := normalizerstest.Member[any](v, member).(json.Number); ok {
-				if n, err := stated.Int64(); err == nil {
-					code = &n
-				}
-			}
-		}
-	}
-	r.result(id, code)
+	r.result(id, exitCode(strings.HasPrefix(r.tools[id], "run_terminal_c"), tool))
 }
 
 // vcs returns the branch that a session states.

@@ -68,6 +68,9 @@ type cursorReader struct {
 	child bool              // the session is that of a subagent
 	said  map[string]bool   // texts with the ids of rows
 	tools map[string]string // names by the ids of calls
+	told  []toldCall        // of a transcript, for which rows may state results
+
+	thoughts form // beside a transcript, whose they are
 }
 
 // interpret reads a file by the rules of the vendor, without code of the normalizer.
@@ -274,7 +277,13 @@ func (r *cursorReader) message(blocks []any, human bool) {
 				hasText = true
 			}
 		case "thinking":
-			if strings.TrimSpace(normalizerstest.Member[string](b, "thinking")+normalizerstest.Member[string](b, "text")) != "" {
+			if strings.TrimSpace(normalizerstest.Member[string](b, "thinking")+normalizerstest.Member[string](b, "text")) == "" {
+				break
+			}
+			if r.form == "transcript" && r.thoughts == "" {
+				r.thoughts = r.form
+			}
+			if r.form != "transcript" || r.thoughts == r.form {
 				r.events++
 			}
 		case "tool_use":
@@ -282,7 +291,12 @@ func (r *cursorReader) message(blocks []any, human bool) {
 			if id == "" {
 				id = r.placeID()
 			}
-			r.call(id, normalizerstest.Member[string](b, "name"))
+			name := normalizerstest.Member[string](b, "name")
+			if input := normalizerstest.Member[any](b, "input"); r.form == "transcript" && !r.emitted["call "+id] {
+				text, _ := input.(string)
+				r.told = append(r.told, toldCall{id, name, sameArguments(input, text, name)})
+			}
+			r.call(id, name)
 		case "tool_result":
 			r.result(normalizerstest.Member[string](b, "tool_use_id"), nil)
 		}
