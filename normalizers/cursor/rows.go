@@ -29,7 +29,7 @@ var database = core.Database{
 	Names:   []string{"state.vscdb"},
 	Tables: []core.Table{{
 		Name: "cursorDiskKV", Key: "key", Columns: []string{"value"}, JSON: []string{"value"}, Prefixes: []string{composerKey},
-		Members: []string{"_v", "composerId", "name", "createdAt", "unifiedMode", "modelConfig", "workspaceIdentifier", "createdOnBranch", "subagentInfo", "conversation"},
+		Members: []string{"_v", "composerId", "name", "createdAt", "unifiedMode", "modelConfig", "workspaceIdentifier", "createdOnBranch", "subagentInfo", "usageData", "conversation"},
 		Omitted: []string{"*EncryptionKey"},
 	}, {
 		Name: "cursorDiskKV", Key: "key", Columns: []string{"value"}, JSON: []string{"value"}, Prefixes: []string{bubbleKey},
@@ -117,7 +117,15 @@ type composer struct {
 	Workspace lenient.Object[workspace] `json:"workspaceIdentifier"`
 	Branch    lenient.Text              `json:"createdOnBranch"`
 	Subagent  lenient.Object[subagent]  `json:"subagentInfo"`
+	Usage     jsontext.Value            `json:"usageData"`    // by the names of models
 	Messages  lenient.List[bubble]      `json:"conversation"` // of old versions
+}
+
+// spent is what a model has cost a session so far. Its member amount counts requests.
+type spent struct {
+	lenient.Data
+
+	Cents lenient.Number `json:"costInCents"`
 }
 
 type modelName struct {
@@ -261,10 +269,25 @@ func readComposer(w *chat.Writer, id string, value jsontext.Value) {
 		readBubble(w, cmp.Or(c.Messages[i].ID, lenient.Text("conversation@"+strconv.Itoa(i+1))), &c.Messages[i])
 		isDuplicate = isDuplicate || w.Duplicate
 	}
+	readSpent(w, id, c.Usage)
 	if w.NextElement(); len(w.Events) > 0 {
 		w.First = 0
 	}
 	w.Duplicate = isDuplicate
+}
+
+// readSpent writes what the models of a session have cost since it was stated last, an event for each. The key has the
+// session in it, because models have the same names in all.
+func readSpent(w *chat.Writer, id string, usage jsontext.Value) {
+	for _, m := range lenient.ObjectMembers(usage) {
+		var is spent
+		lenient.ReadObject(m.Value, &is)
+		is.Cents.Value /= 100
+		w.NextElement()
+		w.SetID(lenient.Text("cost of " + m.Name))
+		w.Model = modelName{lenient.Text(m.Name)}.name()
+		w.Use(lenient.Text(id+" cost of "+m.Name), chat.Tokens{Cost: is.Cents, Several: true})
+	}
 }
 
 // setAgent marks the record of a session that is that of a subagent.

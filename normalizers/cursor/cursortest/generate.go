@@ -315,6 +315,13 @@ func (s *cursorScript) composer() {
 	if s.isSubagent {
 		value["subagentInfo"] = map[string]any{"parentComposerId": "p1", "subagentTypeName": "explore", "toolCallId": "c1"}
 	}
+	if s.Chance(40) {
+		used := make(map[string]any)
+		for _, model := range []string{"default", "gpt-5"}[rapid.IntRange(0, 2).Draw(s.T, "models"):] {
+			used[model] = map[string]any{"costInCents": rapid.SampledFrom([]any{0, 7, 245, 90.5, "x", -3}).Draw(s.T, "cents"), "amount": 4}
+		}
+		value["usageData"] = used
+	}
 	if s.Chance(10) {
 		value["conversation"] = []any{s.message("i1"), s.message(s.OneOf("i2", "")), s.message("i3")}
 	}

@@ -114,6 +114,14 @@ func rowFigures(v any) map[string]normalizerstest.Figures {
 		out, _ := normalizerstest.Member[json.Number](b, "tokenCount", "outputTokens").Int64()
 		all[ids[i]] = normalizerstest.Figures{Input: in, Output: out, UsageInput: in, UsageOutput: out, Total: in + out}
 	}
+	if _, message := keyOf(v); message == "" {
+		for model := range normalizerstest.Member[map[string]any](v, "row", "value", "usageData") {
+			cents, err := normalizerstest.Member[json.Number](v, "row", "value", "usageData", model, "costInCents").Float64()
+			if err == nil && cents > 0 {
+				all["cost of "+model] = normalizerstest.Figures{Cost: normalizerstest.CostOf(cents / 100)}
+			}
+		}
+	}
 	return all
 }
 

@@ -469,6 +469,7 @@ func higher(a, b normalizerstest.Figures) normalizerstest.Figures {
 	}
 	f.UsageInput, f.UsageOutput, f.CacheRead = f.Input, f.Output, f.Cached
 	f.Total = f.Input + f.Output + f.CacheRead + f.CacheWrite
+	f.Cost = max(a.Cost, b.Cost)
 	return f
 }
 
