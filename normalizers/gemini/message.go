@@ -116,7 +116,7 @@ func emitTypedPrompt(m *mapper, w *wireMessage) {
 func emitUserMessage(m *mapper, w *wireMessage) {
 	emitResponses(m, w)
 	body := w.body()
-	kind, text := speechOf(w.shown().prompt())
+	kind, text, goesOn := m.known.speechOf(w)
 	d := core.DraftOf(kind, text)
 	isBlank := strings.TrimSpace(text) == ""
 	if isBlank {
@@ -126,7 +126,11 @@ func emitUserMessage(m *mapper, w *wireMessage) {
 		return
 	}
 	isRevised := m.known.hasText(w)
-	if m.isRepeat(w, text) {
+	isRepeat := m.isRepeat(w, text)
+	if !goesOn {
+		m.known.content(w)
+	}
+	if isRepeat {
 		return
 	}
 	isHuman := d.EventType == envelopes.UserMessage

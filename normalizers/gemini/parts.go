@@ -91,15 +91,32 @@ func (p *parts) text() string {
 }
 
 // prompt is [parts.text] without the parts that a machine added to what a human typed, unless there are no others.
-func (p *parts) prompt() string {
-	var b strings.Builder
+func (p *parts) prompt() string { return strings.Join(p.promptTexts(), "") }
+
+// promptTexts returns the texts of [parts.prompt], each unwrapped.
+func (p *parts) promptTexts() []string {
+	var typed, all []string
 	for i := range p.parts {
-		if !bool(p.parts[i].Thought) && !isNote(string(p.parts[i].Text)) {
-			b.WriteString(string(p.parts[i].Text))
+		if is := &p.parts[i]; !bool(is.Thought) && is.Text != "" {
+			text := unwrapped(string(is.Text))
+			all = append(all, text)
+			if !isNote(text) {
+				typed = append(typed, text)
+			}
 		}
 	}
-	if strings.TrimSpace(b.String()) == "" {
-		return p.text()
+	if strings.TrimSpace(strings.Join(typed, "")) == "" {
+		return all
 	}
-	return b.String()
+	return typed
+}
+
+// first returns the first text that is not blank, trimmed.
+func (p *parts) first() string {
+	for _, s := range p.promptTexts() {
+		if s = strings.TrimSpace(s); s != "" {
+			return s
+		}
+	}
+	return ""
 }

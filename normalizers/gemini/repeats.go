@@ -40,6 +40,20 @@ func (k known) text(w *wireMessage, text string) (same, known bool) {
 	return before == content, known
 }
 
+// saidKey returns the key of a text that a message of a kind has.
+func saidKey(kind, text string) core.Fingerprint {
+	if kind == "user" {
+		text = unwrapped(text)
+	}
+	return core.FingerprintOf("said", kind, comparableText(text))
+}
+
+// said reports whether a message of this kind has had this text.
+func (k known) said(kind, text string) bool {
+	_, ok := k.ids.Get(saidKey(kind, text))
+	return ok
+}
+
 // hasText reports whether the session has emitted the message before. It must be called before [known.text] remembers
 // the new content.
 func (k known) hasText(w *wireMessage) bool {

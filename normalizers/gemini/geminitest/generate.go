@@ -43,6 +43,8 @@ var geminiTyped = []string{
 	"<scratchpad>\nAll is noted.\n</scratchpad>\n\n<state_snapshot>\n</state_snapshot>", "<state_snapshot>x", "System: Please continue.",
 	"I ran the following shell command:\n```sh\nls\n```\n\nThis produced the following result:\n```\na\n```",
 	"User steering update:\n<user_input>\nuse tabs\n</user_input>\nInternal instruction: x", "Exit Code: 7", "<",
+	"System: Potential loop detected. Details: x", "Please continue.", "- **Workspace Directories:**\n  - /home/dev/app",
+	"User steering update:\n<user_input>\n[Background command completed successfully.]\n</user_input>", "User has manually exited Plan Mode. Switching to x",
 }
 
 func (s *geminiScript) word() string {

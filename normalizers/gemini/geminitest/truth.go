@@ -119,6 +119,7 @@ func interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 			r = &geminiReader{
 				out: &a, session: session, phrase: make(map[string]string), texts: make(map[string]bool),
 				emitted: make(map[string]bool), names: make(map[string]string), alone: make(map[string][2]int),
+				shown: make(map[string]bool),
 			}
 			readers[session] = r
 			order = append(order, r)
@@ -153,8 +154,7 @@ func (r *geminiReader) export(a map[string]any) {
 	}
 	switch strings.TrimPrefix(str("event.name"), "gemini_cli.") {
 	case "user_prompt":
-		if !slices.ContainsFunc(machineSpeech, func(p string) bool { return strings.HasPrefix(str("prompt"), p) }) {
-			text := str("prompt")
+		if text := unwrapped(str("prompt")); !begins(text, machineSpeech) && !begins(text, programSpeech) {
 			if a["prompt"] == nil {
 				text = "[REDACTED]"
 			}
@@ -205,6 +205,7 @@ type geminiReader struct {
 	emitted map[string]bool   // calls, results and prompts of logs.json, by id
 	names   map[string]string // of the tool of a call
 	alone   map[string][2]int // prompts that only one of the two files has
+	shown   map[string]bool   // displayed prompts with the first text of their content
 	delta   string
 	copied  bool
 	said    []normalizerstest.Utterance // by the telemetry
@@ -293,64 +294,6 @@ func (r *geminiReader) fresh(id, kind, text string) bool {
 	was := r.phrase[id]
 	r.phrase[id] = kind + text
 	return was != kind+text && (!r.copied || !dropped || text == "")
-}
-
-// machineSpeech has the beginnings of user texts that no human typed as a prompt.
-var machineSpeech = []string{
-	"<session_context>", "<hook_context>", "<scratchpad>", "<state_snapshot>", "I ran the following shell command:",
-	"This is the Gemini CLI. We are setting up", "Here is the user's editor context", "System: Please continue.",
-}
-
-func (r *geminiReader) user(m any, id string) {
-	holds := func(parts []any, name string) bool {
-		for _, p := range parts {
-			if normalizerstest.Member[any](p, name) != nil {
-				return true
-			}
-		}
-		return false
-	}
-	body := geminiBody(m)
-	parts := geminiContent(normalizerstest.Member[any](m, "displayContent"))
-	if strings.TrimSpace(geminiText(parts)) == "" || holds(parts, "functionResponse") {
-		parts = body
-	}
-	text := geminiText(parts)
-	if len(parts) > 1 { // what a hook added to the prompt
-		var typed []any
-		for _, p := range parts {
-			if s := strings.TrimSpace(normalizerstest.Member[string](p, "text")); !strings.HasPrefix(s, "<hook_context>") && !strings.HasPrefix(s, "<session_context>") {
-				typed = append(typed, p)
-			}
-		}
-		if strings.TrimSpace(geminiText(typed)) != "" {
-			text = geminiText(typed)
-		}
-	}
-	text = strings.TrimSpace(text)
-	if text == "" && (holds(body, "functionResponse") || !holds(body, "inlineData") && !holds(body, "fileData")) {
-		return
-	}
-	was := r.phrase[id]
-	if !r.fresh(id, "user", text) {
-		return
-	}
-	for _, p := range machineSpeech {
-		if strings.HasPrefix(text, p) {
-			return
-		}
-	}
-	if steered := regexp.MustCompile(`(?s)^User steering update:\n<user_input>\n(.*)\n</user_input>`).FindStringSubmatch(text); steered != nil {
-		text = steered[1]
-	}
-	if r.agent != "" {
-		r.utter("agent", text)
-		return
-	}
-	if was == "" && !r.copied && text != "" && r.duplicate(text, 0) {
-		return
-	}
-	r.utter("human", text)
 }
 
 // prompt reads a line of logs.json.

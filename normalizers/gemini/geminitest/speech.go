@@ -1,0 +1,120 @@
+package geminitest
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"tributary/normalizers/normalizerstest"
+)
+
+// machineSpeech has the beginnings of user texts that the program wrote.
+var machineSpeech = []string{
+	"<session_context>", "<hook_context>", "This is the Gemini CLI. We are setting up", "Here is the user's editor context",
+	"System: Please continue.", "System: Potential loop detected. Details: ", "- **Workspace Directories:**\n",
+	"User has manually exited Plan Mode. Switching to ", "[Background command completed ", "Background execution update:\n<background_output>",
+}
+
+// programSpeech has the beginnings of other user texts that are no prompts.
+var programSpeech = []string{"<scratchpad>", "<state_snapshot>", "I ran the following shell command:"}
+
+func begins(s string, with []string) bool {
+	return slices.ContainsFunc(with, func(p string) bool { return strings.HasPrefix(strings.TrimSpace(s), p) })
+}
+
+// geminiTexts returns the texts of parts, except thoughts.
+func geminiTexts(parts []any) (texts []string) {
+	for _, p := range parts {
+		if s := normalizerstest.Member[string](p, "text"); s != "" && !normalizerstest.Member[bool](p, "thought") {
+			texts = append(texts, s)
+		}
+	}
+	return texts
+}
+
+// typedTexts is geminiTexts without what a hook or the program added to a prompt.
+func typedTexts(parts []any) []string {
+	all := geminiTexts(parts)
+	for i, s := range all {
+		all[i] = unwrapped(s)
+	}
+	typed := slices.DeleteFunc(slices.Clone(all), func(s string) bool {
+		return begins(s, []string{"<hook_context>", "<session_context>", "<system_note>", "Background execution update:\n<background_output>"})
+	})
+	if len(stated(typed)) == 0 {
+		return all
+	}
+	return typed
+}
+
+// stated returns the texts that are not blank.
+func stated(texts []string) []string {
+	return slices.DeleteFunc(slices.Clone(texts), func(s string) bool { return strings.TrimSpace(s) == "" })
+}
+
+var steering = regexp.MustCompile(`(?s)^User (?:steering update|hints):\n<user_input>\n(.*?)\n</user_input>`)
+
+// unwrapped returns what came while the agent worked, without what the program put around it.
+func unwrapped(text string) string {
+	if is := steering.FindStringSubmatch(strings.TrimSpace(text)); is != nil && strings.TrimSpace(is[1]) != "" {
+		return is[1]
+	}
+	return text
+}
+
+func holds(parts []any, name string) bool {
+	return slices.ContainsFunc(parts, func(p any) bool { return normalizerstest.Member[any](p, name) != nil })
+}
+
+func (r *geminiReader) user(m any, id string) {
+	body := geminiBody(m)
+	display := geminiContent(normalizerstest.Member[any](m, "displayContent"))
+	isShown := strings.TrimSpace(geminiText(display)) != "" && !holds(display, "functionResponse")
+	parts := body
+	if isShown {
+		parts = display
+	}
+	text := strings.TrimSpace(unwrapped(strings.Join(typedTexts(parts), "")))
+	if text == "" && (holds(body, "functionResponse") || !holds(body, "inlineData") && !holds(body, "fileData")) {
+		return
+	}
+	if isShown {
+		own := strings.TrimSpace(unwrapped(strings.Join(typedTexts(body), "")))
+		if r.goesOn(text, own, typedTexts(body)) {
+			r.fresh(id, "user", own)
+			return
+		}
+		defer func() { r.texts["user"+own] = true }()
+	}
+	was := r.phrase[id]
+	if !r.fresh(id, "user", text) || begins(text, programSpeech) || begins(text, machineSpeech) {
+		return
+	}
+	if r.agent != "" {
+		r.utter("agent", text)
+		return
+	}
+	if was == "" && !r.copied && text != "" && r.duplicate(text, 0) {
+		return
+	}
+	r.utter("human", text)
+}
+
+// goesOn reports whether the program goes on by itself: it shows a prompt of before, and its own text begins with
+// neither the prompt nor what that prompt began with before.
+func (r *geminiReader) goesOn(shown, own string, texts []string) bool {
+	if begins(own, machineSpeech) || own == "Please continue." && shown != own {
+		return true
+	}
+	first := ""
+	if texts = stated(texts); len(texts) > 0 {
+		first = strings.TrimSpace(texts[0])
+	}
+	key := shown + "\x00" + first
+	isPrompt := !begins(shown, append([]string{"/", "?"}, programSpeech...)) && !begins(shown, machineSpeech)
+	if isPrompt && first != "" && first != shown && r.texts["user"+shown] && !r.shown[key] {
+		return true
+	}
+	r.shown[key] = true
+	return false
+}
