@@ -80,6 +80,7 @@ func emitPatch(m *mapper) {
 			m.history = true
 			emitElements(m, lenient.Elements(v.Value), 0)
 			m.history, m.TS = false, ts
+			m.st.Rewriting = false
 		case v.Name == "summary" && v.Value.Kind() == '"':
 			summary = lenient.Text(lenient.Unquote(v.Value))
 		case v.Name == "sessionId":

@@ -76,14 +76,14 @@ func (m *mapper) dispatch() {
 		emitList(m, lenient.Elements(m.History))
 	case m.Set.Kind() == '{':
 		emitPatch(m)
-	case m.RewindTo != "":
-		m.putSystem("", envelopes.Meta, "")
-	case m.isHeader():
+	case m.RewindTo != "", m.isHeader():
+		m.st.Rewriting = false
 		m.putSystem("", envelopes.Meta, "")
 		m.emitSummary(m.Summary)
 	case m.isStream():
 		emitStream(m)
 	case m.isMessage():
+		m.history = m.isRewritten(&m.wireMessage)
 		emitMessage(m, &m.wireMessage)
 	default:
 		m.Unknown(core.UnknownRecord, m.Type)

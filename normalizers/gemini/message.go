@@ -115,6 +115,7 @@ func emitTypedPrompt(m *mapper, w *wireMessage) {
 // emitUserMessage emits a message of the user's side: tool responses, and what a human typed or a machine added.
 func emitUserMessage(m *mapper, w *wireMessage) {
 	emitResponses(m, w)
+	m.st.HasContext = m.st.HasContext || w.isContext()
 	body := w.body()
 	kind, text, goesOn := m.known.speechOf(w)
 	d := core.DraftOf(kind, text)
@@ -155,7 +156,7 @@ func emitModelMessage(m *mapper, w *wireMessage) {
 	if !isRepeat && strings.TrimSpace(text) != "" {
 		m.emitModelText(w, w.ID, envelopes.AssistantMessage, lenient.Text(text), w.Timestamp)
 	}
-	if !isRepeat || !m.copied {
+	if !m.copied || !isRepeat && !m.repeatsCall(w) {
 		emitThoughts(m, w)
 	}
 	emitToolCalls(m, w)

@@ -72,15 +72,16 @@ func (k known) entry(id, text lenient.Text) bool {
 }
 
 // isRepeat reports whether the text of a message was emitted before: under its id, or, in a rewritten history, under
-// another id. It remembers the text.
+// another id or as several messages. It remembers the text.
 func (e *emitter) isRepeat(w *wireMessage, text string) bool {
 	text = comparableText(text)
+	isJoined := e.copied && e.known.joins(w) // before its own text is remembered
 	same, isKnown := e.known.text(w, text)
 	switch {
 	case same:
 		e.Duplicate = true
 		e.repeated = e.repeated || e.history
-	case w.ID != "" && e.copied && isKnown && text != "":
+	case w.ID != "" && e.copied && text != "" && (isKnown || isJoined):
 		e.repeated = true
 	default:
 		return false

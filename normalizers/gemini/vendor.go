@@ -61,6 +61,9 @@ type state struct {
 	Document core.DocumentHead `json:"doc,omitzero"`
 	Deltas   deltas            `json:"delta,omitzero"`
 
+	HasContext bool `json:"context,omitzero"`   // a message began with the context of the session
+	Rewriting  bool `json:"rewriting,omitzero"` // lines write the history again
+
 	Balance core.Balance   `json:"sent,omitzero"`  // of the telemetry
 	Asked   core.OpenCalls `json:"asked,omitzero"` // calls in exported answers, whose ends have no id
 }

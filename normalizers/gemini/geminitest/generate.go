@@ -27,7 +27,7 @@ func lines(t *rapid.T, session string) [][]byte {
 	s.header()
 	moves := []func(){
 		s.user, s.user, s.user, s.answer, s.answer, s.answer, s.grow, s.grow, s.grow, s.responses, s.responses,
-		s.heartbeat, s.history, s.patch, s.rewind, s.notice, s.prompt, s.prompt, s.document, s.checkpoint,
+		s.heartbeat, s.history, s.again, s.patch, s.rewind, s.notice, s.prompt, s.prompt, s.document, s.checkpoint,
 		s.stream, s.stream, s.stream, s.output, s.other, s.header, s.export,
 	}
 	for range rapid.IntRange(1, 30).Draw(t, "records") {
@@ -301,6 +301,58 @@ func (s *geminiScript) history() {
 		list = append([]any{map[string]any{"id": s.id("h"), "timestamp": s.Stamp(), "type": s.OneOf("user", "gemini"), "content": s.content(s.word())}}, list...)
 	}
 	s.Emit(map[string]any{"$set": map[string]any{"messages": list, "lastUpdated": s.Stamp()}})
+}
+
+// again writes the history again as lines with new ids, and then as a list. Neighbours of one side are joined.
+func (s *geminiScript) again() {
+	context := map[string]any{"text": "<session_context>\nThis is the Gemini CLI.\n</session_context>"}
+	list := []map[string]any{{"id": s.id("a"), "timestamp": s.Stamp(), "type": "user", "content": []any{context}}}
+	add := func(side string, parts []any) {
+		if last := list[len(list)-1]; last["type"] == side {
+			old, _ := last["content"].([]any)
+			last["content"] = append(old, parts...)
+			return
+		}
+		list = append(list, map[string]any{"id": s.id("a"), "timestamp": s.Stamp(), "type": side, "content": parts})
+	}
+	for _, m := range s.messages {
+		parts := append([]any(nil), geminiContent(m["content"])...)
+		if len(parts) > 8 { // the number of texts that are looked up one by one is limited
+			continue
+		}
+		calls, _ := m["toolCalls"].([]any)
+		var results []any
+		for _, c := range calls {
+			parts = append(parts, map[string]any{"functionCall": map[string]any{"id": normalizerstest.Member[any](c, "id"), "name": normalizerstest.Member[any](c, "name"), "args": normalizerstest.Member[any](c, "args")}})
+			results = append(results, geminiContent(normalizerstest.Member[any](c, "result"))...)
+		}
+		switch kind := geminiKind(m); {
+		case kind != "user" && kind != "gemini" || s.Chance(20):
+		case len(results) > 0:
+			add(kind, parts)
+			add("user", results)
+		case len(parts) > 0:
+			add(kind, parts)
+		}
+	}
+	for i, m := range list {
+		if m["type"] == "gemini" {
+			m["thoughts"], m["tokens"] = []any{}, nil
+		}
+		if i > 0 || s.Chance(80) {
+			s.Emit(m)
+		}
+		switch rapid.IntRange(0, 5).Draw(s.T, "between") {
+		case 0:
+			s.heartbeat()
+		case 1:
+			s.prompt()
+		}
+	}
+	s.messages = list
+	if s.Chance(80) {
+		s.Emit(map[string]any{"$set": map[string]any{"messages": list, "lastUpdated": s.Stamp()}})
+	}
 }
 
 func (s *geminiScript) patch() {

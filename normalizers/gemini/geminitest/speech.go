@@ -66,28 +66,81 @@ func holds(parts []any, name string) bool {
 	return slices.ContainsFunc(parts, func(p any) bool { return normalizerstest.Member[any](p, name) != nil })
 }
 
+// joined reports whether each of several texts, or of neighbours taken together, was said before.
+func (r *geminiReader) joined(kind string, texts []string) bool {
+	if texts = stated(texts); len(texts) < 2 {
+		return false
+	}
+	reached := make([]bool, len(texts)+1) // by texts that were said
+	reached[0] = true
+	for from := range texts {
+		for to := from + 1; reached[from] && to <= len(texts); to++ {
+			reached[to] = reached[to] || to-from < len(texts) && r.texts[kind+strings.TrimSpace(unwrapped(strings.Join(texts[from:to], "")))]
+		}
+	}
+	return reached[len(texts)]
+}
+
+// again reports whether a line of a session's file belongs to a history that is written again: behind a line that
+// begins with the context of a session that had one, or that has a call of the session under another id.
+func (r *geminiReader) again(record, m any, id string) bool {
+	if _, ok := record.(map[string]any); !ok || normalizerstest.Member[any](record, "messages") != nil || normalizerstest.Member[any](record, "history") != nil {
+		return false
+	}
+	kind := geminiKind(m)
+	if kind != "user" && kind != "gemini" || normalizerstest.Member[any](m, "messageId") != nil {
+		return false
+	}
+	_, known := r.phrase[id]
+	for _, member := range []string{"model", "tokens", "displayContent"} {
+		known = known || normalizerstest.Member[any](m, member) != nil
+	}
+	for _, list := range []string{"toolCalls", "thoughts"} {
+		known = known || len(normalizerstest.Member[[]any](m, list)) > 0
+	}
+	switch {
+	case id == "" || known:
+		r.lines = false
+	case kind == "user" && r.context && isContext(geminiBody(m)):
+		r.lines = true
+	case kind == "gemini":
+		for _, p := range geminiBody(m) {
+			call := normalizerstest.Member[string](p, "functionCall", "id")
+			r.lines = r.lines || call != "" && r.emitted["call "+call]
+		}
+	}
+	return r.lines
+}
+
+func isContext(body []any) bool {
+	texts := stated(geminiTexts(body))
+	return len(texts) > 0 && begins(texts[0], []string{"<session_context>", "This is the Gemini CLI. We are setting up"})
+}
+
 func (r *geminiReader) user(m any, id string) {
 	body := geminiBody(m)
+	r.context = r.context || isContext(body)
 	display := geminiContent(normalizerstest.Member[any](m, "displayContent"))
 	isShown := strings.TrimSpace(geminiText(display)) != "" && !holds(display, "functionResponse")
 	parts := body
 	if isShown {
 		parts = display
 	}
-	text := strings.TrimSpace(unwrapped(strings.Join(typedTexts(parts), "")))
+	texts := typedTexts(parts)
+	text := strings.TrimSpace(unwrapped(strings.Join(texts, "")))
 	if text == "" && (holds(body, "functionResponse") || !holds(body, "inlineData") && !holds(body, "fileData")) {
 		return
 	}
 	if isShown {
 		own := strings.TrimSpace(unwrapped(strings.Join(typedTexts(body), "")))
 		if r.goesOn(text, own, typedTexts(body)) {
-			r.fresh(id, "user", own)
+			r.fresh(id, "user", own, nil)
 			return
 		}
 		defer func() { r.texts["user"+own] = true }()
 	}
 	was := r.phrase[id]
-	if !r.fresh(id, "user", text) || begins(text, programSpeech) || begins(text, machineSpeech) {
+	if !r.fresh(id, "user", text, texts) || begins(text, programSpeech) || begins(text, machineSpeech) {
 		return
 	}
 	if r.agent != "" {

@@ -208,6 +208,8 @@ type geminiReader struct {
 	shown   map[string]bool   // displayed prompts with the first text of their content
 	delta   string
 	copied  bool
+	context bool                        // the context of the session was seen
+	lines   bool                        // lines write the history again
 	said    []normalizerstest.Utterance // by the telemetry
 	asked   []any                       // calls in exported answers
 }
@@ -232,7 +234,13 @@ func (r *geminiReader) read(number int, v any) {
 		}
 	}
 	messages, history := geminiMessages(v)
+	if normalizerstest.Member[string](v, "$rewindTo") != "" || normalizerstest.Member[any](v, "$set", "messages") != nil {
+		r.lines = false
+	}
 	if len(messages) == 0 {
+		if normalizerstest.Member[string](v, "projectHash") != "" {
+			r.lines = false
+		}
 		r.stream(v)
 		return
 	}
@@ -247,7 +255,7 @@ func (r *geminiReader) read(number int, v any) {
 			id = "@" + strconv.Itoa(i+1)
 		}
 		_, known := r.phrase[id]
-		r.copied = history && !known
+		r.copied = (history || r.again(v, m, id)) && !known
 		r.message(i, m, id)
 		r.copied = false
 	}
@@ -276,17 +284,17 @@ func (r *geminiReader) message(i int, m any, id string) {
 		sum.Add(geminiFigures(m))
 		r.out.Naive[r.session] = sum
 		text := geminiText(geminiBody(m))
-		if r.fresh(id, "gemini", text) && strings.TrimSpace(text) != "" {
+		if r.fresh(id, "gemini", text, geminiTexts(geminiBody(m))) && strings.TrimSpace(text) != "" {
 			r.utter("assistant", text)
 		}
 		r.calls(m, id)
 	}
 }
 
-// fresh reports whether the text of a message is new.
-func (r *geminiReader) fresh(id, kind, text string) bool {
+// fresh reports whether the text of a message, which consists of parts, is new.
+func (r *geminiReader) fresh(id, kind, text string, parts []string) bool {
 	text = strings.TrimSpace(text)
-	dropped := r.texts[kind+text]
+	dropped := r.texts[kind+text] || r.joined(kind, parts)
 	r.texts[kind+text] = true
 	if id == "" {
 		return true
