@@ -2,7 +2,7 @@
 //
 // Start with [Vendor]. A line is read by read, which has one case per type, a row by readRow. README.md has the rules.
 //
-// The invariant: a line is a finished step, in the order of completion, and no line states its session or its call.
+// The invariant: a line is a step, in the order of completion, and no line states its session or its call.
 package antigravity
 
 import (
@@ -22,11 +22,25 @@ func read(w *chat.Writer, r *record) {
 		return
 	}
 	w.At(core.ParseTime(string(r.CreatedAt)))
+	step := placeOf(r)
+	if step.isKnown(w) {
+		w.Skip = core.SkipMirror
+		return
+	}
+	if readStep(w, r) {
+		step.remember(w)
+	}
+}
+
+// readStep writes what a step states; it returns false for a step of an unknown type.
+func readStep(w *chat.Writer, r *record) bool {
 	switch r.Type {
 	case "USER_INPUT":
-		readPrompt(w, r.Content.Value)
+		readPrompt(w, r)
 	case "PLANNER_RESPONSE":
+		w.Truncated = r.isCut("thinking", string(r.Thinking))
 		w.Think(r.Thinking)
+		w.Truncated = r.isCut("content", r.Content.Value)
 		w.Answer(lenient.Text(r.Content.Value))
 		readCalls(w, r)
 	case "CHECKPOINT":
@@ -40,16 +54,17 @@ func read(w *chat.Writer, r *record) {
 	case "CONVERSATION_HISTORY": // a marker without content
 		w.Skip = core.SkipEmpty
 	default:
-		readResult(w, r)
+		return readResult(w, r)
 	}
+	return true
 }
 
 // readPrompt writes the prompt of a human, which Antigravity wraps and follows with facts of its own.
-func readPrompt(w *chat.Writer, text string) {
+func readPrompt(w *chat.Writer, r *record) {
+	text := r.Content.Value
 	typed, facts := text, ""
 	if rest, ok := strings.CutPrefix(text, "<USER_REQUEST>"); ok {
-		end := max(strings.LastIndex(rest, "</USER_REQUEST>"), 0)
-		typed, facts = strings.Trim(rest[:end], "\r\n"), rest[end:]
+		typed, facts, w.Truncated = r.splitRequest(rest)
 	} else if strings.HasPrefix(text, "<ADDITIONAL_METADATA>") || strings.HasPrefix(text, "<USER_SETTINGS_CHANGE>") {
 		typed, facts = "", text
 	}
@@ -57,6 +72,7 @@ func readPrompt(w *chat.Writer, text string) {
 	if strings.TrimSpace(typed) != "" {
 		w.Say(core.SpeechHuman, lenient.Text(typed))
 	} else {
+		w.Truncated = false
 		w.Meta()
 	}
 }
@@ -89,6 +105,7 @@ func summaryOf(text string) string {
 // readCalls writes the calls of a step.
 func readCalls(w *chat.Writer, r *record) {
 	for _, c := range r.Calls {
+		w.Truncated = c.isCut()
 		id := w.Call(chat.Call{ID: c.ID, Name: c.Name, Arguments: c.arguments()})
 		w.Await(kinds[c.Name], id)
 	}
@@ -105,8 +122,8 @@ func readError(w *chat.Writer, text lenient.Text) {
 	w.Error("", text)
 }
 
-// readResult writes the result of a call: any step of the model that is nothing else.
-func readResult(w *chat.Writer, r *record) {
+// readResult writes the result of a call: any step of the model that is nothing else. It returns false for another step.
+func readResult(w *chat.Writer, r *record) bool {
 	readCalls(w, r) // of another version
 	name, known := results[r.Type]
 	id := ""
@@ -115,13 +132,18 @@ func readResult(w *chat.Writer, r *record) {
 	}
 	if id == "" && !known {
 		w.UnknownRecord(r.Type)
-		return
+		return false
 	}
-	result := chat.Result{ID: lenient.Text(id), Name: name, Text: r.Content.Ptr(), Failed: r.Status == "ERROR" || r.Status == "CANCELED"}
+	result := chat.Result{
+		ID: lenient.Text(id), Name: name, Text: r.Content.Ptr(),
+		Failed: r.Status == "ERROR" || r.Status == "CANCELED", Running: r.Status == "RUNNING",
+	}
 	if r.Type == "RUN_COMMAND" {
 		result.Exit = exitOf(r.Content.Value)
 	}
+	w.Truncated = r.isCut("content", r.Content.Value)
 	w.Result(result)
+	return true
 }
 
 // exitLine is what a command's result states before the output. A success states no code.

@@ -13,7 +13,9 @@ func TestPathShowsTheConversation(t *testing.T) {
 	t.Parallel()
 	const log = `{"step_index":0,"source":"USER_EXPLICIT","type":"USER_INPUT","status":"DONE","created_at":"2026-03-09T16:20:10Z","content":"x"}`
 	for path, want := range map[[2]string]string{
-		{"/h/.gemini/antigravity-cli/brain/c1/.system_generated/logs", "transcript.jsonl"}: "c1",
+		{"/h/.gemini/antigravity-cli/brain/c1/.system_generated/logs", "transcript.jsonl"}:  "c1",
+		{"/h/.gemini/antigravity/brain/c2/.system_generated/logs", "transcript_full.jsonl"}: "c2",
+		{"/h/.gemini/antigravity/brain/c2/.system_generated/logs", "other.jsonl"}:           "other",
 		{"/tmp/logs", "saved.jsonl"}: "saved",
 	} {
 		file := normalizers.File{Source: envelopes.Antigravity, Folder: path[0], Name: path[1]}

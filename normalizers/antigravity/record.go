@@ -1,6 +1,8 @@
 package antigravity
 
 import (
+	"slices"
+
 	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/normalizers/core"
@@ -12,17 +14,19 @@ type record struct {
 	Table lenient.Text              `json:"table"`
 	Row   lenient.Object[rowRecord] `json:"row"`
 
-	Source    lenient.Text       `json:"source"` // MODEL, SYSTEM or USER_EXPLICIT
-	Type      lenient.Text       `json:"type"`
-	Status    lenient.Text       `json:"status"`
-	CreatedAt lenient.Text       `json:"created_at"`
-	Content   lenient.NullText   `json:"content"`
-	Thinking  lenient.Text       `json:"thinking"`
-	Calls     lenient.List[call] `json:"tool_calls"`
+	Step      lenient.Number             `json:"step_index"`
+	Source    lenient.Text               `json:"source"` // MODEL, SYSTEM or USER_EXPLICIT
+	Type      lenient.Text               `json:"type"`
+	Status    lenient.Text               `json:"status"`
+	CreatedAt lenient.Text               `json:"created_at"`
+	Content   lenient.NullText           `json:"content"`
+	Thinking  lenient.Text               `json:"thinking"`
+	Calls     lenient.List[call]         `json:"tool_calls"`
+	Cut       lenient.List[lenient.Text] `json:"truncated_fields"`
 }
 
-// call is a call of a tool. Args has a JSON text in the string of each argument; another version wrote id and
-// arguments.
+// call is a call of a tool. Args of a shortened transcript have a JSON text in the string of each argument, those of a
+// full one have the values; another version wrote id and arguments.
 type call struct {
 	Name      lenient.Text   `json:"name"`
 	Args      jsontext.Value `json:"args"`
@@ -30,21 +34,24 @@ type call struct {
 	Arguments jsontext.Value `json:"arguments"`
 }
 
-// arguments returns the arguments of a call, each as the value that its text states.
+// arguments returns the arguments of a call, each as the value that its text states. An argument that is no string shows
+// that all are values.
 func (c *call) arguments() jsontext.Value {
-	if c.Args.Kind() != '{' {
+	members := lenient.ObjectMembers(c.Args)
+	isValue := func(m lenient.Member) bool { return m.Value.Kind() != '"' }
+	if c.Args.Kind() != '{' || slices.ContainsFunc(members, isValue) {
 		if lenient.IsValue(c.Args) {
 			return c.Args
 		}
 		return c.Arguments
 	}
 	out := []byte{'{'}
-	for i, m := range lenient.ObjectMembers(c.Args) {
+	for i, m := range members {
 		if i > 0 {
 			out = append(out, ',')
 		}
 		out = append(lenient.AppendQuote(out, m.Name), ':')
-		if inner := jsontext.Value(lenient.Unquote(m.Value)); m.Value.Kind() == '"' && inner.IsValid() {
+		if inner := jsontext.Value(lenient.Unquote(m.Value)); inner.IsValid() {
 			out = append(out, inner...)
 		} else {
 			out = append(out, m.Value...)

@@ -34,27 +34,38 @@ var Vendor = core.Vendor{
 	Evidence: core.Evidence{
 		Read:   []core.Basis{core.RealLogs, core.Fixtures},
 		Lacks:  []core.Fact{core.Subagents},
-		Limits: "of the databases of conversations all but tokens; tokens of titles; the copy `transcript_full.jsonl`",
+		Limits: "of the databases of conversations all but tokens; tokens of titles; the output of a task in the background",
 	},
 
 	Logs: core.Logs{
 		Home: ".gemini",
 		Folders: []core.LogFolder{
-			{Dir: "antigravity-cli/brain", Suffixes: []string{"transcript.jsonl"}, Within: ".system_generated"},
-			{Dir: "antigravity/brain", Suffixes: []string{"transcript.jsonl"}, Within: ".system_generated"},
-			{Dir: "antigravity-ide/brain", Suffixes: []string{"transcript.jsonl"}, Within: ".system_generated"},
+			transcripts("antigravity-cli/brain"), transcripts("antigravity/brain"), transcripts("antigravity-ide/brain"),
 		},
 	},
 	Database: &database,
 	Files:    embedded,
 }
 
+// The transcripts of a conversation. Older versions have the shortened one alone.
+const (
+	shortened = "transcript.jsonl"
+	full      = "transcript_full.jsonl"
+)
+
+// transcripts returns the transcripts below a folder.
+func transcripts(dir string) core.LogFolder {
+	return core.LogFolder{Dir: dir, Suffixes: []string{shortened, full}, Full: full, Within: ".system_generated"}
+}
+
 // sessionOfPath returns the conversation in whose folder a transcript lies.
 func sessionOfPath(file string) string {
-	if folder, ok := strings.CutSuffix(file, "/.system_generated/logs/transcript.jsonl"); ok {
-		return path.Base(folder)
+	folder, name := path.Split(file)
+	folder, ok := strings.CutSuffix(folder, "/.system_generated/logs/")
+	if !ok || name != shortened && name != full {
+		return ""
 	}
-	return ""
+	return path.Base(folder)
 }
 
 // marker recognizes a step of a conversation, and a row of its database.

@@ -43,11 +43,13 @@ type Writer struct {
 	memory
 	channels
 
-	ID     lenient.Text    // id of the record, or of a message in it, unique in its session; empty for none
-	Agent  lenient.Text    // subagent that the record belongs to; empty for the main conversation
-	Model  lenient.Text    // model of the messages; empty for the session's
-	Copied bool            // history of another session
-	Skip   core.SkipReason // why the record has no event; empty if its events are duplicates or it has no content
+	ID     lenient.Text // id of the record, or of a message in it, unique in its session; empty for none
+	Agent  lenient.Text // subagent that the record belongs to; empty for the main conversation
+	Model  lenient.Text // model of the messages; empty for the session's
+	Copied bool         // history of another session
+	// Truncated means that the agent cut the text of the next event; that event resets it.
+	Truncated bool
+	Skip      core.SkipReason // why the record has no event; empty if its events are duplicates or it has no content
 
 	tools   toolTable
 	number  int          // of events with an id made of named
@@ -295,6 +297,7 @@ func (w *Writer) put(id lenient.Text, d core.Draft) bool {
 	if w.Copied && d.Origin == "" {
 		d.Origin = envelopes.OriginCopied
 	}
+	d.TextTruncated, w.Truncated = d.TextTruncated || w.Truncated, false
 	return w.emit(d)
 }
 

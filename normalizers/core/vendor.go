@@ -157,6 +157,8 @@ type LogFolder struct {
 	// before it is the identity of the log.
 	Archived []string
 	Beside   []string // suffixes of files beside logs that end like logs and repeat what these have
+	// Full is the name of the log that has all of every other log in its folder: those are not read where it is.
+	Full string
 	// Editor is set if Dir is below the user data of VS Code, and of each editor built on it.
 	Editor bool
 	// Moved is set if the agent moves a log to another folder under the same unique name: the name alone is then the

@@ -49,7 +49,7 @@ var columnNotes = map[string]string{
 	"user_verified":             "True if `user_name` was [verified](../receive/README.md#who-sends); null without one.",
 	"labels":                    "Labels of the machine.",
 	"is_internal":               "True for work of a sidechain or a subagent.",
-	"text_truncated":            "True if text is cut to fit the size limit.",
+	"text_truncated":            "True if text is cut: to fit the size limit, or by the agent.",
 	"raw":                       "The raw record, with `--raw`.",
 }
 

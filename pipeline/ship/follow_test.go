@@ -271,6 +271,34 @@ func TestArchivedLogsAreShipped(t *testing.T) {
 	}
 }
 
+// Of two logs in a folder the one that has all is shipped, also where the other one was there first. The other one is
+// shipped if it is named.
+func TestLogThatIsRepeatedInWholeIsNotShipped(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	full := func(c *ship.Config) { c.Roots[0].Full, c.Parallel = "full.jsonl", 1 }
+	e.mkdir("both")
+	e.write("both/short.jsonl", lines(prompt("short", 1)))
+	e.write("both/full.jsonl", lines(prompt("full", 1)))
+	e.write("garden/short.jsonl", lines(prompt("garden", 1)))
+	if got := e.once(full); got.Files != 2 || got.Records != 2 {
+		t.Errorf("%d files, %d records", got.Files, got.Records)
+	}
+	if got := e.once(full, func(c *ship.Config) { c.Paths = []string{e.path("both/short.jsonl")} }); got.Records != 1 {
+		t.Errorf("%d records of a log that was named", got.Records)
+	}
+	raw := e.tap()
+	raw.next(e.count())
+	e.follow(full)
+	e.append("garden/short.jsonl", lines(prompt("garden", 2)))
+	raw.expect(prompt("garden", 2))
+	e.write("garden/full.jsonl", lines(prompt("garden", 3)))
+	raw.expect("end of garden", prompt("garden", 3))
+	e.append("garden/short.jsonl", lines(prompt("garden", 4)))
+	e.append("garden/full.jsonl", lines(prompt("garden", 5)))
+	raw.expect(prompt("garden", 5))
+}
+
 // The name after the rotation is not that of a log.
 func TestRotatedFileIsReadToItsEnd(t *testing.T) {
 	t.Parallel()

@@ -27,6 +27,7 @@ type Root struct {
 	// identity of the log.
 	Archived []string
 	Beside   []string // suffixes of files that end like logs and are none
+	Full     string   // name of the log that has all of every other log in its folder; empty for none
 	// Moved is set if the vendor moves logs between folders and gives each a unique name: the name alone is then the
 	// identity of a log.
 	Moved bool
@@ -54,7 +55,7 @@ func Roots(home string, getenv func(string) string) []Root {
 					dir = filepath.Join(home, filepath.FromSlash(dir))
 					roots = append(roots, Root{
 						Source: v.Source, Dir: dir, Prefix: folder.Prefix, Suffixes: folder.Suffixes, Within: folder.Within,
-						Archived: folder.Archived, Beside: folder.Beside, Moved: folder.Moved,
+						Archived: folder.Archived, Beside: folder.Beside, Full: folder.Full, Moved: folder.Moved,
 					})
 				}
 			}
@@ -184,7 +185,7 @@ func (f *finder) walk(dir string) {
 				f.dirs[path] = info.ModTime()
 			}
 			return nil
-		case !root.holds(path):
+		case !root.holds(path) || root.isRepeated(path):
 			return nil
 		}
 		info, err := os.Stat(path) // follows a link to a file
@@ -263,6 +264,15 @@ func (r Root) holds(path string) bool {
 	}
 	below, err := filepath.Rel(r.Dir, path)
 	return err == nil && slices.Contains(strings.Split(filepath.Dir(below), string(filepath.Separator)), r.Within)
+}
+
+// isRepeated reports whether another log in the folder of a log has all of it.
+func (r Root) isRepeated(path string) bool {
+	if r.Full == "" || filepath.Base(r.live(path)) == r.Full {
+		return false
+	}
+	_, err := os.Stat(filepath.Join(filepath.Dir(path), r.Full))
+	return err == nil
 }
 
 // live returns the path that a log had before it was packed or archived.

@@ -184,11 +184,13 @@ func (w *loop) observe(f *file, l log) {
 	}
 }
 
-// lost follows a file that no search finds any more: it was deleted, or rotated to a name that no log has. The unread
-// rest of a rotated file is read.
+// lost follows a file that no search finds any more: it was deleted, rotated to a name that no log has, or another log
+// has all of it since. The unread rest of a rotated file is read.
 func (w *loop) lost(f *file, listed folders) {
 	active := f.busy || f.queued || f.active()
-	if l, ok := listed.elsewhere(f.log); ok && (active || f.grown(l)) {
+	place := finder{config: w.config}
+	repeated := place.place(f.log.path).isRepeated(f.log.path)
+	if l, ok := listed.elsewhere(f.log); ok && !repeated && (active || f.grown(l)) {
 		w.observe(f, l)
 		return
 	}

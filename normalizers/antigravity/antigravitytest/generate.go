@@ -31,7 +31,10 @@ func (s *script) word() string {
 // step writes a step.
 func (s *script) step(source, kind string, members map[string]any) {
 	s.n++
-	members["step_index"], members["source"], members["type"], members["status"] = s.n, source, kind, "DONE"
+	members["step_index"], members["source"], members["type"] = s.n, source, kind
+	if members["status"] == nil {
+		members["status"] = "DONE"
+	}
 	members["created_at"] = s.Stamp()
 	s.Emit(members)
 }
@@ -44,7 +47,11 @@ func (s *script) prompt() {
 	if s.Chance(20) {
 		text = s.word()
 	}
-	s.step("USER_EXPLICIT", "USER_INPUT", map[string]any{"content": text})
+	m := map[string]any{"content": text}
+	if s.Chance(20) {
+		m = map[string]any{"content": "<USER_REQUEST>\n" + s.Text() + "\n<truncated 70 bytes>" + s.OneOf("", "\nTA>"), "truncated_fields": []any{"content"}}
+	}
+	s.step("USER_EXPLICIT", "USER_INPUT", m)
 }
 
 func (s *script) planner() {
@@ -58,7 +65,12 @@ func (s *script) planner() {
 			s.T.Fatalf("encode a word: %v", err)
 		}
 		name := s.OneOf("run_command", "view_file", "list_dir", "write_to_file", "manage_task", "mcp_x")
-		calls = append(calls, map[string]any{"name": name, "args": map[string]any{"CommandLine": string(quoted), "TargetFile": `"/w/a.go"`, "WaitMs": "500", "Bare": s.word()}})
+		args := map[string]any{"CommandLine": string(quoted), "TargetFile": `"/w/a.go"`, "WaitMs": "500", "Bare": s.word()}
+		if s.Chance(30) {
+			args = map[string]any{"CommandLine": s.word(), "TargetFile": "/w/a.go", "WaitMs": 500}
+		}
+		s.Maybe(20, args, map[string]any{"CodeContent": "\"package a\n<truncated 9 bytes>"})
+		calls = append(calls, map[string]any{"name": name, "args": args})
 	}
 	if calls != nil {
 		m["tool_calls"] = calls
@@ -76,6 +88,7 @@ func (s *script) result() {
 	if s.Chance(10) {
 		m = map[string]any{}
 	}
+	s.Maybe(10, m, map[string]any{"status": "RUNNING", "content": "Tool is running as a background task with task id: c/task-1"})
 	s.step("MODEL", kind, m)
 }
 

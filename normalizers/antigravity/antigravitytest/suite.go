@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"tributary/envelopes"
 	"tributary/normalizers/normalizerstest"
@@ -70,6 +71,9 @@ func read(r *normalizerstest.Reader, v any) {
 		})
 		return
 	}
+	if again(r, v) {
+		return
+	}
 	content := normalizerstest.Member[string](v, "content")
 	hasContent := normalizerstest.Member[any](v, "content") != nil
 	switch kind := normalizerstest.Member[string](v, "type"); kind {
@@ -108,6 +112,30 @@ func read(r *normalizerstest.Reader, v any) {
 		}
 		r.Result(id, code, "failed with exit code")
 	}
+}
+
+// cut is the line in place of what is missing in a shortened text.
+var cut = regexp.MustCompile("\n<truncated [0-9]+ bytes>")
+
+// again notes a step, and reports whether it was read before: in the other transcript, or in the same one. Of those far
+// behind the newest one, a younger one is new.
+func again(r *normalizerstest.Reader, v any) bool {
+	index, err := normalizerstest.Member[json.Number](v, "step_index").Int64()
+	if err != nil {
+		return false
+	}
+	created, _ := time.Parse(time.RFC3339, normalizerstest.Member[string](v, "created_at"))
+	step := fmt.Sprint("|", index, normalizerstest.Member[string](v, "type"), normalizerstest.Member[string](v, "status"), created.Unix(), "|")
+	steps := r.Noted("steps")
+	r.Note("steps", steps+step)
+	highest, highestAt := int64(-1), int64(0)
+	if at := r.Noted("highest"); at != "" {
+		fmt.Sscan(at, &highest, &highestAt)
+	}
+	if index > highest && !created.IsZero() {
+		r.Note("highest", fmt.Sprint(index, " ", created.Unix()))
+	}
+	return strings.Contains(steps, step) || index+1000 < highest && created.Unix() <= highestAt
 }
 
 // call notes the calls of a record, which have the ids of their events unless they state one.
@@ -155,8 +183,13 @@ func isOf(tools, tool string) bool { return slices.Contains(strings.Fields(tools
 // typed returns what a human typed.
 func typed(content string) string {
 	if after, ok := strings.CutPrefix(content, "<USER_REQUEST>"); ok {
-		at := strings.LastIndex(after, "</USER_REQUEST>")
-		return after[:max(at, 0)]
+		if at := strings.LastIndex(after, "</USER_REQUEST>"); at >= 0 {
+			return after[:at]
+		}
+		if at := cut.FindStringIndex(after); at != nil {
+			return after[:at[0]]
+		}
+		return after
 	}
 	if strings.HasPrefix(content, "<ADDITIONAL_METADATA>") || strings.HasPrefix(content, "<USER_SETTINGS_CHANGE>") {
 		return ""
