@@ -1,7 +1,7 @@
-// Package kiro normalizes the sessions of Kiro CLI, and the conversations of Amazon Q, its forerunner.
+// Package kiro normalizes the sessions of Kiro CLI and Kiro IDE, and the conversations of Amazon Q, the forerunner.
 //
-// Start with [Vendor]. A record is read by read: a line of a session, the state of a session, or a conversation.
-// README.md has the rules.
+// Start with [Vendor]. A record is read by read: a line of a session, the state of a session, a conversation, or an event
+// of Kiro IDE. README.md has the rules.
 //
 // The invariant: the lines of a session have its conversation, and the state beside them only adds what ended turns
 // cost. A conversation of Amazon Q has all of a session.
@@ -24,6 +24,10 @@ func read(w *chat.Writer, r *record) {
 		readConversation(w, r)
 	case r.State.OK && r.SessionID != "":
 		readState(w, r)
+	case r.Payload.OK:
+		readEvent(w, r)
+	case r.ID != "" && r.Saved != "":
+		readSummary(w, r)
 	default:
 		readLine(w, r)
 	}

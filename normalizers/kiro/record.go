@@ -7,8 +7,15 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// record has the members of a line of a session, of the state of a session, and of a conversation of Amazon Q.
+// record has the members of a line of a session, of the state of a session, of a conversation of Amazon Q, and of an event
+// of Kiro IDE and what lies beside it.
 type record struct {
+	// Of an event; a summary has an id, too.
+	ID        lenient.Text          `json:"id"`
+	Timestamp lenient.Text          `json:"timestamp"`
+	Payload   lenient.Object[event] `json:"payload"`
+	summary   `json:",embed"`
+
 	// Of a line.
 	Kind lenient.Text         `json:"kind"`
 	Data lenient.Object[line] `json:"data"`
@@ -62,7 +69,8 @@ type blockData struct {
 type input struct {
 	lenient.Data
 
-	Command    lenient.Text `json:"command"` // of write: what it does
+	Command    lenient.Text `json:"command"`    // of write: what it does
+	Target     lenient.Text `json:"targetFile"` // of delete_file
 	Operations lenient.List[struct {
 		Path lenient.Text `json:"path"`
 	}] `json:"operations"` // of read
@@ -178,7 +186,10 @@ type answer struct {
 var tools = map[string]core.Tool{
 	"execute_bash": core.ToolShell,
 	"execute_cmd":  core.ToolShell,
+	"execute_pwsh": core.ToolShell,
+	"fs_append":    core.ToolModify,
 	"fs_read":      core.ToolRead,
 	"fs_write":     core.ToolModify,
+	"str_replace":  core.ToolModify,
 	"write":        core.ToolModify,
 }

@@ -23,7 +23,11 @@ var Vendor = core.Vendor{
 	Session:   sessionOf,
 	Time:      timeOf,
 
-	Framing: core.Framing{OneSession: true, IsDocument: func(s *core.Shape) bool { return isState(s) || isConversation(s) }},
+	Framing: core.Framing{
+		OneSession:  true,
+		IsDocument:  func(s *core.Shape) bool { return isState(s) || isConversation(s) || isSummary(s) },
+		FolderNamed: []string{"messages"},
+	},
 
 	Normalize: chat.Normalizer(tools, read),
 	NewState:  chat.NewState,
@@ -31,16 +35,19 @@ var Vendor = core.Vendor{
 	Checked: "2.16",
 	Evidence: core.Evidence{
 		Versions: "2.5 to 2.16",
-		Read:     []core.Basis{core.RealLogs, core.Code},
+		Read:     []core.Basis{core.RealLogs, core.Fixtures, core.Code},
 		Lacks:    []core.Fact{core.Subagents},
-		Limits:   "sessions of the third engine; which sessions are of subagents",
+		Limits:   "`sub-executions/` of Kiro IDE, its sessions before `messages.jsonl` (`globalStorage/kiro.kiroagent`); which sessions are of subagents",
 	},
 
 	Logs: core.Logs{
-		Env:     "KIRO_HOME",
-		Home:    ".kiro",
-		About:   "folder of Kiro CLI; default ~/.kiro",
-		Folders: []core.LogFolder{{Dir: "sessions/cli", Suffixes: []string{".jsonl", ".json"}}},
+		Env:   "KIRO_HOME",
+		Home:  ".kiro",
+		About: "folder of Kiro; default ~/.kiro",
+		Folders: []core.LogFolder{
+			{Dir: "sessions/cli", Suffixes: []string{".jsonl", ".json"}},
+			{Dir: "sessions", Suffixes: []string{"messages.jsonl", "session.json"}}, // of Kiro IDE and the third engine
+		},
 	},
 	Files: embedded,
 }
@@ -54,6 +61,10 @@ func marker(s *core.Shape) string {
 		return "session_id, cwd, session_state"
 	case isConversation(s):
 		return "conversation_id, history"
+	case isEvent(s):
+		return "id, timestamp, payload " + s.Text("payload", "type")
+	case isSummary(s):
+		return "schemaVersion, workspacePaths, lastModifiedAt"
 	default:
 		return ""
 	}
@@ -69,13 +80,15 @@ func isConversation(s *core.Shape) bool {
 	return s.Text("conversation_id") != "" && s.Kind("history") == '['
 }
 
-// sessionOf returns the session, which no line of a session states, but a document does.
+// sessionOf returns the session, which no line and no event of a session states, but a document does.
 func sessionOf(s *core.Shape) string {
 	switch {
 	case isState(s):
 		return s.Text("session_id")
 	case isConversation(s):
 		return s.Text("conversation_id")
+	case isSummary(s):
+		return s.Text("id")
 	default:
 		return ""
 	}
@@ -87,5 +100,5 @@ func timeOf(s *core.Shape) time.Time {
 		t, _ := core.MomentOfMillis(lenient.NumberOf(v).Times(1000))
 		return t
 	}
-	return s.Time([]string{"updated_at"})
+	return s.Time([]string{"updated_at"}, []string{"timestamp"}, []string{"lastModifiedAt"})
 }

@@ -19,7 +19,7 @@ type script struct {
 // lines generates the records of one session.
 func lines(t *rapid.T, session string) [][]byte {
 	s := &script{Script: normalizerstest.NewScript(t, session)}
-	s.Play(s.prompt, s.prompt, s.answer, s.answer, s.results, s.results, s.other, s.state, s.conversation, s.Repeat)
+	s.Play(s.prompt, s.prompt, s.answer, s.answer, s.results, s.results, s.other, s.state, s.conversation, s.event, s.event, s.event, s.Repeat)
 	return s.Lines
 }
 
@@ -108,6 +108,42 @@ func (s *script) other() {
 	default:
 		s.line(kind, map[string]any{"summary": s.word(), "target_index": 1})
 	}
+}
+
+// event writes an event of Kiro IDE, or what lies beside the events.
+func (s *script) event() {
+	var p map[string]any
+	switch kind := s.OneOf("user", "assistant", "tool_call", "tool_result", "tool_result", "usage_summary", "turn_end", "session_metadata", "interaction_resolved", "beside"); kind {
+	case "user":
+		p = map[string]any{"content": s.word(), "images": []any{}}
+		s.Maybe(20, p, map[string]any{"content": []any{map[string]any{"type": "text", "text": s.word()}, map[string]any{"type": "text", "text": s.word()}}})
+		s.Maybe(20, p, map[string]any{"images": []any{map[string]any{}}})
+		p["type"] = kind
+	case "assistant":
+		p = map[string]any{"type": kind, "content": s.word(), "operationType": s.OneOf("Say", "Say", "Reasoning", "Summary", "Print"), "reasoningModelId": s.OneOf("qdev::auto", "claude-opus-4.5")}
+	case "tool_call":
+		p = map[string]any{
+			"type": kind, "toolCallId": s.NewCall(), "toolName": s.OneOf("execute_bash", "execute_pwsh", "fs_write", "str_replace", "mcp_x"),
+			"args": map[string]any{"command": "ls", "path": "a.go"}, "status": "completed",
+		}
+	case "tool_result":
+		p = map[string]any{"type": kind, "toolCallId": s.called(), "content": s.word() + s.OneOf("", "\nExit Code: 0", "\n\nExit Code: 3", "\nExit Code: -1"), "success": s.Chance(50), "durationMs": 7}
+	case "usage_summary":
+		p = map[string]any{"type": kind, "elapsedTime": 71_830, "promptTurnSummaries": []any{map[string]any{"unit": s.OneOf("credit", "token"), "usage": 0.5}}}
+	case "turn_end":
+		p = map[string]any{"type": kind, "stopReason": "end_turn"}
+	case "session_metadata":
+		p = map[string]any{"type": kind, "key": s.OneOf("contextUsage", "displayError", "other"), "value": s.word()}
+	case "interaction_resolved":
+		p = map[string]any{"type": kind, "toolCallId": s.called(), "outcome": "selected", "selectedOption": s.OneOf("accept", "reject")}
+	case "beside":
+		s.Emit(map[string]any{
+			"schemaVersion": "1.0.0", "id": s.Session, "title": s.word(), "agentMode": "vibe", "workspacePaths": []any{"/home/ada/app"},
+			"lastModifiedAt": s.Stamp(), "modelId": s.OneOf("auto", "claude-opus-4.5"),
+		})
+		return
+	}
+	s.Emit(map[string]any{"id": s.id(), "timestamp": s.Stamp(), "payload": p})
 }
 
 // state writes the state of the session, to which a turn was added, or whose last turn has more tokens.

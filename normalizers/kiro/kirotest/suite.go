@@ -24,6 +24,7 @@ var Suite = normalizerstest.Suite{
 	Unknown: []string{
 		`{"version":"v1","kind":"of_tomorrow","data":{"message_id":"t1","content":[{"kind":"text","data":"x"}]}}`,
 		`{"version":"v1","kind":"Tomorrow","data":null}`,
+		`{"id":"t9","timestamp":"$TIME","payload":{"type":"of_tomorrow","content":"x"}}`,
 		`42`,
 	},
 	Source:    envelopes.Kiro,
@@ -45,6 +46,8 @@ var reading = normalizerstest.Reading{
 			return text(record, "session_id")
 		case isConversation(record):
 			return text(record, "conversation_id")
+		case isSummary(record):
+			return text(record, "id")
 		default:
 			return ""
 		}
@@ -57,6 +60,9 @@ var reading = normalizerstest.Reading{
 			for _, e := range parts(v) {
 				readEntry(r, e)
 			}
+		case normalizerstest.Member[map[string]any](v, "payload") != nil:
+			readEvent(r, v)
+		case isSummary(v):
 		default:
 			readLine(r, v)
 		}
@@ -71,6 +77,9 @@ func isState(v any) bool {
 }
 
 func isConversation(v any) bool { return text(v, "conversation_id") != "" && list(v, "history") != nil }
+
+// isSummary recognizes what lies beside the events of a session.
+func isSummary(v any) bool { return text(v, "id") != "" && list(v, "workspacePaths") != nil }
 
 // parts are the elements of a document.
 func parts(v any) []any {
@@ -159,6 +168,43 @@ func exitCode(v any) *int64 {
 		return nil
 	}
 	return &code
+}
+
+// readEvent notes what an event of Kiro IDE states.
+func readEvent(r *normalizerstest.Reader, v any) {
+	id, call := text(v, "id"), text(v, "payload", "toolCallId")
+	content := text(v, "payload", "content")
+	var texts []string
+	for _, b := range list(v, "payload", "content") {
+		if text(b, "type") == "text" {
+			texts = append(texts, text(b, "text"))
+		}
+	}
+	content += strings.Join(texts, "\n")
+	switch text(v, "payload", "type") {
+	case "user":
+		if r.Say("human", id, content); strings.TrimSpace(content) == "" && len(list(v, "payload", "images"))+len(list(v, "payload", "documents")) > 0 {
+			r.Attach(id)
+		}
+	case "assistant":
+		if kind := text(v, "payload", "operationType"); kind != "Reasoning" && kind != "Summary" {
+			r.Say("assistant", id, content)
+		}
+	case "tool_call":
+		r.Call(call, text(v, "payload", "toolName"))
+	case "tool_result":
+		var code *int64
+		tool := r.Tool(call)
+		isShell := slices.Contains([]string{"execute_bash", "execute_pwsh", "execute_cmd", "shell"}, tool)
+		content = strings.TrimSpace(content)
+		last := content[strings.LastIndex(content, "\n")+1:]
+		if number, ok := strings.CutPrefix(last, "Exit Code: "); ok && isShell && number != "-1" {
+			if n, err := strconv.ParseInt(number, 10, 64); err == nil {
+				code = &n
+			}
+		}
+		r.Result(call, code, "Exit Code: ")
+	}
 }
 
 // readEntry notes an entry of a conversation of Amazon Q.
