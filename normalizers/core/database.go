@@ -11,7 +11,7 @@ type Database struct {
 	Env     string   // variable with the path of the database, absolute or below a folder; empty for none
 	Below   string   // path of the database below the folder that Env names, with '/'; empty if Env names the database
 	About   string   // description of Env for the table of settings
-	Folders []string // folders that may hold databases, below the user's home, with '/'
+	Folders []string // folders that may hold databases, below the user's home, with '/'; empty if Logs has them
 	// Names are the ends of their names. If the tables fit several agents, the file is one of the agent with the longest
 	// end of its name.
 	Names []string
@@ -32,6 +32,10 @@ type Table struct {
 	// Decode returns the JSON of what is read of a blob, by its column; nil for a blob that it cannot read.
 	Decode map[string]func(blob []byte) []byte
 
+	// Packed names, by a JSON column, an optional column that has the same JSON in another form where the first is null:
+	// Decode reads it, and the record has only the first, so that packing a row does not change its record.
+	Packed map[string]string
+
 	// Prefixes are those of the keys that are read; empty for all.
 	Prefixes []string
 	// Members are the members of the objects in JSON columns that are read; nil for all.
@@ -40,9 +44,10 @@ type Table struct {
 	// which stands for any beginning.
 	Omitted []string
 
-	Parent string // column with the key of a row of an earlier table, behind which the record belongs; empty for none
-	Of     string // that table
-	Order  string // column by which the rows of a parent are sorted; those with equal values by their keys
+	Parent   string // column with the key of a row of an earlier table, behind which the record belongs; empty for none
+	Of       string // that table
+	InParent bool   // Key identifies a row among those of its parent alone, such as a number in a session
+	Order    string // column by which the rows of a parent are sorted; those with equal values by their keys
 
 	// ParentOf returns the key of the parent by the key of a row, of a table that has no column for it. Nil if Parent
 	// names the column.

@@ -163,6 +163,12 @@ func find(c Config) (finder, error) {
 // hides and keeps its logs in, and does not follow a link to a folder, which may lead back.
 func (f *finder) walk(dir string) {
 	root := f.place(filepath.Join(dir, "any"))
+	roots := []Root{root}
+	for _, r := range f.config.Roots { // an agent may keep databases below the folder of its logs
+		if r.Dir == root.Dir && r.Source == root.Source && !r.Flat {
+			roots = append(roots, r)
+		}
+	}
 	// The callback handles every error: the walk has none of its own.
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		switch {
@@ -185,7 +191,7 @@ func (f *finder) walk(dir string) {
 				f.dirs[path] = info.ModTime()
 			}
 			return nil
-		case !root.holds(path) || root.isRepeated(path):
+		case !slices.ContainsFunc(roots, func(r Root) bool { return r.holds(path) && !r.isRepeated(path) }):
 			return nil
 		}
 		info, err := os.Stat(path) // follows a link to a file
@@ -238,15 +244,23 @@ func (f *finder) add(path string, info fs.FileInfo) {
 	f.logs = append(f.logs, l)
 }
 
-// place returns the root that contains a path; the zero Root for none. It gives a file the same identity whatever
-// path names it.
-func (f *finder) place(path string) Root {
+// place returns the root that contains a path, of several in one folder that of such a log; the zero Root for none. It
+// gives a file the same identity whatever path names it.
+func (f *finder) place(path string) (first Root) {
 	for _, r := range f.config.Roots {
+		if first.Dir != "" && (r.Dir != first.Dir || r.Source != first.Source) {
+			continue
+		}
 		if below, err := filepath.Rel(r.Dir, path); err == nil && filepath.IsLocal(below) {
-			return r
+			if r.holds(path) {
+				return r
+			}
+			if first.Dir == "" {
+				first = r
+			}
 		}
 	}
-	return Root{}
+	return first
 }
 
 // holds reports whether the file at a path below the root is a log.

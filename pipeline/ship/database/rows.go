@@ -43,12 +43,16 @@ type Row struct {
 	unlisted bool // its parent does not list it
 }
 
-// Key identifies a row in its database: a digest of table and key.
+// Key identifies a row in its database: a digest of table and key, and of the parent if that is part of the key.
 type Key uint64
 
 // Key returns the key of a row.
 func (d *DB) Key(r *Row) Key {
-	return Key(Digest([]byte(d.Table(r) + "\n" + r.key)))
+	key := d.Table(r) + "\n" + r.key
+	if d.tables()[r.table].InParent {
+		key += "\n" + r.parent
+	}
+	return Key(Digest([]byte(key)))
 }
 
 // Table returns the name of the table of a row.
@@ -225,7 +229,11 @@ func Digest(b []byte) uint64 {
 // of the tables.
 func (d *DB) arrange(found []Row) []Row {
 	slices.SortStableFunc(found, func(a, b Row) int {
-		return cmp.Or(cmp.Compare(a.table, b.table), compareOrder(a.order, b.order), compareOrder(a.key, b.key))
+		parents := 0
+		if d.tables()[a.table].InParent { // their order says nothing about rows of another parent
+			parents = cmp.Compare(a.parent, b.parent)
+		}
+		return cmp.Or(cmp.Compare(a.table, b.table), parents, compareOrder(a.order, b.order), compareOrder(a.key, b.key))
 	})
 	type place struct {
 		table string
@@ -298,6 +306,7 @@ func (d *DB) Read(ctx context.Context, r *Row) ([]byte, error) {
 
 // encodeRow returns the record of a row.
 func encodeRow(t *core.Table, columns []string, values []any) ([]byte, error) {
+	columns, values = unpack(t, columns, values)
 	b := appendText([]byte(`{"table":`), t.Name)
 	b = append(b, `,"row":{`...)
 	for i, c := range columns {
@@ -314,6 +323,23 @@ func encodeRow(t *core.Table, columns []string, values []any) ([]byte, error) {
 		return nil, core.ErrTooLarge
 	}
 	return b, nil
+}
+
+// unpack moves what packed columns have to the columns whose JSON it is.
+func unpack(t *core.Table, columns []string, values []any) ([]string, []any) {
+	for column, packed := range t.Packed {
+		at, from := slices.Index(columns, column), slices.Index(columns, packed)
+		if from < 0 {
+			continue
+		}
+		if blob, ok := values[from].([]byte); ok && values[at] == nil {
+			if decoded := t.Decode[packed](blob); decoded != nil {
+				values[at] = decoded
+			}
+		}
+		columns, values = slices.Delete(columns, from, from+1), slices.Delete(values, from, from+1)
+	}
+	return columns, values
 }
 
 // appendValue appends the value of a column as JSON: a blob that has no JSON in base64.
