@@ -13,7 +13,6 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers/chat"
 	"tributary/normalizers/core"
-	"tributary/normalizers/pi"
 )
 
 //go:embed all:samples ignored.txt
@@ -25,20 +24,20 @@ var Vendor = core.Vendor{
 	Name:   "OpenClaw",
 
 	Recognize: marker,
-	Session:   pi.SessionOf,
-	Time:      core.TimeAt("timestamp"),
+	Session:   sessionOf,
+	Time:      timeOf,
 
 	Framing: core.Framing{OneSession: true},
 	LogOf:   []envelopes.Source{envelopes.Pi},
 
-	Normalize: pi.Normalizer(tools, &dialect),
+	Normalize: chat.Normalizer(tools, read),
 	NewState:  chat.NewState,
 
 	Checked: "2026.3",
 	Evidence: core.Evidence{
 		Read:   []core.Basis{core.Fixtures, core.Code},
 		Lacks:  []core.Fact{core.Subagents},
-		Limits: "its databases",
+		Limits: "no database of a user was seen; sessions that OpenClaw has moved to `sessions/cold`",
 	},
 
 	Logs: core.Logs{
@@ -48,17 +47,23 @@ var Vendor = core.Vendor{
 		Folders: []core.LogFolder{{
 			Dir: "agents", Suffixes: []string{".jsonl"}, Within: "sessions",
 			Archived: []string{".reset.", ".deleted."}, Beside: []string{".trajectory.jsonl"},
+		}, {
+			Dir: "agents", Prefix: "openclaw-agent", Suffixes: []string{".sqlite"}, Within: "agent",
 		}},
 	},
-	Files: embedded,
+	Database: &database,
+	Files:    embedded,
 }
 
 // roots are the folders of OpenClaw, also under its former names.
 var roots = []string{".openclaw", ".clawdbot", ".moltbot", ".moldbot"}
 
-// marker recognizes an entry that only OpenClaw adds to the log of Pi, what it adds to a message, and a session in its
-// folder.
+// marker recognizes a row of the database, an entry that only OpenClaw adds to the log of Pi, what it adds to a message,
+// and a session in its folder.
 func marker(s *core.Shape) string {
+	if isRow(s) {
+		return "table transcript_events, event_json"
+	}
 	custom, role := s.Text("customType"), s.Text("message", "role")
 	switch s.Text("type") {
 	case "session":

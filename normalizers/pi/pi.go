@@ -1,6 +1,6 @@
 // Package pi normalizes the sessions of Pi, and those of OpenClaw, which writes the same log.
 //
-// Start with [Vendor]. A record is read by read, which has one case per type. README.md has the rules.
+// Start with [Vendor]. A record is read by [Dialect.Read], which has one case per type. README.md has the rules.
 //
 // The invariant: a log is a tree of entries, each in one record with an id, and every entry counts, also on a branch
 // that was left.
@@ -35,11 +35,11 @@ var dialect = Dialect{
 
 // Normalizer returns the normalizer of an agent with a dialect. tools are those that other agents lack.
 func Normalizer(tools map[string]core.Tool, d *Dialect) core.Normalizer {
-	return chat.Normalizer(tools, d.read)
+	return chat.Normalizer(tools, d.Read)
 }
 
-// read writes what a record states.
-func (d *Dialect) read(w *chat.Writer, r *Record) {
+// Read writes what a record states.
+func (d *Dialect) Read(w *chat.Writer, r *Record) {
 	w.ID = r.ID
 	ts, ok := core.ParseTime(string(r.Timestamp))
 	w.At(ts, ok)

@@ -15,7 +15,22 @@ import (
 )
 
 // Suite describes OpenClaw to the tests of all vendors.
-var Suite = pitest.SuiteOf(envelopes.OpenClaw, "openclaw", pitest.Dialect{Entry: entry, Typed: typed, Code: code, Lines: lines})
+var Suite = suite()
+
+func suite() normalizerstest.Suite {
+	s := pitest.SuiteOf(envelopes.OpenClaw, "openclaw", pitest.Dialect{Unwrap: unwrap, Entry: entry, Typed: typed, Code: code, Lines: lines})
+	logs := s.Lines
+	s.Lines = func(t *rapid.T, session string) [][]byte {
+		lines := logs(t, session)
+		if rapid.Bool().Draw(t, "rows") {
+			lines = rows(session, lines)
+		}
+		return lines
+	}
+	s.Raw = raw
+	s.Others = []string{".sqlite"} // databases
+	return s
+}
 
 // text reads a string of a record.
 func text(v any, path ...string) string { return normalizerstest.Member[string](v, path...) }

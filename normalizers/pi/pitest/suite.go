@@ -25,6 +25,8 @@ var Suite = SuiteOf(envelopes.Pi, "pi", Dialect{})
 
 // Dialect is how an agent writes the log of Pi in its own way. Each function may be nil.
 type Dialect struct {
+	// Unwrap returns the entry in a record, and the session that is stated beside it; empty for none.
+	Unwrap func(record any) (entry any, session string)
 	// Entry notes what a record states that Pi does not write; false for another record.
 	Entry func(r *normalizerstest.Reader, v any) bool
 	// Typed returns who wrote a text under the user's name, as [normalizerstest.Reader.Say] has it, and the text.
@@ -37,7 +39,19 @@ type Dialect struct {
 
 // SuiteOf describes an agent that writes the log of Pi; room is its folder.
 func SuiteOf(source envelopes.Source, room string, d Dialect) normalizerstest.Suite {
-	reading := normalizerstest.Reading{Session: sessionOf, Read: d.read}
+	if d.Unwrap == nil {
+		d.Unwrap = func(record any) (any, string) { return record, "" }
+	}
+	reading := normalizerstest.Reading{
+		Session: func(record any) string {
+			entry, session := d.Unwrap(record)
+			return cmp.Or(session, sessionOf(entry))
+		},
+		Read: func(r *normalizerstest.Reader, record any) {
+			entry, _ := d.Unwrap(record)
+			d.read(r, entry)
+		},
+	}
 	return normalizerstest.Suite{
 		Unknown: []string{
 			`{"type":"of_tomorrow","id":"t1","parentId":null,"timestamp":"$TIME","x":1}`,

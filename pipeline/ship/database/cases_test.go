@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
 	"github.com/rogpeppe/go-internal/txtar"
 	_ "modernc.org/sqlite"
 
@@ -25,12 +26,15 @@ import (
 	"tributary/normalizers/hermes/hermestest"
 	"tributary/normalizers/kilo/kilotest"
 	"tributary/normalizers/normalizerstest"
+	"tributary/normalizers/openclaw/openclawtest"
 	"tributary/normalizers/opencode/opencodetest"
 	"tributary/pipeline/ship/database"
 )
 
 // suites are those of the vendors with a database.
-var suites = []normalizerstest.Suite{opencodetest.Suite, kilotest.Suite, goosetest.Suite, cursortest.Suite, hermestest.Suite, antigravitytest.Suite}
+var suites = []normalizerstest.Suite{
+	opencodetest.Suite, kilotest.Suite, goosetest.Suite, cursortest.Suite, hermestest.Suite, antigravitytest.Suite, openclawtest.Suite,
+}
 
 // secret is in each column, row and member that may not be read.
 const secret = "token-of-ada"
@@ -158,7 +162,7 @@ func rowsOf(t *testing.T, path string) (rows []tableRow) {
 			if json.Unmarshal(line, &r) != nil || r.Row == nil {
 				continue
 			}
-			key := fmt.Sprintf("%s %s%s%s", r.Table, r.Row["id"], r.Row["key"], r.Row["idx"])
+			key := fmt.Sprintf("%s %s%s%s%s%s", r.Table, r.Row["id"], r.Row["key"], r.Row["idx"], r.Row["session_id"], r.Row["seq"])
 			if at, ok := places[key]; ok {
 				rows[at] = r
 				continue
@@ -205,7 +209,11 @@ func writeDatabase(t *testing.T, path string, v *core.Vendor, rows []tableRow) {
 			}) {
 				kind = "INTEGER"
 			}
-			exec(fmt.Sprintf("CREATE TABLE %s (%s %s UNIQUE ON CONFLICT REPLACE, %s)", table.Name, table.Key, kind, strings.Join(columns[1:], ", ")))
+			unique := table.Key
+			if table.InParent {
+				unique += ", " + table.Parent
+			}
+			exec(fmt.Sprintf("CREATE TABLE %s (%s %s, %s, UNIQUE (%s) ON CONFLICT REPLACE)", table.Name, table.Key, kind, strings.Join(columns[1:], ", "), unique))
 		}
 		made[table.Name] = columns
 	}
@@ -222,6 +230,7 @@ func writeDatabase(t *testing.T, path string, v *core.Vendor, rows []tableRow) {
 				values[i] = secret
 			}
 		}
+		packValues(v, r, columns, values)
 		exec(fmt.Sprintf("INSERT INTO %s (%s) VALUES (?%s)", r.Table, strings.Join(columns, ", "), strings.Repeat(", ?", len(columns)-1)), values...)
 	}
 	if made["cursorDiskKV"] != nil {
@@ -230,6 +239,27 @@ func writeDatabase(t *testing.T, path string, v *core.Vendor, rows []tableRow) {
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// packValues packs the JSON of every second row of a table with packed columns.
+func packValues(v *core.Vendor, r tableRow, columns []string, values []any) {
+	for _, table := range v.Database.Tables {
+		for column, packed := range table.Packed {
+			at := slices.Index(columns, column)
+			if entry, ok := values[at].(string); ok && table.Name == r.Table && len(entry)%2 == 0 {
+				values[at], values[slices.Index(columns, packed)] = nil, zstdOf(entry)
+			}
+		}
+	}
+}
+
+// zstdOf returns a text packed.
+func zstdOf(s string) []byte {
+	e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		panic(err) // the options are valid
+	}
+	return e.EncodeAll([]byte(s), nil)
 }
 
 // valueOf returns the value of a column: JSON as the agents write it, in a text.
