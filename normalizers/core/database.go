@@ -16,6 +16,8 @@ type Database struct {
 	// end of its name.
 	Names []string
 
+	// Later is set if earlier versions of the agent have the database without the tables: it has no rows then.
+	Later bool
 	// Tables are in the order in which a record may refer to an earlier one: a table comes behind its Parent.
 	Tables []Table
 }
@@ -45,7 +47,7 @@ type Table struct {
 	Omitted []string
 
 	Parent   string // column with the key of a row of an earlier table, behind which the record belongs; empty for none
-	Of       string // that table
+	Of       string // that table; empty if it is not read
 	InParent bool   // Key identifies a row among those of its parent alone, such as a number in a session
 	Order    string // column by which the rows of a parent are sorted; those with equal values by their keys
 

@@ -16,6 +16,7 @@ import (
 // database is what is read of the database of an agent: each row has an entry of a session's log. The other tables have
 // secrets, memories, and indexes of the entries.
 var database = core.Database{
+	Later: true,
 	Tables: []core.Table{{
 		Name: "transcript_events", Key: "seq", Order: "seq", Parent: "session_id", InParent: true,
 		Columns: []string{"session_id", "event_json"}, Optional: []string{"event_zstd"}, JSON: []string{"event_json"},

@@ -18,16 +18,19 @@ import (
 	"tributary/pipeline/ship"
 )
 
-// openClawSchema is what the agent's database has of sessions, and a table that may not be read.
-const openClawSchema = `
+// secretSchema is a table that may not be read, which earlier versions have, too.
+const secretSchema = `
+CREATE TABLE auth_profile_store (store_key TEXT NOT NULL PRIMARY KEY, store_json TEXT NOT NULL) STRICT;
+INSERT INTO auth_profile_store VALUES ('main', 'token-of-ada');`
+
+// sessionSchema is what the agent's database has of sessions.
+const sessionSchema = `
 CREATE TABLE session_windows (session_id TEXT NOT NULL PRIMARY KEY, session_key TEXT NOT NULL, created_at INTEGER NOT NULL) STRICT;
 CREATE TABLE transcript_events (
 	session_id TEXT NOT NULL, seq INTEGER NOT NULL, event_json TEXT, created_at INTEGER NOT NULL,
 	event_zstd BLOB, event_utf8_bytes INTEGER, navigation_json TEXT, PRIMARY KEY (session_id, seq),
 	FOREIGN KEY (session_id) REFERENCES session_windows(session_id) ON DELETE CASCADE
-) STRICT;
-CREATE TABLE auth_profile_store (store_key TEXT NOT NULL PRIMARY KEY, store_json TEXT NOT NULL) STRICT;
-INSERT INTO auth_profile_store VALUES ('main', 'token-of-ada');`
+) STRICT;`
 
 // agentHome is a home with the log and the database of an agent of OpenClaw.
 type agentHome struct {
@@ -48,7 +51,7 @@ func newAgentHome(t *testing.T, home string) *agentHome {
 	return h
 }
 
-// open makes the database.
+// open makes the database as earlier versions have it, without sessions.
 func (h *agentHome) open() {
 	h.t.Helper()
 	db, err := sql.Open("sqlite", filepath.Join(h.dir, "agent", "openclaw-agent.sqlite"))
@@ -58,7 +61,7 @@ func (h *agentHome) open() {
 	h.t.Cleanup(func() { _ = db.Close() })
 	h.db = db
 	h.exec("PRAGMA journal_mode = WAL")
-	h.exec(openClawSchema)
+	h.exec(secretSchema)
 }
 
 func (h *agentHome) exec(query string, args ...any) {
@@ -104,9 +107,10 @@ func TestLogThatIsMovedToADatabaseCountsOnce(t *testing.T) {
 	if err := os.WriteFile(path, []byte(strings.Join(log, "\n")+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	h.open()
 	once(len(log))
 
-	h.open()
+	h.exec(sessionSchema)
 	h.put("one", 0, append(log, said("d", 20, "fourth"))...)
 	h.put("two", 0, header("two"), said("a", 30, "another session"))
 	if err := os.Rename(path, filepath.Join(h.dir, "session-sqlite-import-archive", "one.jsonl")); err != nil {

@@ -200,10 +200,11 @@ func (d *DB) findVendor(ctx context.Context, source envelopes.Source) error {
 			continue
 		}
 		missing := missingColumn(v.Database, have)
+		fits := missing == "" || source != "" && v.Database.Later && !hasTable(v.Database, have)
 		switch end := nameEnd(v.Database, d.path); {
-		case missing == "" && end > longest:
+		case fits && end > longest:
 			d.vendor, longest = v, end
-		case missing != "" && source != "":
+		case !fits && source != "":
 			lacking = fmt.Errorf("%s is missing in a database of %s", missing, v.Name)
 		}
 	}
@@ -234,6 +235,11 @@ func missingColumn(is *core.Database, have map[string][]string) string {
 		}
 	}
 	return ""
+}
+
+// hasTable reports whether a database has a table of its vendor.
+func hasTable(is *core.Database, have map[string][]string) bool {
+	return slices.ContainsFunc(is.Tables, func(t core.Table) bool { return have[t.Name] != nil })
 }
 
 // columns returns the columns of all tables, by table.

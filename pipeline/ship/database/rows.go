@@ -66,6 +66,9 @@ func (d *DB) Scan(ctx context.Context, idle bool, want func(Key, *Row) bool) ([]
 	var found []Row
 	parents := map[string]Row{} // those that may have a list
 	for i := range d.tables() {
+		if d.have[d.tables()[i].Name] == nil {
+			continue // of a later version
+		}
 		prefixes := d.tables()[i].Prefixes
 		if prefixes == nil {
 			prefixes = []string{""}
