@@ -16,59 +16,59 @@ import (
 // results. Messages and calls are those of the transcript. Its calls have no ids, so a result is that of the oldest
 // call with its arguments, and none if there is no such call.
 
-// maxTold is how many calls of a transcript are remembered for their results.
-const maxTold = 256
+// maxOpen is how many calls of a transcript are remembered for their results.
+const maxOpen = 256
 
-// toldCall is a call of a transcript that has no result.
-type toldCall struct {
+// openCall is a call of a transcript that has no result.
+type openCall struct {
 	Key core.Fingerprint `json:"k"`
 	ID  string           `json:"i"`
 }
 
-// isTold reports whether the messages and calls of the session are those of a transcript.
-func (s *state) isTold() bool { return s.Form == formTranscript }
+// hasTranscript reports whether the messages and calls of the session are those of a transcript.
+func (s *state) hasTranscript() bool { return s.Form == formTranscript }
 
 // thinks reports whether the thoughts of the session are those of this form: beside a transcript, of the form that has
 // one first.
 func (s *state) thinks(f form) bool {
-	if !s.isTold() {
+	if !s.hasTranscript() {
 		return true
 	}
 	s.Thoughts = cmp.Or(s.Thoughts, f)
 	return s.Thoughts == f
 }
 
-// tell remembers a call of a transcript.
-func (s *state) tell(id string, t tool) {
-	if key, ok := argumentsKey(core.ToolOf(t.name), t.args); ok && s.isTold() && len(id) <= core.MaxIdentity {
-		s.Told = core.Window[toldCall](s.Told).Push(toldCall{key, id}, maxTold, nil)
+// awaitResult remembers a call of a transcript.
+func (s *state) awaitResult(id string, t tool) {
+	if key, ok := argumentsKey(core.ToolOf(t.name), t.args); ok && s.hasTranscript() && len(id) <= core.MaxIdentity {
+		s.Open = core.Window[openCall](s.Open).Push(openCall{key, id}, maxOpen, nil)
 	}
 }
 
-// toldBy returns the call of the transcript whose result a row states, the first time; empty for none.
-func (s *state) toldBy(w *chat.Writer, id lenient.Text, t *formerTool) lenient.Text {
+// callOf returns the call of the transcript whose result a row states, the first time; empty for none.
+func (s *state) callOf(w *chat.Writer, id lenient.Text, t *formerTool) lenient.Text {
 	ids := &w.Session.IDs
 	done := core.FingerprintOf("result of a row", string(id))
 	if _, again := ids.Get(done); again {
 		w.Duplicate = true
 		return ""
 	}
-	told := ""
+	of := ""
 	if w.Session.HasEvent(string(id)) {
-		told = string(id)
+		of = string(id)
 	} else if key, ok := argumentsKey(toolOfRow(t.Name), lenient.AppendQuote(nil, string(t.RawArgs))); ok {
-		for _, c := range s.Told {
+		for _, c := range s.Open {
 			if c.Key == key {
-				told = c.ID
+				of = c.ID
 				break
 			}
 		}
 	}
-	if told != "" {
-		s.Told = s.Told.Without(func(c toldCall) bool { return c.ID == told })
+	if of != "" {
+		s.Open = s.Open.Without(func(c openCall) bool { return c.ID == of })
 		ids.Put(done, core.Fingerprint{})
 	}
-	return lenient.Text(told)
+	return lenient.Text(of)
 }
 
 // toolOfRow returns the tool of a name in the database.

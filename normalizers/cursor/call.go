@@ -127,7 +127,7 @@ func emitToolCall(m *mapper) {
 func emitToolUse(m *mapper, b *block) {
 	t := tool{name: string(b.Name), args: b.Input}
 	if id, ok := m.emitCall(string(b.ID), t); ok {
-		m.st.tell(id, t)
+		m.st.awaitResult(id, t)
 	}
 }
 

@@ -77,7 +77,7 @@ func (s *state) reads(f form) bool {
 	}
 	switch f {
 	case formRows:
-		return s.Form == formRows || s.isTold()
+		return s.Form == formRows || s.hasTranscript()
 	default:
 		return s.Form != formRows
 	}

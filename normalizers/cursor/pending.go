@@ -23,7 +23,7 @@ type state struct {
 	IsChild  bool `json:"child,omitzero"`
 	Thoughts form `json:"thoughts,omitzero"` // beside a transcript, whose they are
 
-	Told core.Window[toldCall] `json:"told,omitzero"` // calls of a transcript
+	Open core.Window[openCall] `json:"open,omitzero"` // calls of a transcript
 
 	From      core.Pending `json:"from,omitzero"` // record of the last chunk
 	Text      string       `json:"w,omitzero"`
@@ -81,7 +81,7 @@ func (s *state) take() state {
 
 // source returns the state without anything of an answer or a thought.
 func (s *state) source() state {
-	return state{Form: s.Form, IsChild: s.IsChild, Thoughts: s.Thoughts, Told: s.Told}
+	return state{Form: s.Form, IsChild: s.IsChild, Thoughts: s.Thoughts, Open: s.Open}
 }
 
 // flush emits the pending chunks as one event of the last of them.

@@ -237,7 +237,7 @@ func readRow(w *chat.Writer, r *rowRecord) {
 	if !lenient.IsValue(value) {
 		return
 	}
-	if read(); s.isTold() && len(w.Events) == 0 && !w.Duplicate {
+	if read(); s.hasTranscript() && len(w.Events) == 0 && !w.Duplicate {
 		w.Skip = core.SkipMirror
 	}
 }
@@ -318,7 +318,7 @@ func readBubble(w *chat.Writer, id lenient.Text, b *bubble) {
 	isBlank := strings.TrimSpace(string(b.Text)) == ""
 	st := stateOf(w.Session)
 	switch kind := lenient.Scalar(b.Type); {
-	case kind == ofUser && st.isTold():
+	case kind == ofUser && st.hasTranscript():
 	case kind == ofUser && (bool(b.Simulated) || isNotification(string(b.Text))):
 		w.Say(core.SpeechInjected, b.Text)
 	case kind == ofUser && isBlank && len(b.Images) > 0:
@@ -333,14 +333,14 @@ func readBubble(w *chat.Writer, id lenient.Text, b *bubble) {
 		if thought := b.thought(); strings.TrimSpace(string(thought)) != "" && st.thinks(formRows) {
 			w.Think(thought)
 		}
-		if b.Text != endOfText && !st.isTold() {
+		if b.Text != endOfText && !st.hasTranscript() {
 			w.Answer(b.Text)
 		}
 		if b.Tool.OK && b.Tool.Value.isCall() {
 			readFormerTool(w, id, &b.Tool.Value)
 		}
 	}
-	if lenient.IsValue(b.Error) && !st.isTold() { // a transcript states the error of a turn
+	if lenient.IsValue(b.Error) && !st.hasTranscript() { // a transcript states the error of a turn
 		code := ""
 		if b.Error.Kind() == '{' {
 			code, _ = core.VendorError(b.Error)
@@ -395,17 +395,17 @@ func (t *formerTool) isCall() bool { return t.Name+t.ID+t.Params+t.RawArgs != ""
 func readFormerTool(w *chat.Writer, message lenient.Text, t *formerTool) {
 	id := cmp.Or(t.ID, message+"#call") // a thought has the id of the message
 	st := stateOf(w.Session)
-	if !st.isTold() {
+	if !st.hasTranscript() {
 		arguments := jsontext.Value(lenient.AppendQuote(nil, string(cmp.Or(t.RawArgs, t.Params))))
 		w.Call(chat.Call{ID: id, Name: t.Name, Arguments: arguments, File: t.file()})
 	}
 	result, failure := parsed(t.Result), parsed(t.Error)
 	isDone := t.Status == "completed" || t.Status == "error" || t.Status == "cancelled" || t.Decision == "rejected"
-	if !isDone && (st.isTold() || !lenient.IsValue(result) && !lenient.IsValue(failure)) {
+	if !isDone && (st.hasTranscript() || !lenient.IsValue(result) && !lenient.IsValue(failure)) {
 		return
 	}
-	if st.isTold() {
-		if id = st.toldBy(w, id, t); id == "" {
+	if st.hasTranscript() {
+		if id = st.callOf(w, id, t); id == "" {
 			return
 		}
 	}

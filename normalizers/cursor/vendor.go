@@ -53,7 +53,7 @@ func (s *state) Clone() core.State { c := *s; return &c }
 // Size implements [core.State].
 func (s *state) Size() int {
 	n := len(s.Text) + s.From.Size()
-	for _, c := range s.Told {
+	for _, c := range s.Open {
 		n += 32 + len(c.ID)
 	}
 	if n > 0 || s.Answer.Length > 0 {
@@ -68,7 +68,7 @@ func (s *state) Shrink() bool {
 		return false
 	}
 	*s = s.source()
-	s.Told = nil
+	s.Open = nil
 	return true
 }
 

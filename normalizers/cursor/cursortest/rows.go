@@ -212,15 +212,15 @@ func (r *cursorReader) beside(message string, b any) {
 	if r.emitted["row "+row] {
 		return
 	}
-	same := func(c toldCall) bool {
+	same := func(c openCall) bool {
 		return c.id == row || !r.emitted["call "+row] && c.arguments != "" && c.arguments == sameArguments(normalizerstest.Parse([]byte(arguments)), arguments, name)
 	}
-	at := slices.IndexFunc(r.told, same)
+	at := slices.IndexFunc(r.open, same)
 	switch {
 	case at >= 0:
 		r.emitted["row "+row] = true
-		made := r.told[at]
-		r.told = slices.Delete(r.told, at, at+1)
+		made := r.open[at]
+		r.open = slices.Delete(r.open, at, at+1)
 		r.result(made.id, exitCode(made.name == "Shell", tool))
 	case r.emitted["call "+row]:
 		r.emitted["row "+row] = true
@@ -228,8 +228,8 @@ func (r *cursorReader) beside(message string, b any) {
 	}
 }
 
-// toldCall is a call of a transcript without a result.
-type toldCall struct{ id, name, arguments string }
+// openCall is a call of a transcript without a result.
+type openCall struct{ id, name, arguments string }
 
 // sameArguments returns the arguments of a call in a form for comparison; empty for none.
 func sameArguments(v any, text, name string) string {

@@ -68,7 +68,7 @@ type cursorReader struct {
 	child bool              // the session is that of a subagent
 	said  map[string]bool   // texts with the ids of rows
 	tools map[string]string // names by the ids of calls
-	told  []toldCall        // of a transcript, for which rows may state results
+	open  []openCall        // of a transcript, for which rows may state results
 
 	thoughts form // beside a transcript, whose they are
 }
@@ -294,7 +294,7 @@ func (r *cursorReader) message(blocks []any, human bool) {
 			name := normalizerstest.Member[string](b, "name")
 			if input := normalizerstest.Member[any](b, "input"); r.form == "transcript" && !r.emitted["call "+id] {
 				text, _ := input.(string)
-				r.told = append(r.told, toldCall{id, name, sameArguments(input, text, name)})
+				r.open = append(r.open, openCall{id, name, sameArguments(input, text, name)})
 			}
 			r.call(id, name)
 		case "tool_result":
