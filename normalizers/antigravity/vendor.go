@@ -58,14 +58,12 @@ func transcripts(dir string) core.LogFolder {
 	return core.LogFolder{Dir: dir, Suffixes: []string{shortened, full}, Full: full, Within: ".system_generated"}
 }
 
-// sessionOfPath returns the conversation in whose folder a transcript lies.
+// sessionOfPath returns the conversation in whose folder a transcript, or a part of one, lies.
 func sessionOfPath(file string) string {
-	folder, name := path.Split(file)
-	folder, ok := strings.CutSuffix(folder, "/.system_generated/logs/")
-	if !ok || name != shortened && name != full {
-		return ""
+	if folder, _, ok := strings.Cut(file, "/.system_generated/logs/"); ok {
+		return path.Base(folder)
 	}
-	return path.Base(folder)
+	return ""
 }
 
 // marker recognizes a step of a conversation, and a row of its database.

@@ -284,6 +284,10 @@ func TestLogThatIsRepeatedInWholeIsNotShipped(t *testing.T) {
 	if got := e.once(full); got.Files != 2 || got.Records != 2 {
 		t.Errorf("%d files, %d records", got.Files, got.Records)
 	}
+	above := func(c *ship.Config) { c.Paths = []string{filepath.Dir(e.root)} }
+	if got := e.once(full, above); got.Records != 0 {
+		t.Errorf("%d records below a folder that was named", got.Records)
+	}
 	if got := e.once(full, func(c *ship.Config) { c.Paths = []string{e.path("both/short.jsonl")} }); got.Records != 1 {
 		t.Errorf("%d records of a log that was named", got.Records)
 	}

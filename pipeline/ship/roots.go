@@ -191,7 +191,7 @@ func (f *finder) walk(dir string) {
 				f.dirs[path] = info.ModTime()
 			}
 			return nil
-		case !slices.ContainsFunc(roots, func(r Root) bool { return r.holds(path) && !r.isRepeated(path) }):
+		case !slices.ContainsFunc(roots, func(r Root) bool { return r.holds(path) }) || f.place(path).isRepeated(path):
 			return nil
 		}
 		info, err := os.Stat(path) // follows a link to a file

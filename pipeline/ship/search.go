@@ -188,8 +188,8 @@ func (w *loop) observe(f *file, l log) {
 // has all of it since. The unread rest of a rotated file is read.
 func (w *loop) lost(f *file, listed folders) {
 	active := f.busy || f.queued || f.active()
-	place := finder{config: w.config}
-	repeated := place.place(f.log.path).isRepeated(f.log.path)
+	places := finder{config: w.config}
+	repeated := places.place(f.log.path).isRepeated(f.log.path)
 	if l, ok := listed.elsewhere(f.log); ok && !repeated && (active || f.grown(l)) {
 		w.observe(f, l)
 		return
