@@ -3,6 +3,7 @@ package claude
 import (
 	"cmp"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -71,11 +72,11 @@ func readResult(c *mapper, b *block) toolResult {
 
 	denied := b.IsError == 'f' // the vendor states that it is not a failure
 	r.failed = b.IsError == 't' || errorCode != "" || bool(r.structured.Interrupted) || string(r.structured.Success) == "false" ||
-		!denied && (r.message != "" || c.streamed && isFailureText(text))
+		!denied && (isFailureMessage(r.message) || c.streamed && isFailureText(text))
 	return r
 }
 
-// readStructured reads a structured result: an object, or a text, which is the message of a failure.
+// readStructured reads a structured result: an object, or a text.
 func (r *toolResult) readStructured(v jsontext.Value) {
 	switch v.Kind() {
 	case '{':
@@ -123,7 +124,7 @@ func (r *toolResult) output() *envelopes.ToolOutput {
 	return &envelopes.ToolOutput{Stdout: stdout.Ptr(), Stderr: stderr.Ptr()}
 }
 
-// status returns the outcome of the tool. A structured result that is only a text is how a failure and a rejection look.
+// status returns the outcome of the tool.
 func (r *toolResult) status() envelopes.ToolStatus {
 	exit := r.exitCode()
 	switch {
@@ -144,6 +145,15 @@ func (r *toolResult) status() envelopes.ToolStatus {
 		return envelopes.StatusSuccess
 	}
 	return envelopes.StatusUnknown
+}
+
+// failureMessages begin the structured result, if it is only a text, of a call that failed or was rejected.
+var failureMessages = []string{"Error", "Exit code ", "User rejected tool use", "The user doesn't want to ", "[Request interrupted by user"}
+
+// isFailureMessage reports whether a structured result that is only a text is that of a failure or a rejection. The
+// output of an MCP server is such a text, too.
+func isFailureMessage(message string) bool {
+	return slices.ContainsFunc(failureMessages, func(prefix string) bool { return strings.HasPrefix(message, prefix) })
 }
 
 // isFailureText reports whether the text of a result is a JSON object that states a failure: an error, or a nonzero

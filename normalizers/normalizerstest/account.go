@@ -86,6 +86,7 @@ type ToolOutcome struct {
 	Session, ID string
 	Form        string // "Exit code " with what stands before it; empty when no code is stated
 	Code        *int64
+	Failed      *bool // whether the call failed; nil where the reader does not state it
 	Line        int
 }
 

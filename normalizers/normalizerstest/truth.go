@@ -327,6 +327,9 @@ func checkTools(p *Problems, want Account, got []envelopes.AgentEventV1, r *Repo
 			p.Errorf("session %q: line %d: tool_result of %q, want %q", w.Session, w.Line, Value(e.ToolCallID), w.ID)
 			break
 		}
+		if w.Failed != nil && *w.Failed != (Value(e.ToolStatus) == envelopes.StatusError) {
+			p.Errorf("session %q: line %d: status %q, failed: %t", w.Session, w.Line, Value(e.ToolStatus), *w.Failed)
+		}
 		switch {
 		case w.Code == nil && e.ToolExitCode != nil:
 			p.Errorf("session %q: line %d: exit code %d, but none is stated", w.Session, w.Line, *e.ToolExitCode)

@@ -252,7 +252,7 @@ func (s *claudeScript) result() {
 	var outcome any
 	text := s.OneOf("ok", "Exit code 1\nFAIL", "Error: Exit code 127\nnot found", "see Exit code 4", "File created", "", "The user doesn't want to proceed")
 	block["content"] = text
-	switch rapid.IntRange(0, 9).Draw(s.T, "outcome") {
+	switch rapid.IntRange(0, 10).Draw(s.T, "outcome") {
 	case 0, 1, 2:
 		block["is_error"] = true
 		outcome = "Error: " + text
@@ -270,6 +270,8 @@ func (s *claudeScript) result() {
 		outcome = map[string]any{"oldTodos": []any{}, "newTodos": []any{map[string]any{"content": "Fix the urgent bug", "status": "pending", "activeForm": "Fixing"}}}
 	case 9:
 		delete(block, "content")
+	case 10:
+		outcome = text // of an MCP server
 	}
 	content := []any{block}
 	if s.Chance(15) {

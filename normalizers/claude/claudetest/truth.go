@@ -73,6 +73,7 @@ func claudeText(content any) string {
 var (
 	claudeInserted = regexp.MustCompile(`(?s)<(system-reminder|ide_[a-z_]+)>.*?</(?:system-reminder|ide_[a-z_]+)>`)
 	claudeExitCode = regexp.MustCompile(`^(?:(Error: )?Exit code )(\d+)`)
+	claudeFailed   = regexp.MustCompile(`^(Error|Exit code |User rejected tool use|The user doesn't want to |\[Request interrupted by user)`)
 	claudeNameless = regexp.MustCompile(`(?s)<command-(?:name|message)>\s*</command-(?:name|message)>|</?command-args>`)
 	claudeName     = regexp.MustCompile(`(?s)<command-name>(.*?)</command-name>`)
 	claudeMessage  = regexp.MustCompile(`(?s)<command-message>(.*?)</command-message>`)
@@ -351,7 +352,9 @@ func (r *claudeReader) result(number int, v, block any) {
 	r.seen[key] = true
 	o := normalizerstest.ToolOutcome{Session: r.session, ID: id, Line: number}
 	text := claudeText(normalizerstest.Member[any](block, "content"))
-	if m := claudeExitCode.FindStringSubmatch(text); m != nil && normalizerstest.Member[bool](block, "is_error") {
+	o.Failed = failedByText(v, block)
+	failed := normalizerstest.Member[bool](block, "is_error") || o.Failed != nil && *o.Failed
+	if m := claudeExitCode.FindStringSubmatch(text); m != nil && failed {
 		o.Form = m[1] + "Exit code"
 		n, _ := strconv.ParseInt(m[2], 10, 64)
 		o.Code = &n
@@ -363,6 +366,19 @@ func (r *claudeReader) result(number int, v, block any) {
 		}
 	}
 	r.out.Results = append(r.out.Results, o)
+}
+
+// failedByText reports whether a call failed whose structured result in a transcript is only a text; nil for others.
+func failedByText(v, block any) *bool {
+	outcome, isText := normalizerstest.Member[any](v, "toolUseResult").(string)
+	if !isText || block == nil || normalizerstest.Member[string](v, "sessionId") == "" || len(normalizerstest.Member[[]any](v, "message", "content")) != 1 {
+		return nil
+	}
+	if stated, ok := normalizerstest.Member[any](block, "is_error").(bool); ok {
+		return &stated
+	}
+	failed := claudeFailed.MatchString(outcome)
+	return &failed
 }
 
 func (r *claudeReader) assistant(number int, v any) {
