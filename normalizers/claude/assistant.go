@@ -38,6 +38,7 @@ func assistant(c *mapper) {
 	}
 	c.emitMessage(m)
 
+	isNew := !c.Duplicate
 	usage := usageIncrement(c)
 	if len(c.Events) == before {
 		switch {
@@ -50,6 +51,7 @@ func assistant(c *mapper) {
 	if usage != nil {
 		c.AddUsage(usage, vendorFigures(usage, c.Message.Value.Usage.Value.OutputDetails.Value.Thinking.OK))
 	}
+	advisorUsage(c, isNew)
 }
 
 // assistantMessage is a message of the assistant: from a record, or joined from deltas.

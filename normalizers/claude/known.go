@@ -53,6 +53,10 @@ var (
 		"SessionStart": true, "Setup": true, "SubagentStart": true, "TaskCompleted": true, "TaskCreated": true,
 		"TeammateIdle": true, "UserPromptExpansion": true, "WorktreeCreate": true, "WorktreeRemove": true,
 	}
+	// knownIterations are the types of steps in a usage. The counts of the message have them, except those of an advisor.
+	knownIterations = map[lenient.Text]bool{
+		"message": true, "advisor_message": true, "fallback_message": true, "iteration": true,
+	}
 	// knownDeltas are the types of deltas.
 	knownDeltas = map[lenient.Text]bool{
 		"": true, "text_delta": true, "thinking_delta": true, "input_json_delta": true, "signature_delta": true, "citations_delta": true,
@@ -63,7 +67,6 @@ var (
 type usageBeside struct {
 	ServiceTier  lenient.Present `json:"service_tier"`
 	InferenceGeo lenient.Present `json:"inference_geo"`
-	Iterations   lenient.Present `json:"iterations"`
 	Speed        lenient.Present `json:"speed"`
 
 	Others jsontext.Value `json:",embed"`
@@ -77,7 +80,13 @@ func noteMessage(c *mapper) {
 			c.Unknown(core.UnknownBlock, b.Type)
 		}
 	}
-	c.noteUsage(&c.Message.Value.Usage.Value)
+	u := &c.Message.Value.Usage.Value
+	for i := range u.Iterations {
+		if t := u.Iterations[i].Value.Type; !knownIterations[t] {
+			c.Unknown(core.UnknownUsage, "iterations", t)
+		}
+	}
+	c.noteUsage(u)
 }
 
 // noteUsage counts unknown members of a usage.

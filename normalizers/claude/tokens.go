@@ -3,6 +3,7 @@ package claude
 import (
 	"cmp"
 	"encoding/binary"
+	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -13,6 +14,21 @@ import (
 
 // usage has the token counts of a message, or of a run in its result (README.md, Tokens).
 type usage struct {
+	counts
+	Iterations lenient.List[lenient.Object[iteration]] `json:"iterations"`
+
+	usageBeside
+}
+
+// iteration is a step of the API within one message, with its own counts.
+type iteration struct {
+	Type  lenient.Text `json:"type"`
+	Model lenient.Text `json:"model"`
+	counts
+}
+
+// counts are the token counts of a usage.
+type counts struct {
 	Input         lenient.Number                `json:"input_tokens"`
 	Output        lenient.Number                `json:"output_tokens"`
 	CacheRead     lenient.Number                `json:"cache_read_input_tokens"`
@@ -20,8 +36,6 @@ type usage struct {
 	CacheCreation lenient.Object[cacheCreation] `json:"cache_creation"`
 	OutputDetails lenient.Object[outputDetails] `json:"output_tokens_details"`
 	ServerToolUse lenient.Object[serverToolUse] `json:"server_tool_use"`
-
-	usageBeside
 }
 
 type cacheCreation struct {
@@ -42,7 +56,7 @@ type outputDetails struct {
 }
 
 // consumption returns the counts in the form kept by a session.
-func (u *usage) consumption() core.Consumption {
+func (u *counts) consumption() core.Consumption {
 	figures := core.Consumption{
 		Input:      u.Input.Count(),
 		CacheRead:  u.CacheRead.Count(),
@@ -61,16 +75,60 @@ func (u *usage) consumption() core.Consumption {
 // usageIncrement returns the tokens that the message of the record adds to the session; nil for none. Counts without
 // the id of their API call count only with the first record.
 func usageIncrement(c *mapper) *envelopes.Usage {
-	id, request := string(c.Message.Value.ID), string(cmp.Or(c.RequestID, c.RequestIDSnake))
-	if id == "" {
-		id, request = request, ""
-	}
+	id, request := c.callIDs()
 	if !c.Message.Value.Usage.OK || id == "" && c.Duplicate {
 		return nil
 	}
 	figures := c.Message.Value.Usage.Value.consumption()
 	figures.Cost = core.CostOf(c.CostUSD)
 	return c.increment(id, request, figures)
+}
+
+// callIDs returns the id of the message of the record, and that of its request; of a message without an id the request
+// is its id.
+func (r *wireRecord) callIDs() (id, request string) {
+	id, request = string(r.Message.Value.ID), string(cmp.Or(r.RequestID, r.RequestIDSnake))
+	if id == "" {
+		return request, ""
+	}
+	return id, request
+}
+
+// advisorUsage emits what each call of an advisor within the message adds, as an event with the model of the advisor:
+// the counts of the message are without it. isNew reports whether the record has an event of its own.
+func advisorUsage(c *mapper, isNew bool) {
+	id, request := c.callIDs()
+	for i := range c.Message.Value.Usage.Value.Iterations {
+		step := &c.Message.Value.Usage.Value.Iterations[i].Value
+		if step.Type != "advisor_message" || id == "" && !isNew {
+			continue
+		}
+		u := c.raise(c.findStep(id, request, i), "", step.consumption())
+		if u == nil {
+			continue
+		}
+		d := core.SystemDraft(envelopes.Meta, "")
+		d.Model = step.Model.Ptr()
+		of := withSuffix(c.UUID, "#iter"+strconv.Itoa(i))
+		if c.Session.HasEvent(string(of)) {
+			of = c.usageID(of)
+		}
+		if c.put(of, d) {
+			c.AddUsageAt(len(c.Events)-1, u, vendorFigures(u, step.OutputDetails.Value.Thinking.OK))
+		}
+	}
+}
+
+// findStep returns the i-th step of an API call. A result of a run states no step, so it belongs to no run.
+func (e *emitter) findStep(id, request string, i int) apiCall {
+	if id == "" {
+		return apiCall{before: core.Consumption{Run: outsideRuns}}
+	}
+	call := e.findCall(id, request)
+	step := apiCall{key: call.key + "#iter" + strconv.Itoa(i), slot: core.FingerprintOf("step", string(call.slot[:]), strconv.Itoa(i))}
+	step.before, step.known = e.Session.APICalls.Get(step.slot)
+	step.before.Run, step.stored = outsideRuns, step.known
+	return step
 }
 
 // increment returns how far the counts of an API call exceed the highest ones seen in the session, in any thread; nil

@@ -193,6 +193,13 @@ func (s *claudeScript) grown(id string) map[string]any {
 	if u["think"] > 0 {
 		out["output_tokens_details"] = map[string]any{"thinking_tokens": u["think"]}
 	}
+	if s.Chance(15) {
+		out["iterations"] = []any{
+			map[string]any{"type": "message", "input_tokens": u["in"], "output_tokens": shown},
+			map[string]any{"type": "advisor_message", "model": "claude-fable-5-1", "input_tokens": u["cr"], "output_tokens": u["out"] + rapid.IntRange(0, 9).Draw(s.T, "advice")},
+			map[string]any{"type": s.OneOf("fallback_message", "advisor_message"), "model": "claude-opus-4-8", "input_tokens": 5, "cache_read_input_tokens": u["cc"], "output_tokens": 2},
+		}
+	}
 	return out
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 
 	"tributary/normalizers/normalizerstest"
 )
@@ -63,6 +64,8 @@ type claudeCall struct {
 	request string // the first one stated
 	run     int    // the run in which a stream named it
 	outside bool   // in no run
+
+	advice map[int]*claudeCall // what an advisor did within the call, by its place among the steps
 }
 
 // call returns the call of a record. A second request id makes it another call.
@@ -202,6 +205,7 @@ func (b *claudeBook) message(session string, v any) {
 	elsewhere := copied != "" && copied != session
 	main := normalizerstest.Member[string](v, "agentId") == "" && normalizerstest.Member[string](v, "parent_tool_use_id") == "" && !normalizerstest.Member[bool](v, "isSidechain")
 	call := b.call(v, elsewhere || !main)
+	b.advised(call, v, elsewhere)
 	before := call.figures
 	call.figures = highest(before, claudeUsage(v))
 	more := above(call.figures, before)
@@ -220,6 +224,29 @@ func (b *claudeBook) message(session string, v any) {
 		b.alone.Add(above(more, b.settle(more, &b.unseen)))
 	default:
 		b.settle(more, &b.ahead)
+	}
+}
+
+// advised counts the steps of an advisor, which the figures of the message are without.
+func (b *claudeBook) advised(call *claudeCall, v any, elsewhere bool) {
+	for i, step := range normalizerstest.Member[[]any](v, "message", "usage", "iterations") {
+		if normalizerstest.Member[string](step, "type") != "advisor_message" {
+			continue
+		}
+		if call.advice == nil {
+			call.advice = make(map[int]*claudeCall)
+		}
+		if call.advice[i] == nil {
+			call.advice[i] = &claudeCall{}
+		}
+		is := call.advice[i]
+		now := highest(is.figures, claudeUsageOf(step))
+		more := above(now, is.figures)
+		is.figures = now
+		is.hour += more.CacheWrite1h
+		if elsewhere {
+			b.settled.Add(more)
+		}
 	}
 }
 
@@ -249,9 +276,11 @@ func (l ledger) Sums(session string) normalizerstest.Figures {
 	}
 	sum.Add(b.results)
 	for _, c := range b.calls {
-		stated := c.figures
-		stated.CacheWrite1h = c.hour
-		sum.Add(stated)
+		for _, of := range append(slices.Collect(maps.Values(c.advice)), c) {
+			stated := of.figures
+			stated.CacheWrite1h = of.hour
+			sum.Add(stated)
+		}
 	}
 	sum.Input -= b.settled.Input
 	sum.Output -= b.settled.Output

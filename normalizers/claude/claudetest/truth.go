@@ -410,7 +410,7 @@ func (r *claudeReader) assistant(number int, v any) {
 				r.seen[key] = true
 				r.out.Calls = append(r.out.Calls, normalizerstest.ToolUse{Session: r.session, ID: id, Name: normalizerstest.Member[string](b, "name"), Line: number})
 			}
-		case "tool_result", "web_search_tool_result":
+		case "tool_result", "web_search_tool_result", "advisor_tool_result":
 			r.result(number, v, b)
 		}
 	}
