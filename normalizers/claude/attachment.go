@@ -56,7 +56,9 @@ func queuedCommand(c *mapper, a *attachment) {
 	text, hasText := a.Prompt.text()
 	switch {
 	case a.CommandMode == "task-notification" || bool(a.IsMeta):
-		c.speak(c.UUID, core.DraftOf(core.SpeechInjected, text))
+		if c.speak(c.UUID, core.DraftOf(core.SpeechInjected, text)) {
+			c.st.mark(text)
+		}
 	case strings.TrimSpace(text) != "":
 		userText(c, text, a.Origin.Value)
 	case len(a.Prompt.blocks) > 0 && !hasText:

@@ -76,8 +76,8 @@ func (c *mapper) speakQueued(content string) {
 
 // enqueue adds a prompt. It returns false for one that is too long to keep, which is emitted at once.
 func (q *queue) enqueue(content string, lost *uint64) bool {
-	kind, text := speechOf(content)
-	p := queuedPrompt{Key: core.PromptKey(text), Human: kind == core.SpeechHuman || kind == core.SpeechCommand}
+	kind, _ := speechOf(content)
+	p := queuedPrompt{Key: queueKey(content), Human: isPrompt(kind)}
 	if p.Human && strings.TrimSpace(content) != "" {
 		size := len(content)
 		for _, o := range q.Queue {
@@ -121,8 +121,7 @@ func (q *queue) operand(content string) int {
 		func(queuedPrompt) bool { return true },
 	}
 	if content != "" {
-		_, text := speechOf(content)
-		key := core.PromptKey(text)
+		key := queueKey(content)
 		choices = slices.Insert(choices, 0, func(p queuedPrompt) bool { return p.Key == key })
 	}
 	for _, choice := range choices {
@@ -152,10 +151,13 @@ func (q *queue) hasEmitted(text string, record uint64) bool {
 	return false
 }
 
-// mark notes that a record emitted a prompt that is still in the queue.
-func (q *queue) mark(text string) {
-	key := core.PromptKey(text)
-	at := slices.IndexFunc(q.Queue, func(p queuedPrompt) bool { return p.Key == key && p.Human && !p.Emitted })
+// mark notes that a record emitted an item that is still in the queue, whoever its author is.
+func (q *queue) mark(content string) {
+	if len(q.Queue) == 0 || strings.TrimSpace(content) == "" {
+		return
+	}
+	key := queueKey(content)
+	at := slices.IndexFunc(q.Queue, func(p queuedPrompt) bool { return p.Key == key && !p.Emitted })
 	if at < 0 {
 		return
 	}
@@ -163,6 +165,17 @@ func (q *queue) mark(text string) {
 	p.Emitted, p.Text = true, ""
 	q.Queue = q.Queue.With(at, p)
 }
+
+// queueKey identifies an item of the queue by its content: a prompt by its text, so that its own record matches.
+func queueKey(content string) core.Fingerprint {
+	if kind, text := speechOf(content); isPrompt(kind) {
+		return core.PromptKey(text)
+	}
+	return core.PromptKey(content)
+}
+
+// isPrompt reports whether a human typed a text to the agent.
+func isPrompt(kind core.Speech) bool { return kind == core.SpeechHuman || kind == core.SpeechCommand }
 
 // withoutIndex returns a window without one element.
 func withoutIndex[T any](w core.Window[T], at int) core.Window[T] {

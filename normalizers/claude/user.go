@@ -22,7 +22,9 @@ func user(c *mapper) {
 	case bool(c.IsCompactSummary):
 		c.speak(c.UUID, core.DraftOf(core.SpeechSummary, text))
 	case bool(c.IsMeta), bool(c.IsSynthetic):
-		c.speak(c.UUID, injected(lenient.Text(text)))
+		if c.speak(c.UUID, injected(lenient.Text(text))) {
+			c.st.mark(text)
+		}
 	case strings.TrimSpace(text) != "":
 		userText(c, text, c.Origin.Value)
 	case len(content.blocks) > 0 && !hasText:
@@ -51,8 +53,7 @@ func userBlocks(c *mapper, text string) {
 // userText emits a text of role user by its speaker. It skips a prompt that the queue has already emitted.
 func userText(c *mapper, s string, from origin) {
 	kind, text := c.classify(s, from)
-	isPrompt := kind == core.SpeechHuman || kind == core.SpeechCommand
-	if isPrompt && c.st.hasEmitted(text, c.knownRecords()) {
+	if isPrompt(kind) && c.st.hasEmitted(text, c.knownRecords()) {
 		c.skip = core.SkipMirror
 		c.st.noteQueued(c.UUID)
 		return
@@ -60,10 +61,10 @@ func userText(c *mapper, s string, from origin) {
 	d := core.DraftOf(kind, text)
 	c.st.Logged = true
 	if !c.internal && !c.copied && len(c.st.Prompts) > 0 && !c.Session.HasEvent(string(c.UUID)) {
-		d.Supersedes = c.st.logPrompt(c.PromptID, text, isPrompt)
+		d.Supersedes = c.st.logPrompt(c.PromptID, text, isPrompt(kind))
 	}
-	if c.speak(c.UUID, d) && isPrompt {
-		c.st.mark(text)
+	if c.speak(c.UUID, d) {
+		c.st.mark(s)
 	}
 }
 

@@ -193,11 +193,14 @@ func (r *claudeReader) read(number int, v any) {
 		r.logged = true
 		r.assistant(number, v)
 	case "attachment":
-		if normalizerstest.Member[string](v, "attachment", "type") == "queued_command" && normalizerstest.Member[string](v, "attachment", "commandMode") != "task-notification" {
+		if normalizerstest.Member[string](v, "attachment", "type") == "queued_command" {
 			kind := normalizerstest.Member[string](v, "attachment", "origin", "kind")
-			text, human := claudePrompt(claudeText(normalizerstest.Member[any](v, "attachment", "prompt")))
-			if human && (kind == "" || kind == "human") && !normalizerstest.Member[bool](v, "attachment", "isMeta") {
+			said := claudeText(normalizerstest.Member[any](v, "attachment", "prompt"))
+			machine := normalizerstest.Member[string](v, "attachment", "commandMode") == "task-notification" || normalizerstest.Member[bool](v, "attachment", "isMeta")
+			if text, human := claudePrompt(said); human && (kind == "" || kind == "human") && !machine {
 				r.human(number, normalizerstest.Member[string](v, "uuid"), text)
+			} else {
+				r.state(said)
 			}
 		}
 	case "system":
@@ -250,19 +253,33 @@ func (r *claudeReader) human(number int, id, text string) {
 		r.emitted = slices.Delete(r.emitted, i, i+1)
 		return
 	}
-	if i := slices.IndexFunc(r.queue, func(q *queued) bool { return q.text == text && !q.stated }); i >= 0 {
+	r.state(text)
+	r.utter(number, "human", id, text)
+}
+
+// state notes that a record, whoever its author is, has a text of the queue.
+func (r *claudeReader) state(said string) {
+	text, human := claudeQueued(said)
+	if i := slices.IndexFunc(r.queue, func(q *queued) bool { return q.text == text && q.text != "" && q.human == human && !q.stated }); i >= 0 {
 		r.queue[i].stated = true
 	}
-	r.utter(number, "human", id, text)
+}
+
+// claudeQueued returns what identifies an item of the queue: its prompt, else all of its text.
+func claudeQueued(said string) (text string, human bool) {
+	if text, human = claudePrompt(said); !human {
+		text = strings.TrimSpace(said)
+	}
+	return text, human || said == "" // a picture has no text
 }
 
 func (r *claudeReader) operation(number int, v any) {
 	content := claudeText(normalizerstest.Member[any](v, "content"))
-	text, human := claudePrompt(content)
+	text, human := claudeQueued(content)
 	op := normalizerstest.Member[string](v, "operation")
 	switch op {
 	case "enqueue":
-		r.queue = append(r.queue, &queued{text: text, human: human || content == ""}) // a picture has no text
+		r.queue = append(r.queue, &queued{text: text, human: human})
 	case "popAll":
 		r.queue = slices.DeleteFunc(r.queue, func(q *queued) bool { return q.human })
 	case "remove", "dequeue":
@@ -315,15 +332,17 @@ func (r *claudeReader) user(number int, v any, internal bool) {
 		return
 	}
 	if !result {
-		if normalizerstest.Member[bool](v, "isCompactSummary") || normalizerstest.Member[bool](v, "isMeta") {
+		if normalizerstest.Member[bool](v, "isCompactSummary") {
 			return
 		}
-		if normalizerstest.Member[string](v, "origin", "kind") == "task-notification" {
+		if normalizerstest.Member[bool](v, "isMeta") || normalizerstest.Member[string](v, "origin", "kind") == "task-notification" {
+			r.state(text)
 			return
 		}
 	}
 	prompt, human := claudePrompt(text)
 	if !human && (!image || result || strings.TrimSpace(text) != "") {
+		r.state(text)
 		return
 	}
 	if normalizerstest.Member[string](v, "forkedFrom", "sessionId") != "" {
