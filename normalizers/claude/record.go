@@ -70,6 +70,7 @@ type wireSDK struct {
 	MCPServers         jsontext.Value              `json:"mcp_servers"`
 	CodeVersion        lenient.Text                `json:"claude_code_version"`
 	IsSynthetic        lenient.Flag                `json:"isSynthetic"`
+	ClientComposed     lenient.Flag                `json:"client_composed"` // by a program, of what nobody typed
 	Key                lenient.Text                `json:"key"`
 	RateLimitInfo      lenient.Object[rateLimit]   `json:"rate_limit_info"`
 	Output             content                     `json:"output"`

@@ -24,8 +24,12 @@ var speechPrefixes = []struct {
 	{"Stop hook feedback:", core.SpeechInjected},
 	{"<task-notification>", core.SpeechInjected},
 	{"<agent-notification>", core.SpeechInjected},
+	{"<bash-notification>", core.SpeechInjected},
+	{"<github-webhook-activity", core.SpeechInjected},
+	{"<tick>", core.SpeechInjected},
 	{"Caveat: The messages below", core.SpeechInjected},
 	{"<teammate-message", core.SpeechAgent},
+	{"<cross-session-message", core.SpeechAgent},
 	{"[Request interrupted by user", core.SpeechInterrupted},
 }
 

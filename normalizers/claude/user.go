@@ -21,7 +21,7 @@ func user(c *mapper) {
 		emitToolResult(c, &block{Content: *content})
 	case bool(c.IsCompactSummary):
 		c.speak(c.UUID, core.DraftOf(core.SpeechSummary, text))
-	case bool(c.IsMeta), bool(c.IsSynthetic):
+	case bool(c.IsMeta), bool(c.IsSynthetic), bool(c.ClientComposed):
 		if c.speak(c.UUID, injected(lenient.Text(text))) {
 			c.st.mark(text)
 		}

@@ -83,6 +83,7 @@ var (
 // machineText has the beginnings of texts that no human typed as a prompt.
 var machineText = []string{
 	"<task-notification>", "<agent-notification>", "<local-command-stdout>", "<local-command-stderr>", "<local-command-caveat>",
+	"<bash-notification>", "<cross-session-message", "<github-webhook-activity", "<tick>",
 	"<local-command-result>", "Stop hook feedback:", "<bash-input>", "<bash-stdout>", "<bash-stderr>", "<teammate-message", "[Request interrupted", "Caveat: The messages below",
 	"This session is being continued from a previous conversation",
 }
@@ -335,7 +336,8 @@ func (r *claudeReader) user(number int, v any, internal bool) {
 		if normalizerstest.Member[bool](v, "isCompactSummary") {
 			return
 		}
-		if normalizerstest.Member[bool](v, "isMeta") || normalizerstest.Member[string](v, "origin", "kind") == "task-notification" {
+		composed := normalizerstest.Member[bool](v, "client_composed")
+		if composed || normalizerstest.Member[bool](v, "isMeta") || normalizerstest.Member[string](v, "origin", "kind") == "task-notification" {
 			r.state(text)
 			return
 		}
