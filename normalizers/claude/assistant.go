@@ -36,6 +36,9 @@ func assistant(c *mapper) {
 	if hasText && !c.copied && c.st.Unknown > 0 && !c.Session.HasEvent(string(c.UUID)) {
 		m.supersedes = c.logAnswer(cmp.Or(c.RequestID, c.RequestIDSnake), text)
 	}
+	if hasText && m.supersedes == "" {
+		m.supersedes = c.retracted()
+	}
 	c.emitMessage(m)
 
 	isNew := !c.Duplicate
@@ -93,6 +96,24 @@ func (e *emitter) utter(id lenient.Text, t envelopes.EventType, text *string, tr
 	d := core.ChatDraft(t, text, e.model.Ptr())
 	d.TextTruncated, d.Supersedes = truncated, supersedes
 	e.put(id, d)
+}
+
+// retracted returns the event that the record takes back, after a refusal or a call that could not be read: the first one
+// named that is still there, because an event replaces one other. Empty for none.
+func (c *mapper) retracted() string {
+	if c.Session.HasEvent(string(c.UUID)) {
+		return ""
+	}
+	for _, names := range [...]lenient.List[lenient.Text]{c.SupersedesUUIDs, c.Supersedes, c.RetractedUUIDs, c.RetractedSnake} {
+		for _, name := range names {
+			key := core.FingerprintOf("retracted", string(name))
+			if _, gone := c.Session.IDs.Get(key); !gone && c.Session.HasEvent(string(name)) {
+				c.Session.IDs.Put(key, core.Fingerprint{})
+				return core.BoundID(string(name))
+			}
+		}
+	}
+	return ""
 }
 
 // usageID returns the id of an event that has only the tokens of a record whose other events were emitted before. The

@@ -55,6 +55,10 @@ type wireRecord struct {
 	PRRepository       lenient.Text               `json:"prRepository"`
 	WorktreeSession    jsontext.Value             `json:"worktreeSession"`
 
+	// Records that this one replaces, or takes back.
+	SupersedesUUIDs lenient.List[lenient.Text] `json:"supersedesUuids"`
+	RetractedUUIDs  lenient.List[lenient.Text] `json:"retractedMessageUuids"`
+
 	wireSDK
 }
 
@@ -77,6 +81,9 @@ type wireSDK struct {
 	CompactError       lenient.Text                `json:"compact_error"`
 	Stdout             lenient.Text                `json:"stdout"`
 	Stderr             lenient.Text                `json:"stderr"`
+
+	Supersedes     lenient.List[lenient.Text] `json:"supersedes"`
+	RetractedSnake lenient.List[lenient.Text] `json:"retracted_message_uuids"`
 
 	HookEvent lenient.Text `json:"hook_event_name"` // of what a hook gets
 

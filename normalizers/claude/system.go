@@ -47,7 +47,11 @@ func system(c *mapper) {
 		stopHookSummary(c)
 	case "turn_duration":
 		turnDuration(c)
-	case "", "informational", "bridge_status", "model_refusal_fallback", "model_refusal_no_fallback":
+	case "model_refusal_fallback":
+		d := core.SystemDraft(envelopes.Log, c.text())
+		d.Supersedes = c.retracted() // unless the new answer has replaced it
+		c.put(c.UUID, d)
+	case "", "informational", "bridge_status", "model_refusal_no_fallback":
 		c.putSystem(c.UUID, envelopes.Log, c.text())
 	case "agents_killed", "api_metrics", "compact_boundary", "elicitation_complete", "file_snapshot", "files_persisted",
 		"local_command_output", "memory_saved", "microcompact_boundary", "permission_retry", "post_turn_summary",

@@ -144,6 +144,9 @@ func (s *claudeScript) assistant() {
 	}
 	r := s.chain("assistant", map[string]any{"message": message, "requestId": "req_" + id})
 	if s.Chance(10) {
+		r["supersedesUuids"] = []any{fmt.Sprintf("%s-u%d", s.Session, max(1, s.n-2)), "gone", fmt.Sprintf("%s-u%d", s.Session, max(1, s.n-1))}
+	}
+	if s.Chance(10) {
 		r["costUSD"] = float64(rapid.IntRange(0, 90_000).Draw(s.T, "cost")) / 1e6
 	}
 	if s.Chance(5) {
@@ -339,11 +342,13 @@ func (s *claudeScript) operation() {
 
 func (s *claudeScript) system() {
 	switch sub := s.OneOf("stop_hook_summary", "turn_duration", "compact_boundary", "api_error", "local_command", "away_summary",
-		"bridge_status", "microcompact_boundary", "informational", "session_start", "error", "", "of_tomorrow"); sub {
+		"bridge_status", "microcompact_boundary", "informational", "session_start", "error", "model_refusal_fallback", "", "of_tomorrow"); sub {
 	case "":
 		s.Emit(s.chain("system", map[string]any{"content": "Running \x1b[1mPostToolUse:Edit\x1b[22m...", "level": "info", "toolUseID": "x", "isMeta": false}))
 	case "api_error":
 		s.Emit(s.chain("system", map[string]any{"subtype": sub, "level": "error", "error": map[string]any{"status": 529, "message": "overloaded"}, "retryInMs": 512.5, "retryAttempt": 1, "maxRetries": 10}))
+	case "model_refusal_fallback":
+		s.Emit(s.chain("system", map[string]any{"subtype": sub, "content": "Another model answers", "retractedMessageUuids": []any{fmt.Sprintf("%s-u%d", s.Session, max(1, s.n-1))}}))
 	case "compact_boundary":
 		s.Emit(s.chain("system", map[string]any{"subtype": sub, "content": "Conversation compacted", "logicalParentUuid": "x", "compactMetadata": map[string]any{"trigger": "auto", "preTokens": 171656}}))
 	default:

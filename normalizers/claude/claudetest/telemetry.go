@@ -170,8 +170,29 @@ func (r *claudeReader) replace(request, text string) {
 		return
 	}
 	at := r.heard[i].at
-	r.out.Talk = slices.Delete(r.out.Talk, at, at+1)
 	r.heard = slices.Delete(r.heard, i, i+1)
+	r.unsay(at)
+}
+
+// retract removes the first answer that a record takes back and that is still there.
+func (r *claudeReader) retract(v any) {
+	for _, member := range []string{"supersedesUuids", "supersedes", "retractedMessageUuids", "retracted_message_uuids"} {
+		for _, name := range normalizerstest.Member[[]any](v, member) {
+			uuid, _ := name.(string)
+			at := slices.IndexFunc(r.out.Talk, func(u normalizerstest.Utterance) bool {
+				return u.Session == r.session && u.Who == "assistant" && u.Line == r.answers[uuid]
+			})
+			if at >= 0 {
+				r.unsay(at)
+				return
+			}
+		}
+	}
+}
+
+// unsay removes what was said.
+func (r *claudeReader) unsay(at int) {
+	r.out.Talk = slices.Delete(r.out.Talk, at, at+1)
 	for j := range r.heard {
 		if r.heard[j].at > at {
 			r.heard[j].at--

@@ -135,7 +135,7 @@ func interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 		session := a.Sessions[i]
 		r := readers[session]
 		if r == nil {
-			r = &claudeReader{out: &a, session: session, seen: make(map[string]bool)}
+			r = &claudeReader{out: &a, session: session, seen: make(map[string]bool), answers: make(map[string]int)}
 			readers[session] = r
 		}
 		if l.Bad {
@@ -160,6 +160,8 @@ type claudeReader struct {
 	requests map[string]bool // that the log has stated
 	stated   map[string]bool // what other channels have stated
 	heard    []heardAnswer
+
+	answers map[string]int // the lines of answers by their ids
 }
 
 type queued struct {
@@ -205,6 +207,9 @@ func (r *claudeReader) read(number int, v any) {
 			}
 		}
 	case "system":
+		if normalizerstest.Member[string](v, "subtype") == "model_refusal_fallback" {
+			r.retract(v)
+		}
 		if normalizerstest.Member[string](v, "subtype") == "local_command" && !normalizerstest.Member[bool](v, "isMeta") {
 			if text, human := claudePrompt(claudeText(normalizerstest.Member[any](v, "content"))); human {
 				r.human(number, normalizerstest.Member[string](v, "uuid"), text)
@@ -420,6 +425,10 @@ func (r *claudeReader) assistant(number int, v any) {
 	failed := normalizerstest.Member[bool](v, "isApiErrorMessage") || normalizerstest.Member[string](v, "sessionId") == "" && normalizerstest.Member[any](v, "error") != nil
 	if text := claudeText(content); strings.TrimSpace(text) != "" && !failed {
 		r.replace(request, text)
+		if id := normalizerstest.Member[string](v, "uuid"); id != "" && r.answers[id] == 0 {
+			r.retract(v)
+			r.answers[id] = number
+		}
 		r.utter(number, "assistant", normalizerstest.Member[string](v, "uuid"), strings.TrimSpace(text))
 	}
 	blocks, _ := content.([]any)
