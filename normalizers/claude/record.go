@@ -163,8 +163,13 @@ func (r *wireRecord) time() string {
 	return ""
 }
 
-// session returns the session stated in the record; empty for none.
-func (r *wireRecord) session() string { return string(cmp.Or(r.SessionIDSnake, r.SessionID)) }
+// session returns the session stated in the record, as sessionOf does; empty for none.
+func (r *wireRecord) session() string {
+	if r.Subtype == "init" {
+		return string(cmp.Or(r.SessionIDSnake, r.SessionID))
+	}
+	return string(cmp.Or(r.SessionID, r.SessionIDSnake))
+}
 
 // text returns the text of the record itself, outside any message.
 func (r *wireRecord) text() lenient.Text {

@@ -210,9 +210,10 @@ func isWhole(s *core.Shape) bool {
 	return (s.Text("leafUuid") != "" || s.Text("messageId") != "") && transcriptMarker(s) != ""
 }
 
-// sessionOf returns the session stated in a record. A message of the SDK within a transcript has both names.
+// sessionOf returns the session stated in a record. Of both names, sessionId is the session: a branch rewrites it alone
+// in what it copies. Only the first record of a run, which no branch has, names its session by session_id.
 func sessionOf(s *core.Shape) string {
-	if id := s.Text("session_id"); id != "" && (s.Text("subtype") == "init" || isStream(s)) {
+	if id := s.Text("session_id"); id != "" && s.Text("subtype") == "init" {
 		return id
 	}
 	if id := s.Session(); id != "" {

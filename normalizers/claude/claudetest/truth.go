@@ -128,7 +128,11 @@ func interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 	}
 	a.Sessions = normalizerstest.SessionsOf(name, lines, func(v any) string {
 		v = claudeObject(v)
-		return cmp.Or(sessionOfChannel(v), normalizerstest.Member[string](v, "session_id"), normalizerstest.Member[string](v, "sessionId"))
+		own, ofRun := normalizerstest.Member[string](v, "sessionId"), normalizerstest.Member[string](v, "session_id")
+		if normalizerstest.Member[string](v, "subtype") == "init" {
+			own = ofRun
+		}
+		return cmp.Or(sessionOfChannel(v), own, ofRun)
 	})
 	readers := make(map[string]*claudeReader)
 	for i, l := range lines {
