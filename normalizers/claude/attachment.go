@@ -1,6 +1,7 @@
 package claude
 
 import (
+	"slices"
 	"strings"
 
 	"tributary/envelopes"
@@ -19,6 +20,14 @@ type attachment struct {
 	Messages    lenient.List[mail]     `json:"messages"` // of teammates
 	Stdout      lenient.Text           `json:"stdout"`
 	Stderr      lenient.Text           `json:"stderr"`
+
+	BlockingError lenient.Object[blockingError] `json:"blockingError"` // of a hook that forbids a call
+	Message       lenient.Text                  `json:"message"`       // of a hook that stops the agent
+}
+
+// blockingError is why a hook forbids a call.
+type blockingError struct {
+	Text lenient.Text `json:"blockingError"`
 }
 
 // mail is a message of a teammate.
@@ -39,7 +48,7 @@ func attached(c *mapper) {
 		}
 		c.speak(c.UUID, core.DraftOf(core.SpeechAgent, strings.Join(parts, "\n")))
 	case strings.HasPrefix(string(a.Type), "hook_") && a.Type != "hook_additional_context":
-		c.putSystem(c.UUID, envelopes.Log, joinLines(a.Stdout, a.Stderr, a.text()))
+		c.putSystem(c.UUID, envelopes.Log, distinctLines(a.Stdout, a.Stderr, a.text(), a.BlockingError.Value.Text, a.Message))
 	default:
 		if !knownAttachments[a.Type] {
 			c.Unknown(core.UnknownRecord, c.Type, a.Type)
@@ -72,6 +81,21 @@ func queuedCommand(c *mapper, a *attachment) {
 func (a *attachment) text() lenient.Text {
 	text, _ := a.Content.text()
 	return lenient.Text(text)
+}
+
+// distinctLines joins the texts that a hook states, whose members may repeat each other.
+func distinctLines(texts ...lenient.Text) lenient.Text {
+	for i := range texts {
+		if slices.ContainsFunc(texts[:i], func(t lenient.Text) bool { return isSameText(t, texts[i]) }) {
+			texts[i] = ""
+		}
+	}
+	return joinLines(texts...)
+}
+
+// isSameText reports whether texts differ in the white space around them at most.
+func isSameText(a, b lenient.Text) bool {
+	return strings.TrimSpace(string(a)) == strings.TrimSpace(string(b))
 }
 
 // joinLines joins the non-empty texts with line ends.

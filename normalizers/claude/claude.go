@@ -176,9 +176,11 @@ func (c *mapper) record() {
 		stated(c, envelopes.Meta, c.PermissionMode)
 	case "pr-link":
 		stated(c, envelopes.Meta, c.PRURL, lenient.Text(c.PRNumber), c.PRRepository)
+	case "cost-state":
+		costState(c)
 	case "worktree-state":
 		stated(c, envelopes.Meta, "", lenient.Text(c.WorktreeSession))
-	case "last-prompt", "api-request", "api-request-blob", "api-request-shape", "cost-state":
+	case "last-prompt", "api-request", "api-request-blob", "api-request-shape":
 		c.skip = core.SkipMirror
 	case "bridge-session":
 		c.skip = core.SkipHeartbeat

@@ -51,6 +51,19 @@ type systemFacts struct {
 	HookErrors            jsontext.Value `json:"hookErrors"`
 	PreventedContinuation jsontext.Value `json:"preventedContinuation"`
 	StopReason            lenient.Text   `json:"stopReason"`
+
+	// Of the SDK.
+	ToolUseID      lenient.Text              `json:"tool_use_id"`
+	ToolName       lenient.Text              `json:"tool_name"`
+	Message        lenient.Text              `json:"message"`
+	DecisionReason lenient.Text              `json:"decision_reason"`
+	Patch          lenient.Object[taskPatch] `json:"patch"`
+}
+
+// taskPatch is what has changed of a background task.
+type taskPatch struct {
+	Status lenient.Text `json:"status"`
+	Error  lenient.Text `json:"error"`
 }
 
 // readSystemFacts reads the facts of the record.
@@ -96,6 +109,21 @@ func stopHookSummary(c *mapper) {
 	}
 	d := core.SystemDraft(envelopes.Log, c.text())
 	d.Metadata = c.factsOf("hook", fact)
+	c.put(c.UUID, d)
+}
+
+// permissionFact is a call that is not allowed.
+type permissionFact struct {
+	ToolCallID *string `json:"toolCallId,omitzero"`
+	Decision   string  `json:"decision"`
+}
+
+// permissionDenied emits that a call was denied without asking, and why. The call has its result.
+func permissionDenied(c *mapper) {
+	in := readSystemFacts(c)
+	d := core.SystemDraft(envelopes.Meta, distinctLines(in.Message, in.DecisionReason))
+	d.ToolName, d.ToolCallID = in.ToolName.Ptr(), in.ToolUseID.Ptr()
+	d.Metadata = c.factsOf("permission", permissionFact{core.NameOf(in.ToolUseID), "denied"})
 	c.put(c.UUID, d)
 }
 

@@ -54,6 +54,8 @@ type wireRecord struct {
 	PRURL              lenient.Text               `json:"prUrl"`
 	PRRepository       lenient.Text               `json:"prRepository"`
 	WorktreeSession    jsontext.Value             `json:"worktreeSession"`
+	TotalCost          jsontext.Value             `json:"totalCostUSD"`
+	HasUnknownCost     jsontext.Value             `json:"hasUnknownModelCost"`
 
 	// Records that this one replaces, or takes back.
 	SupersedesUUIDs lenient.List[lenient.Text] `json:"supersedesUuids"`

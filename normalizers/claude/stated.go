@@ -23,6 +23,20 @@ func stated(c *mapper, t envelopes.EventType, value lenient.Text, more ...lenien
 	}
 }
 
+// costState emits what the session has cost so far, if that has changed. The figures are in metadata alone: the records of
+// the calls bill them, except those of helper models, and after a fork the total may be that of two sessions.
+func costState(c *mapper) {
+	is := core.FingerprintOf(string(c.TotalCost), string(c.ModelUsage), string(c.HasUnknownCost))
+	if !c.st.Stated.IsNew(string(c.Type), is, &c.Session.Lost) {
+		return
+	}
+	d := core.SystemDraft(envelopes.Meta, "")
+	d.Metadata = c.Session.MetadataWith(map[string]jsontext.Value{
+		"totalCostUsd": c.TotalCost, "modelUsage": c.ModelUsage, "hasUnknownModelCost": c.HasUnknownCost,
+	})
+	c.put("", d)
+}
+
 // snapshot has the files that Claude Code saved before changing them.
 type snapshot struct {
 	Timestamp lenient.Text                              `json:"timestamp"`

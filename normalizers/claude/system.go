@@ -2,7 +2,6 @@ package claude
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -24,10 +23,17 @@ func system(c *mapper) {
 			return
 		}
 		c.putError(c.UUID, "compact_error", string(c.CompactError), string(c.CompactError))
-	case "hook_started", "hook_progress", "task_progress":
+	case "hook_started", "hook_progress", "task_progress", "thinking_tokens":
 		c.skip = core.SkipProgress
 	case "hook_response":
 		hookResponse(c)
+	case "permission_denied":
+		permissionDenied(c)
+	case "task_updated":
+		patch := readSystemFacts(c).Patch.Value
+		c.putSystem(c.UUID, envelopes.Meta, joinLines(patch.Status, patch.Error))
+	case "notification":
+		c.putSystem(c.UUID, envelopes.Meta, c.Text)
 	case "task_notification":
 		c.speak(c.UUID, injected(cmp.Or(c.Summary, c.text())))
 	case "local_command":
@@ -98,16 +104,10 @@ func mcpServers(list jsontext.Value) jsontext.Value {
 	return append(out, ']')
 }
 
-// hookResponse emits the output of a hook, whose members may repeat each other.
+// hookResponse emits the output of a hook.
 func hookResponse(c *mapper) {
 	output, _ := c.Output.text()
-	texts := []lenient.Text{lenient.Text(output), c.Stdout, c.Stderr}
-	for i := range texts {
-		if slices.Contains(texts[:i], texts[i]) {
-			texts[i] = ""
-		}
-	}
-	c.putSystem(c.UUID, envelopes.Log, joinLines(texts...))
+	c.putSystem(c.UUID, envelopes.Log, distinctLines(lenient.Text(output), c.Stdout, c.Stderr))
 }
 
 // rateLimit states the used part of an account's limits.

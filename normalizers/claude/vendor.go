@@ -143,6 +143,7 @@ func hookMarker(s *core.Shape) string {
 var statesValue = map[string]bool{
 	"queue-operation": true, "ai-title": true, "custom-title": true, "agent-name": true, "mode": true, "permission-mode": true,
 	"pr-link": true, "worktree-state": true, "last-prompt": true, "bridge-session": true, "summary": true,
+	"cost-state": true,
 	"atis-latch": true, "frame-link": true, "relocated": true,
 }
 

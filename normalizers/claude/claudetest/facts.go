@@ -9,7 +9,7 @@ import (
 )
 
 // factNames are the members of metadata with the facts of a record.
-var factNames = []string{"hook", "turn", "editedFile", "diagnostics", "tasks", "commandPermissions"}
+var factNames = []string{"hook", "turn", "editedFile", "diagnostics", "tasks", "commandPermissions", "permission", "hasUnknownModelCost"}
 
 // mostListed is how many entries of a list an event has.
 const mostListed = 64
@@ -20,6 +20,8 @@ func facts(v any) map[string]any {
 	switch str("type") + " " + str("subtype") {
 	case "system turn_duration":
 		return map[string]any{"turn": stated("durationMs", count(v, "durationMs"), "messageCount", count(v, "messageCount"))}
+	case "system permission_denied":
+		return map[string]any{"permission": stated("toolCallId", text(v, "tool_use_id"), "decision", "denied")}
 	case "system stop_hook_summary":
 		hook := stated("preventedContinuation", truth(v, "preventedContinuation"), "stopReason", text(v, "stopReason"))
 		if errs, ok := normalizerstest.Member[any](v, "hookErrors").([]any); ok {
@@ -33,6 +35,9 @@ func facts(v any) map[string]any {
 			}
 		}
 		return map[string]any{"hook": hook}
+	}
+	if str("type") == "cost-state" {
+		return stated("hasUnknownModelCost", normalizerstest.Member[any](v, "hasUnknownModelCost"))
 	}
 	if str("type") != "attachment" {
 		return nil

@@ -375,7 +375,7 @@ func (s *claudeScript) history() {
 // stated writes records that only state a value, most without a time.
 func (s *claudeScript) stated() {
 	r := map[string]any{"sessionId": s.Session}
-	kind := s.OneOf("ai-title", "custom-title", "agent-name", "mode", "permission-mode", "pr-link", "worktree-state", "last-prompt", "bridge-session")
+	kind := s.OneOf("ai-title", "custom-title", "agent-name", "mode", "permission-mode", "pr-link", "worktree-state", "cost-state", "last-prompt", "bridge-session")
 	r["type"] = kind
 	v := s.OneOf("one", "two")
 	switch kind {
@@ -393,6 +393,9 @@ func (s *claudeScript) stated() {
 		r["prNumber"], r["prUrl"], r["prRepository"], r["timestamp"] = 7, s.OneOf("https://example.com/acme/one/pull/7", "https://ada:secret@example.com:8443/acme/one/pull/8?token=secret#top", "none"), "acme/"+v, s.Stamp()
 	case "worktree-state":
 		r["worktreeSession"] = map[string]any{"worktreeName": v, "sessionId": s.Session}
+	case "cost-state":
+		r["totalCostUSD"], r["hasUnknownModelCost"] = 0.25, s.Chance(50)
+		r["modelUsage"] = map[string]any{"claude-haiku-4-5": map[string]any{"inputTokens": 3, "outputTokens": 4, "costUSD": 0.25}}
 	case "last-prompt":
 		r["lastPrompt"], r["leafUuid"] = s.word(), "x"
 	case "bridge-session":
@@ -579,7 +582,7 @@ func (s *claudeScript) ended() {
 
 // control writes lines beside the conversation.
 func (s *claudeScript) control() {
-	switch s.OneOf("request", "response", "limit", "limited", "progress", "status", "hook", "boundary", "ping") {
+	switch s.OneOf("request", "response", "limit", "limited", "progress", "status", "hook", "boundary", "ping", "denied", "task", "notification", "thinking") {
 	case "request":
 		s.Emit(map[string]any{"type": "control_request", "request_id": "r1", "request": map[string]any{"subtype": "can_use_tool"}})
 	case "response":
@@ -596,6 +599,14 @@ func (s *claudeScript) control() {
 		s.Emit(s.sdk("system", map[string]any{"subtype": "hook_response", "output": "ok", "stdout": "ok", "stderr": ""}))
 	case "boundary":
 		s.Emit(s.sdk("system", map[string]any{"subtype": "compact_boundary", "compact_metadata": map[string]any{"trigger": "auto"}}))
+	case "denied":
+		s.Emit(s.sdk("system", map[string]any{"subtype": "permission_denied", "tool_name": "Bash", "tool_use_id": "toolu_1", "message": "denied", "decision_reason": "a rule"}))
+	case "task":
+		s.Emit(s.sdk("system", map[string]any{"subtype": "task_updated", "task_id": "b1", "patch": map[string]any{"status": "failed", "error": "no"}}))
+	case "notification":
+		s.Emit(s.sdk("system", map[string]any{"subtype": "notification", "key": "k", "text": "The credit is low", "priority": "high"}))
+	case "thinking":
+		s.Emit(s.sdk("system", map[string]any{"subtype": "thinking_tokens", "estimated_tokens": 10, "estimated_tokens_delta": 10}))
 	case "ping":
 		s.Emit(s.sdk("stream_event", map[string]any{"event": map[string]any{"type": "ping"}}))
 	}

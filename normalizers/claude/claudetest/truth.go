@@ -226,7 +226,7 @@ func (r *claudeReader) read(number int, v any) {
 
 // claudeTypes are the types that a record without a message may have.
 var claudeTypes = strings.Fields(`system attachment queue-operation file-history-snapshot file-history-delta summary
-	ai-title custom-title agent-name mode permission-mode pr-link worktree-state last-prompt bridge-session progress
+	ai-title custom-title agent-name mode permission-mode pr-link worktree-state cost-state last-prompt bridge-session progress
 	stream_event rate_limit_event auth_status control_request control_response control_cancel_request keep_alive tool_progress`)
 
 // claudeUnknown reports whether the type of a record is unknown.
