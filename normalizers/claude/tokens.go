@@ -103,7 +103,8 @@ func advisorUsage(c *mapper, isNew bool) {
 		if step.Type != "advisor_message" || id == "" && !isNew {
 			continue
 		}
-		u := c.raise(c.findStep(id, request, i), "", step.consumption())
+		call := c.findCall(id, request)
+		u := c.raise(call.step(c.Session, i), "", step.consumption())
 		if u == nil {
 			continue
 		}
@@ -119,14 +120,13 @@ func advisorUsage(c *mapper, isNew bool) {
 	}
 }
 
-// findStep returns the i-th step of an API call. A result of a run states no step, so it belongs to no run.
-func (e *emitter) findStep(id, request string, i int) apiCall {
-	if id == "" {
+// step returns the i-th step of an API call. A result of a run states no step, so it belongs to no run.
+func (a *apiCall) step(s *core.Session, i int) apiCall {
+	if a.key == "" {
 		return apiCall{before: core.Consumption{Run: outsideRuns}}
 	}
-	call := e.findCall(id, request)
-	step := apiCall{key: call.key + "#iter" + strconv.Itoa(i), slot: core.FingerprintOf("step", string(call.slot[:]), strconv.Itoa(i))}
-	step.before, step.known = e.Session.APICalls.Get(step.slot)
+	step := apiCall{key: a.key + "#iter" + strconv.Itoa(i), slot: core.FingerprintOf("step", string(a.slot[:]), strconv.Itoa(i))}
+	step.before, step.known = s.APICalls.Get(step.slot)
 	step.before.Run, step.stored = outsideRuns, step.known
 	return step
 }
