@@ -41,7 +41,7 @@ func (s *state) thinks(f form) bool {
 // awaitResult remembers a call of a transcript.
 func (s *state) awaitResult(id string, t tool) {
 	if key, ok := argumentsKey(core.ToolOf(t.name), t.args); ok && s.hasTranscript() && len(id) <= core.MaxIdentity {
-		s.Open = core.Window[openCall](s.Open).Push(openCall{key, id}, maxOpen, nil)
+		s.Open = s.Open.Push(openCall{key, id}, maxOpen, nil)
 	}
 }
 

@@ -129,8 +129,8 @@ func again(r *normalizerstest.Reader, v any) bool {
 	steps := r.Noted("steps")
 	r.Note("steps", steps+step)
 	highest, highestAt := int64(-1), int64(0)
-	if at := r.Noted("highest"); at != "" {
-		fmt.Sscan(at, &highest, &highestAt)
+	if _, err := fmt.Sscan(r.Noted("highest"), &highest, &highestAt); err != nil {
+		highest = -1 // none yet
 	}
 	if index > highest && !created.IsZero() {
 		r.Note("highest", fmt.Sprint(index, " ", created.Unix()))

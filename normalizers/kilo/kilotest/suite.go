@@ -44,6 +44,9 @@ func table(record any) string {
 	return normalizerstest.Member[string](record, "table")
 }
 
+// imported stands for the table of a row that was imported.
+const imported = "imported"
+
 // asOpenCode returns a row as OpenCode writes it; nil for a record that is no row. The steps of a message have its cost,
 // and what was imported from a task says nothing.
 func asOpenCode(data []byte) []byte {
@@ -56,7 +59,7 @@ func asOpenCode(data []byte) []byte {
 	switch id := normalizerstest.Member[string](row, "id"); {
 	case of == "session":
 	case strings.Contains(id, "_migrated_"):
-		of = "imported"
+		of = imported
 	case of == "message":
 		delete(is, "cost")
 	default:
@@ -94,7 +97,9 @@ type ledger struct{ tasks, rows normalizerstest.Ledger }
 // Add implements [normalizerstest.Ledger].
 func (l ledger) Add(session string, record []byte) {
 	if row := asOpenCode(record); row != nil {
-		l.rows.Add(session, row)
+		if table(normalizerstest.Parse(row)) != imported {
+			l.rows.Add(session, row)
+		}
 		return
 	}
 	l.tasks.Add(session, record)
