@@ -59,8 +59,8 @@ func TestDatabasesMatchTheirCases(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				file := filepath.Join(t.TempDir(), "sessions.db")
-				if usual := normalizers.VendorOf(s.Source).Database.Names[0]; usual[0] != '.' {
-					file = filepath.Join(filepath.Dir(file), usual)
+				if usual := normalizers.VendorOf(s.Source).Database.Names; len(usual) > 0 && usual[0][0] != '.' {
+					file = filepath.Join(filepath.Dir(file), usual[0])
 				}
 				writeDatabase(t, file, normalizers.VendorOf(s.Source), rows)
 				if lines := checkDatabase(t, s, file); len(lines) != len(rows) {
