@@ -11,8 +11,11 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// gap is the line that stands in a shortened transcript in place of what was cut from a text.
-var gap = regexp.MustCompile(`\n<truncated \d+ bytes>(?:\n|$)`)
+// gap is the line that stands in a shortened transcript in place of what was cut from a text; lastGap ends the text.
+var (
+	gap     = regexp.MustCompile(`\n<truncated \d+ bytes>(?:\n|$)`)
+	lastGap = regexp.MustCompile(`\n<truncated \d+ bytes>\n?$`)
+)
 
 // splitRequest returns what a human typed, and what Antigravity says behind it. Of a long prompt the end of the request
 // may have been cut.
@@ -40,10 +43,7 @@ func (c *call) isCut() bool {
 	})
 }
 
-func endsInGap(text string) bool {
-	all := gap.FindAllStringIndex(text, -1)
-	return len(all) > 0 && all[len(all)-1][1] == len(text)
-}
+func endsInGap(text string) bool { return lastGap.MatchString(text) }
 
 // near is how many steps back a session remembers each step. Steps that finish late are nearer.
 const near = 1000
@@ -67,8 +67,11 @@ func placeOf(r *record) place {
 // isKnown reports whether the session has a step. One far behind the newest step is known, unless it is younger: the
 // conversation then went back.
 func (p place) isKnown(w *chat.Writer) bool {
-	if _, known := w.Session.IDs.Get(p.key); known || !p.ok {
-		return known && p.ok
+	if !p.ok {
+		return false
+	}
+	if _, known := w.Session.IDs.Get(p.key); known {
+		return true
 	}
 	newest, at, ok := newestOf(w)
 	return ok && p.step < newest-near && p.at <= at

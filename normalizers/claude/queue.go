@@ -76,8 +76,7 @@ func (c *mapper) speakQueued(content string) {
 
 // enqueue adds a prompt. It returns false for one that is too long to keep, which is emitted at once.
 func (q *queue) enqueue(content string, lost *uint64) bool {
-	kind, _ := speechOf(content)
-	p := queuedPrompt{Key: queueKey(content), Human: isPrompt(kind)}
+	p := queuedOf(content)
 	if p.Human && strings.TrimSpace(content) != "" {
 		size := len(content)
 		for _, o := range q.Queue {
@@ -121,7 +120,7 @@ func (q *queue) operand(content string) int {
 		func(queuedPrompt) bool { return true },
 	}
 	if content != "" {
-		key := queueKey(content)
+		key := queuedOf(content).Key
 		choices = slices.Insert(choices, 0, func(p queuedPrompt) bool { return p.Key == key })
 	}
 	for _, choice := range choices {
@@ -156,7 +155,7 @@ func (q *queue) mark(content string) {
 	if len(q.Queue) == 0 || strings.TrimSpace(content) == "" {
 		return
 	}
-	key := queueKey(content)
+	key := queuedOf(content).Key
 	at := slices.IndexFunc(q.Queue, func(p queuedPrompt) bool { return p.Key == key && !p.Emitted })
 	if at < 0 {
 		return
@@ -166,12 +165,14 @@ func (q *queue) mark(content string) {
 	q.Queue = q.Queue.With(at, p)
 }
 
-// queueKey identifies an item of the queue by its content: a prompt by its text, so that its own record matches.
-func queueKey(content string) core.Fingerprint {
-	if kind, text := speechOf(content); isPrompt(kind) {
-		return core.PromptKey(text)
+// queuedOf returns the item of the queue with a content. The key of a prompt is that of its text, so that its own record
+// matches.
+func queuedOf(content string) queuedPrompt {
+	kind, text := speechOf(content)
+	if isPrompt(kind) {
+		return queuedPrompt{Key: core.PromptKey(text), Human: true}
 	}
-	return core.PromptKey(content)
+	return queuedPrompt{Key: core.PromptKey(content)}
 }
 
 // isPrompt reports whether a human typed a text to the agent.

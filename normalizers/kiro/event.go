@@ -1,6 +1,7 @@
 package kiro
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
@@ -82,11 +83,7 @@ func readEvent(w *chat.Writer, r *record) {
 	case "turn_end":
 		w.Facts(map[string]any{"endReason": core.NameOf(e.StopReason)})
 	case "interaction_resolved":
-		decision := e.Option
-		if decision == "" {
-			decision = e.Outcome
-		}
-		w.Put(w.Session.PermissionDraft(e.CallID, "", decision))
+		w.Put(w.Session.PermissionDraft(e.CallID, "", cmp.Or(e.Option, e.Outcome)))
 	case "session_metadata":
 		switch e.Key {
 		case "contextUsage": // how full the context is
@@ -128,9 +125,7 @@ func eventCall(e *event) chat.Call {
 	if e.Tool == "fs_write" && in.Command == "" { // the CLI's has a command
 		c.Tool = &core.ToolWrite
 	}
-	if c.File == "" {
-		c.File = in.Target
-	}
+	c.File = cmp.Or(c.File, in.Target)
 	return c
 }
 
@@ -150,7 +145,7 @@ func eventResult(w *chat.Writer, e *event) chat.Result {
 	return r
 }
 
-// readUsage writes what a turn cost. Kiro states no tokens but where the unit says so, and then no kinds of tokens.
+// readUsage writes the credits that a turn cost. Of tokens Kiro states at most one sum, which no event can have.
 func readUsage(w *chat.Writer, e *event) {
 	facts := make(map[string]any)
 	if e.Elapsed.OK {

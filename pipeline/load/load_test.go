@@ -92,7 +92,7 @@ func TestFolderReadsTheLogsOfAgents(t *testing.T) {
 		sources[r.Source]++
 	}
 	for _, v := range normalizers.Vendors() {
-		if len(v.LogOf) == 0 && sources[v.Source] == 0 { // else only its own folder tells it from another
+		if len(v.LogOf) == 0 && sources[v.Source] == 0 { // a log that looks like another agent's needs the folder of its own
 			t.Errorf("no record of %s: %v", v.Source, sources)
 		}
 	}

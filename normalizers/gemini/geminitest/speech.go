@@ -62,7 +62,7 @@ func unwrapped(text string) string {
 	return text
 }
 
-func holds(parts []any, name string) bool {
+func hasMember(parts []any, name string) bool {
 	return slices.ContainsFunc(parts, func(p any) bool { return normalizerstest.Member[any](p, name) != nil })
 }
 
@@ -121,14 +121,14 @@ func (r *geminiReader) user(m any, id string) {
 	body := geminiBody(m)
 	r.context = r.context || isContext(body)
 	display := geminiContent(normalizerstest.Member[any](m, "displayContent"))
-	isShown := strings.TrimSpace(geminiText(display)) != "" && !holds(display, "functionResponse")
+	isShown := strings.TrimSpace(geminiText(display)) != "" && !hasMember(display, "functionResponse")
 	parts := body
 	if isShown {
 		parts = display
 	}
 	texts := typedTexts(parts)
 	text := strings.TrimSpace(unwrapped(strings.Join(texts, "")))
-	if text == "" && (holds(body, "functionResponse") || !holds(body, "inlineData") && !holds(body, "fileData")) {
+	if text == "" && (hasMember(body, "functionResponse") || !hasMember(body, "inlineData") && !hasMember(body, "fileData")) {
 		return
 	}
 	if isShown {
