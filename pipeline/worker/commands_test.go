@@ -168,11 +168,13 @@ func TestCommandsThatAreKilledAreFinished(t *testing.T) {
 		killCommands(t, 1+rand.IntN(3), 3, rand.IntN(2) == 0)
 		return
 	}
-	for _, answered := range []bool{false, true} {
-		t.Run(fmt.Sprintf("answered=%t", answered), func(t *testing.T) {
-			t.Parallel()
-			killCommands(t, 1, 1, answered)
-		})
+	for _, first := range []int{1, 2} {
+		for _, answered := range []bool{false, true} {
+			t.Run(fmt.Sprintf("first=%d,answered=%t", first, answered), func(t *testing.T) {
+				t.Parallel()
+				killCommands(t, first, 2, answered)
+			})
+		}
 	}
 }
 
