@@ -88,18 +88,14 @@ func garbageOf(s Suite) []string {
 // Positions returns in how many places a line can be inserted.
 func (l *Log) Positions() int { return len(l.starts) }
 
-// Perturb inserts a line of garbage, and a record of an unknown type, between two records of the file, and returns
-// what else changes. A line of garbage adds one dead letter. An unknown record adds its one meta event, after which
-// the numbers of records and events are higher by one. It tries some lines of each kind, others at each position; all
-// of them if [MaxPositions] is 0.
+// Perturb inserts lines of garbage and records of unknown types between records of the file, and returns what else
+// changes. A line of garbage adds one dead letter. An unknown record adds its one meta event, after which the numbers of
+// records and events are higher by one. The first line is inserted at a position, the others as far from it and from
+// each other as can be: over all positions, each gets every one of its lines. These are some of each kind, others at
+// each position; all of them if [MaxPositions] is 0.
 func (l *Log) Perturb(position int) error {
-	for _, line := range someOf(l.garbage, position) {
-		if err := l.perturb(position, line, true); err != nil {
-			return err
-		}
-	}
-	for _, line := range someOf(l.suite.Unknown, position) {
-		if err := l.perturb(position, line, false); err != nil {
+	for _, list := range l.insertions(position) {
+		if err := l.perturb(list); err != nil {
 			return err
 		}
 	}
@@ -119,35 +115,96 @@ func someOf(lines []string, position int) []string {
 	return out
 }
 
-// perturb inserts a line before the record at an index of starts, and compares.
-func (l *Log) perturb(position int, line string, isGarbage bool) error {
-	start := l.starts[position]
-	if strings.Contains(line, "$") {
-		session, at, ok := l.lastBefore(start)
-		if !ok {
-			return nil
+// insertion is a line to insert before a line of the file.
+type insertion struct {
+	start     int
+	of        string // the line without a session and a time
+	line      string
+	isGarbage bool
+}
+
+func (i insertion) String() string { return fmt.Sprintf("line %d: %q", i.start+1, i.line) }
+
+// insertions spreads lines over the file. A list has no position twice, and no line, which can be a duplicate of the
+// first.
+func (l *Log) insertions(position int) [][]insertion {
+	var lists [][]insertion
+	garbage := len(someOf(l.garbage, position))
+	n := garbage + len(someOf(l.suite.Unknown, position))
+	for i := range n {
+		at := (position + i*len(l.starts)/n) % len(l.starts)
+		in := insertion{start: l.starts[at], isGarbage: i < garbage}
+		if in.isGarbage {
+			in.of = someOf(l.garbage, at)[i]
+		} else {
+			in.of = someOf(l.suite.Unknown, at)[i-garbage]
 		}
-		line = unknownLine(line, session, at)
-	}
-	id := fmt.Sprintf("line %d: %q", start+1, line)
-	steps := l.fold(slices.Insert(slices.Clone(l.lines), start, []byte(line+"\n")))
-	extra := slices.IndexFunc(steps, func(s Step) bool { return s.Line == start+1 && string(s.Record.Data) == line })
-	if extra < 0 {
-		return fmt.Errorf("%s: is no record", id)
-	}
-	s := steps[extra]
-	steps = slices.Delete(steps, extra, extra+1)
-	if isGarbage != s.Failed() {
-		return fmt.Errorf("%s: is a dead letter: %t", id, s.Failed())
-	}
-	if !isGarbage {
-		if !isOneMeta(s.Result.Events) {
-			return fmt.Errorf("%s: yields not one meta event:\n%s", id, Outcomes(s, false))
+		in.line = in.of
+		if !in.isGarbage && strings.Contains(in.of, "$") {
+			session, ts, ok := l.lastBefore(in.start)
+			if !ok {
+				continue
+			}
+			in.line = unknownLine(in.of, session, ts)
 		}
-		renumber(steps, s)
+		fits := slices.IndexFunc(lists, func(list []insertion) bool {
+			return !slices.ContainsFunc(list, func(o insertion) bool { return o.start == in.start || o.of == in.of })
+		})
+		if fits < 0 {
+			fits, lists = len(lists), append(lists, nil)
+		}
+		lists[fits] = append(lists[fits], in)
+	}
+	for _, list := range lists {
+		slices.SortFunc(list, func(a, b insertion) int { return a.start - b.start })
+	}
+	return lists
+}
+
+// perturb inserts lines, and compares. If something else changes with several lines but with none of them alone, it
+// names them all.
+func (l *Log) perturb(list []insertion) error {
+	err := l.inserted(list)
+	if err == nil || len(list) < 2 {
+		return err
+	}
+	for i := range list {
+		if err := l.inserted(list[i : i+1]); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("only together, %v: %w", list, err)
+}
+
+// inserted inserts lines and returns the first change.
+func (l *Log) inserted(list []insertion) error {
+	lines := make([][]byte, 0, len(l.lines)+len(list))
+	from := 0
+	for _, in := range list {
+		lines = append(append(lines, l.lines[from:in.start]...), []byte(in.line+"\n"))
+		from = in.start
+	}
+	steps := l.fold(append(lines, l.lines[from:]...))
+	for i, in := range slices.Backward(list) {
+		line := in.start + i + 1
+		extra := slices.IndexFunc(steps, func(s Step) bool { return s.Line == line && string(s.Record.Data) == in.line })
+		if extra < 0 {
+			return fmt.Errorf("%s: is no record", in)
+		}
+		s := steps[extra]
+		steps = slices.Delete(steps, extra, extra+1)
+		if in.isGarbage != s.Failed() {
+			return fmt.Errorf("%s: is a dead letter: %t", in, s.Failed())
+		}
+		if !in.isGarbage {
+			if !isOneMeta(s.Result.Events) {
+				return fmt.Errorf("%s: yields not one meta event:\n%s", in, Outcomes(s, false))
+			}
+			renumber(steps, s)
+		}
 	}
 	if err := Differ(l.Steps, steps, false); err != nil {
-		return fmt.Errorf("%s: %w", id, err)
+		return fmt.Errorf("%v: %w", list, err)
 	}
 	return nil
 }
