@@ -161,20 +161,24 @@ func (a *archiver) begin() error {
 	default:
 		return nil // another partition sweeps
 	}
-	stream, err := p.stage.js.Stream(ctx, streams.EventsStream(p.cell.name))
+	if a.again {
+		a.next, a.left, a.again = 0, 0, false
+	}
+	name := streams.EventsStream(p.cell.name)
+	oldest, err := broker.NextMessages(ctx, p.stage.js, name, envelopes.StateFilter(p.cell.name, p.number), a.next, 1, 1)
+	if err != nil || len(oldest) == 0 {
+		return err
+	}
+	stream, err := p.stage.js.Stream(ctx, name)
 	if err != nil {
 		return err
 	}
 	info := stream.CachedInfo()
 	if !slices.ContainsFunc(info.Config.Subjects, envelopes.IsArchiveFilter) {
-		return fmt.Errorf("stream %s has no subject for archives: start a worker of this version, which adds it", info.Config.Name)
+		return fmt.Errorf("stream %s has no subject for archives: start a worker of this version, which adds it", name)
 	}
-	if a.again {
-		a.next, a.left, a.again = 0, 0, false
-	}
-	oldest, err := broker.NextMessages(ctx, p.stage.js, info.Config.Name, envelopes.StateFilter(p.cell.name, p.number), a.next, 1, 1)
-	if err != nil || len(oldest) == 0 || a.age(oldest[0], info.TimeStamp) < a.after+a.after/archiveSlack {
-		return err
+	if a.age(oldest[0], info.TimeStamp) < a.after+a.after/archiveSlack {
+		return nil
 	}
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
 	if err != nil {

@@ -197,8 +197,8 @@ type faultPlan struct {
 }
 
 // archiveAfter is how long states stay under their own subjects, in nanoseconds: with an odd seed a
-// millisecond, so that they move all the time.
-func (p faultPlan) archiveAfter() int64 { return int64(p.seed % 2 * uint64(time.Millisecond)) }
+// moment, so that they move all the time.
+func (p faultPlan) archiveAfter() int64 { return int64(p.seed % 2 * uint64(50*time.Millisecond)) }
 
 // faultRun is a run of faults.
 type faultRun struct {
