@@ -50,15 +50,17 @@ func Folded(s Suite, normalize NormalizeFunc, records []normalizers.Framed) Fold
 	return Folding{Suite: s, Normalize: normalize, Records: records, Steps: Fold(normalize, records)}
 }
 
-// Point is a record of a file that can be read, with the encoded state of its session before and after it.
+// Point is a record of a file that can be read, normalized once more: what it yields, and the encoded state of its
+// session before and after it.
 type Point struct {
 	Index         int // in the records of the folding
 	Record        normalizers.Framed
+	Step          Step
 	Before, After []byte
 }
 
 // along normalizes the records once more, and checks laws of states at each of them. It returns the first violation of
-// each law, nil where there is none.
+// each law, nil where there is none, and ends when all are broken.
 func (f Folding) along(laws ...Law) []error {
 	broken := make([]error, len(laws))
 	checks := make([]func(Point) error, len(laws))
@@ -67,6 +69,9 @@ func (f Folding) along(laws ...Law) []error {
 	}
 	sessions, states := make(map[string]*core.Session), make(map[string][]byte)
 	for i, r := range f.Records {
+		if !slices.Contains(broken, nil) {
+			break
+		}
 		if r.Err != nil {
 			continue
 		}
@@ -76,7 +81,7 @@ func (f Folding) along(laws ...Law) []error {
 			states[key] = sessions[key].Encode()
 		}
 		p := Point{Index: i, Record: r, Before: states[key]}
-		FoldOne(f.Normalize, sessions, r)
+		p.Step = FoldOne(f.Normalize, sessions, r)
 		p.After = sessions[key].Encode()
 		states[key] = p.After
 		for l, check := range checks {
@@ -91,7 +96,7 @@ func (f Folding) along(laws ...Law) []error {
 // Laws are the laws of README.md of package normalizers.
 var Laws = []Law{
 	{Name: "valid", of: lawValid},
-	{Name: "deterministic", of: lawDeterministic},
+	{Name: "deterministic", along: lawDeterministic},
 	{Name: "nothing_lost", of: LawNothingLost},
 	{Name: "sums", of: LawSums, whole: true},
 	{Name: "parts_of_usage", of: lawParts},
@@ -241,9 +246,15 @@ func Plain(data []byte) any {
 	return v
 }
 
-// lawDeterministic: the same records yield the same events. The laws that fold the records again compare the same steps
-// with theirs.
-func lawDeterministic(f Folding) error { return Differ(f.Steps, Fold(f.Normalize, f.Records), true) }
+// lawDeterministic: the same records yield the same events.
+func lawDeterministic(f Folding) func(Point) error {
+	return func(p Point) error {
+		if err := Differ(f.Steps[p.Index:p.Index+1], []Step{p.Step}, true); err != nil {
+			return fmt.Errorf("%s: %w", at(p.Index, p.Step), err)
+		}
+		return nil
+	}
+}
 
 // LawNothingLost checks that every record has either events, or a named skip, or a permanent error.
 func LawNothingLost(f Folding) error {
