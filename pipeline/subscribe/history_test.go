@@ -433,15 +433,7 @@ func TestExpiredCountsEveryLostEvent(t *testing.T) {
 	<-started
 	sent := append(numbers(1, 4000), "last") // more than are read ahead
 	storeIn(t, js, top, prompts("t", sent[:4000]...)...)
-	for {
-		info, err := stream.Info(deadline(t), jetstream.WithSubjectFilter("events.>"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(info.State.Subjects) == 0 {
-			break
-		}
-	}
+	awaitNoEvents(t, stream)
 	storeIn(t, js, top, prompts("u", "last")...)
 	close(expired)
 	if err := <-ended; err != nil {
@@ -486,6 +478,27 @@ func counterValue(tb testing.TB, reader *sdkmetric.ManualReader, name string) (n
 	return n
 }
 
+// awaitNoEvents waits until all events of a stream have expired.
+func awaitNoEvents(t *testing.T, stream jetstream.Stream) {
+	t.Helper()
+	poll := time.NewTicker(20 * time.Millisecond)
+	defer poll.Stop()
+	for ctx := deadline(t); ; {
+		info, err := stream.Info(ctx, jetstream.WithSubjectFilter("events.>"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(info.State.Subjects) == 0 {
+			return
+		}
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			t.Fatalf("%d subjects have events", len(info.State.Subjects))
+		}
+	}
+}
+
 // TestExpiredIsNotCalledWithoutLoss: a subscription has had every event before the last ones expire. When more arrive,
 // Expired is not called.
 func TestExpiredIsNotCalledWithoutLoss(t *testing.T) {
@@ -514,13 +527,7 @@ func TestExpiredIsNotCalledWithoutLoss(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for n := 1; n > 0; {
-			info, err := stream.Info(deadline(t), jetstream.WithSubjectFilter("events.>"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			n = len(info.State.Subjects)
-		}
+		awaitNoEvents(t, stream)
 		if next != "" {
 			storeIn(t, js, top, prompts("s", next)...)
 		}

@@ -602,7 +602,7 @@ func TestMemoryForLargeRecordsIsBounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("moves 100 MB")
 	}
-	count, size := scaled(80, 100), scaled(1200<<10, 8<<20)
+	count, size := scaled(40, 100), scaled(1200<<10, 8<<20)
 	top := topology(4)
 	server := pipelinetest.NewServer(t, smallMessages)
 	js := server.Provision(top)

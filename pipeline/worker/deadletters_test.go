@@ -396,7 +396,7 @@ func TestPurgeRemovesNothingElse(t *testing.T) {
 		t.Errorf("%d are purged once more", got)
 	}
 	before = slices.DeleteFunc(before, func(m *jetstream.RawStreamMsg) bool { return strings.HasPrefix(m.Subject, "deadletters.") })
-	if diff := cmp.Diff(before, stored(t, js, ">")); diff != "" {
+	if diff := difference(before, stored(t, js, ">")); diff != "" {
 		t.Errorf("the rest of the stream (-before +after):\n%s", diff)
 	}
 

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
@@ -67,7 +66,7 @@ func TestReferencedRawIsFoundInTheRawStream(t *testing.T) {
 			if e.Raw != nil || e.Provenance.RawReference != (carried[i].Raw != nil) {
 				t.Errorf("%s: event %s: %+v with raw %s", name, e.EventID, e.Provenance, e.Raw)
 			}
-			if diff := cmp.Diff(carried[i].AgentEventV1, loaded[i].AgentEventV1); diff != "" {
+			if diff := difference(carried[i].AgentEventV1, loaded[i].AgentEventV1); diff != "" {
 				t.Errorf("%s: event %s (-carried +loaded):\n%s", name, e.EventID, diff)
 			}
 		}

@@ -20,6 +20,7 @@ import (
 	"tributary/normalizers"
 	"tributary/normalizers/core"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
 	"tributary/pipeline/worker"
 )
@@ -167,14 +168,18 @@ func TestBlindWorkersDoNotDuel(t *testing.T) {
 	}
 	x := pipelinetest.Expectation{Topology: top}
 	before := epochs()
-	rest, together := records[400:], 120 // the comparison of each chunk takes a while
+	rest, together := records[400:], 120
 	if testing.Short() {
-		rest, together = rest[:400], 200 // and many times as long with the race detector
+		rest, together = rest[:400], 200
 	}
-	for some := range slices.Chunk(rest, together) { // many heartbeats
+	for some := range slices.Chunk(rest, together) {
 		pipelinetest.Publish(t, js, some...)
-		x.RequireExact(t, js)
+		if err := replay.CatchUp(deadline(t), js, top); err != nil {
+			t.Fatal(err)
+		}
+		awaitHeartbeats(t, js, 8)
 	}
+	x.RequireExact(t, js)
 	if after := epochs(); !slices.Equal(before, after) {
 		t.Errorf("the workers acquire the partitions from each other: epochs %v, then %v", before, after)
 	}

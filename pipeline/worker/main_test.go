@@ -5,9 +5,11 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"reflect"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
@@ -112,6 +114,14 @@ func (r *running) stop(tb testing.TB) {
 	if err := r.wait(tb); err != nil {
 		tb.Fatalf("stage: %v", err)
 	}
+}
+
+// difference is [cmp.Diff], which takes long for much data, even if that is equal.
+func difference[T any](want, got T) string {
+	if reflect.DeepEqual(want, got) {
+		return ""
+	}
+	return cmp.Diff(want, got)
 }
 
 // deadline returns a context for what must happen soon.

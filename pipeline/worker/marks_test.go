@@ -31,7 +31,7 @@ func TestMarksAreFewAndNearToEachEvent(t *testing.T) {
 			position += 1 + random.Uint64N(1<<random.IntN(12))
 			before := slices.Clone(marks)
 			next := marks.With(events.Mark{Position: position})
-			if diff := cmp.Diff(before, marks); diff != "" {
+			if diff := difference(before, marks); diff != "" {
 				t.Fatalf("marks have changed:\n%s", diff)
 			}
 			marks, read = next, append(read, position)

@@ -101,6 +101,28 @@ func settled(t *testing.T, js jetstream.JetStream, top streams.Topology, want ma
 	}
 }
 
+// awaitHeartbeats waits until workers have sent so many heartbeats.
+func awaitHeartbeats(t *testing.T, js jetstream.JetStream, n int) {
+	t.Helper()
+	ctx := deadline(t)
+	kv, err := js.KeyValue(ctx, streams.WorkersBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	watcher, err := kv.WatchAll(ctx, jetstream.UpdatesOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = watcher.Stop() }()
+	for range n {
+		select {
+		case <-watcher.Updates():
+		case <-ctx.Done():
+			t.Fatal("the workers send no heartbeats")
+		}
+	}
+}
+
 // member returns the configuration of a worker beside others.
 func member(top streams.Topology, name string) worker.Config {
 	return worker.Config{Topology: top, Worker: name, Member: name}
