@@ -35,13 +35,13 @@ func fourCells() streams.Topology {
 func TestFourCellsHoldTheEventsOfOne(t *testing.T) {
 	pipelinetest.SkipShort(t)
 	t.Parallel()
-	records := pipelinetest.Workload(81, 40, 1200)
+	records := pipelinetest.Workload(81, 40, 600)
 	var want map[string][]string
 	for _, top := range []streams.Topology{topology(11), fourCells()} {
 		js := pipelinetest.NewServer(t).Provision(top)
 		x := pipelinetest.Expectation{Topology: top}
 		a := start(t, js, member(top, "a"))
-		for some := range slices.Chunk(records, 400) {
+		for some := range slices.Chunk(records, 200) {
 			pipelinetest.Publish(t, js, some...)
 			b := start(t, js, member(top, "b"))
 			a.kill()

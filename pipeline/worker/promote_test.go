@@ -35,12 +35,12 @@ func TestWorkersFollowThePromotionAndTheRollback(t *testing.T) {
 	top := topology(4)
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
-	records := pipelinetest.Workload(90, 20, 1500)
+	records := pipelinetest.Workload(90, 20, 600)
 	feed := func(n int) {
 		pipelinetest.Publish(t, js, records[:n]...)
 		records = records[n:]
 	}
-	feed(500)
+	feed(200)
 	workers := []*following{work(t, js, member(top, "w0")), work(t, server.JetStream(), member(top, "w1"))}
 	startReplay(t, js, replay.Request{Name: "b", Settings: streams.Settings{ToolMetadata: core.ProfileCurrent}})
 	caughtUp(t, js, top)
@@ -55,7 +55,7 @@ func TestWorkersFollowThePromotionAndTheRollback(t *testing.T) {
 		t.Errorf("states: %s", got)
 	}
 	cut := cuts(t, js, top, "b")
-	feed(500)
+	feed(200)
 	caughtUp(t, js, of(top, "b"))
 	if now := cuts(t, js, top, "b"); now != cut {
 		t.Errorf("the retired generation went on: %v, cut at %v", now, cut)
