@@ -270,7 +270,7 @@ func TestGenerationsOfFourCells(t *testing.T) {
 	top := fourCells()
 	js := pipelinetest.NewServer(t).Provision(top)
 	s := start(t, js, member(top, "w"))
-	pipelinetest.Publish(t, js, pipelinetest.Workload(85, 30, 600)...)
+	pipelinetest.Publish(t, js, pipelinetest.Workload(85, 30, 300)...)
 	caughtUp(t, js, top)
 	s.stop(t)
 	if _, err := replay.Start(t.Context(), js, replay.Request{Name: "part", Part: streams.Part{Sequence: 7}}); err == nil {
@@ -309,7 +309,7 @@ func TestDeadLettersOfFourCellsAreRequeued(t *testing.T) {
 	t.Parallel()
 	top := fourCells()
 	js := pipelinetest.NewServer(t).Provision(top)
-	pipelinetest.Publish(t, js, pipelinetest.Workload(86, 30, 600)...)
+	pipelinetest.Publish(t, js, pipelinetest.Workload(86, 30, 300)...)
 	refusing := member(top, "w")
 	refusing.Normalize = func(s *core.Session, r core.Record) (core.Result, error) {
 		if len(r.Data)%7 == 0 && r.Origin.Requeued == 0 && !r.Origin.End {

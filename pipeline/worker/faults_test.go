@@ -464,8 +464,8 @@ func TestFullDiskLosesNothing(t *testing.T) {
 	cluster := pipelinetest.StartClusterOn(t, disk)
 	top := topology(4)
 	js := cluster.Provision(top)
-	records := pipelinetest.Workload(31, 40, 2000)
-	pipelinetest.Publish(t, js, records[:1000]...)
+	records := pipelinetest.Workload(31, 40, 1000)
+	pipelinetest.Publish(t, js, records[:500]...)
 	s := start(t, js, member(top, "w"))
 	x := pipelinetest.Expectation{Topology: top}
 	x.RequireExact(t, js)
@@ -474,7 +474,7 @@ func TestFullDiskLosesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	shipped := make(chan error, 1)
-	go func() { shipped <- pipelinetest.Ship(ctx, js, "full", 0, records[1000:1800]...) }()
+	go func() { shipped <- pipelinetest.Ship(ctx, js, "full", 0, records[500:900]...) }()
 	cluster.Nodes[0].AwaitOutput("no space left on device")
 	release()
 	cluster.Stop()
@@ -482,7 +482,7 @@ func TestFullDiskLosesNothing(t *testing.T) {
 	if err := <-shipped; err != nil {
 		t.Fatal(err)
 	}
-	pipelinetest.Publish(t, js, records[1800:]...)
+	pipelinetest.Publish(t, js, records[900:]...)
 	x.RequireExact(t, js)
 	s.stop(t)
 }

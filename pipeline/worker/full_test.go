@@ -55,7 +55,7 @@ func TestFullBrokerIsNamedAndGoesOn(t *testing.T) {
 			if s := ask(t, f.js); s.Error != "" || s.NotReady != "" {
 				t.Errorf("before the limit the worker says %+v", s)
 			}
-			records := pipelinetest.Workload(11, 30, 600)
+			records := pipelinetest.Workload(11, 30, 400)
 			pipelinetest.Publish(t, f.js, records...)
 			f.reach(t)
 			close(reached)

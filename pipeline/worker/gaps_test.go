@@ -192,7 +192,7 @@ func TestLateRecordsSurviveWorkerCrashes(t *testing.T) {
 	top := topology(4)
 	js := pipelinetest.NewServer(t).Provision(top)
 	random := rand.New(rand.NewPCG(62, 0))
-	records := readable(pipelinetest.Workload(62, 20, 600)[:600])
+	records := readable(pipelinetest.Workload(62, 20, 300)[:300])
 	var first, late []core.Record
 	for _, r := range records {
 		if random.IntN(12) == 0 {
@@ -208,7 +208,7 @@ func TestLateRecordsSurviveWorkerCrashes(t *testing.T) {
 	pipelinetest.Publish(t, js, records...) // those at the end of a file, which no later record named as missing
 	for range 12 {
 		var calls atomic.Int64
-		last := 1 + random.Int64N(120)
+		last := 1 + random.Int64N(60)
 		s := startCrashing(t, js, worker.Config{Topology: top}, func(core.Record) bool { return calls.Add(1) == last })
 		if err := s.wait(t); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)

@@ -45,12 +45,12 @@ func TestWorkerWhosePacketsAreDroppedIsReplaced(t *testing.T) {
 	ready(t, workers[0])
 	workers = append(workers, start(t, server.JetStream(), other))
 	settled(t, js, top, map[string]int{"cut": 2, "other": 2})
-	records := pipelinetest.Workload(71, 30, 900)
-	pipelinetest.Publish(t, js, records[:300]...)
+	records := pipelinetest.Workload(71, 30, 450)
+	pipelinetest.Publish(t, js, records[:150]...)
 	x := pipelinetest.Expectation{Topology: top}
 	x.RequireExact(t, js) // so each is the last owner of its partitions
 	proxy.Swallow()
-	pipelinetest.Publish(t, js, records[300:600]...)
+	pipelinetest.Publish(t, js, records[150:300]...)
 	settled(t, js, top, map[string]int{"other": 4})
 	x.RequireExact(t, js)
 	log.await(t, "heartbeats of the workers cannot be exchanged", 1)
@@ -61,7 +61,7 @@ func TestWorkerWhosePacketsAreDroppedIsReplaced(t *testing.T) {
 	}
 	proxy.Mend()
 	settled(t, js, top, map[string]int{"cut": 2, "other": 2})
-	pipelinetest.Publish(t, js, records[600:]...)
+	pipelinetest.Publish(t, js, records[300:]...)
 	x.RequireExact(t, js)
 	for _, w := range workers {
 		w.stop(t)
@@ -148,13 +148,13 @@ func TestBlindWorkersDoNotDuel(t *testing.T) {
 	blind := start(t, server.JetStream(nats.SetCustomDialer(&blinded)), cfg)
 	settled(t, js, top, map[string]int{"blind": 6})
 	blinded.on.Store(true)
-	records := pipelinetest.Workload(72, 40, 1600)
+	records := pipelinetest.Workload(72, 40, 800)
 	seeing := start(t, server.JetStream(), member(top, "seeing"))
 	settled(t, js, top, map[string]int{"seeing": 6})
 	late.on.Store(true)
 	starting := start(t, server.JetStream(nats.SetCustomDialer(&late)), member(top, "late"))
 
-	pipelinetest.Publish(t, js, records[:400]...)
+	pipelinetest.Publish(t, js, records[:200]...)
 	log.await(t, "cause=overtaken", 1)
 	epochs := func() (list []uint64) {
 		for p := range top.Partitions {
@@ -168,9 +168,9 @@ func TestBlindWorkersDoNotDuel(t *testing.T) {
 	}
 	x := pipelinetest.Expectation{Topology: top}
 	before := epochs()
-	rest, together := records[400:], 120
+	rest, together := records[200:], 60
 	if testing.Short() {
-		rest, together = rest[:400], 200
+		rest, together = rest[:200], 100
 	}
 	for some := range slices.Chunk(rest, together) {
 		pipelinetest.Publish(t, js, some...)

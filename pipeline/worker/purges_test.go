@@ -164,7 +164,7 @@ func TestWorkersSettleWhenTheirHeartbeatsArePurged(t *testing.T) {
 	a, b := start(t, js, member(top, "a")), start(t, server.JetStream(), member(top, "b"))
 	both := map[string]int{"a": 3, "b": 3}
 	settled(t, js, top, both)
-	for some := range slices.Chunk(pipelinetest.Workload(83, 30, 600), 100) {
+	for some := range slices.Chunk(pipelinetest.Workload(83, 30, 300), 50) {
 		pipelinetest.Publish(t, js, some...)
 		if err := empty(deadline(t), js, "KV_"+streams.WorkersBucket); err != nil {
 			t.Fatal(err)

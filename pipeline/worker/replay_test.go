@@ -71,8 +71,8 @@ func TestWorkersBuildAReplayBesideTheLiveGeneration(t *testing.T) {
 	top := topology(4)
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
-	records := pipelinetest.Workload(70, 20, 1200)
-	pipelinetest.Publish(t, js, records[:600]...)
+	records := pipelinetest.Workload(70, 20, 600)
+	pipelinetest.Publish(t, js, records[:300]...)
 	pipelinetest.Publish(t, js, toolCalls()...)
 	workers := []*following{
 		work(t, js, member(top, "w0")), work(t, server.JetStream(), member(top, "w1")),
@@ -83,7 +83,7 @@ func TestWorkersBuildAReplayBesideTheLiveGeneration(t *testing.T) {
 		t.Errorf("the replay is %+v", g)
 	}
 	settled(t, js, of(top, "b"), map[string]int{"w0": 2, "w1": 2})
-	pipelinetest.Publish(t, js, records[600:]...) // while it is built
+	pipelinetest.Publish(t, js, records[300:]...) // while it is built
 	caughtUp(t, js, top)
 	caughtUp(t, js, of(top, "b"))
 	p, err := replay.ReadProgress(t.Context(), js, generation(t, js, "b"))

@@ -376,7 +376,7 @@ func TestRequeueOfAnythingStoresNoEventTwice(t *testing.T) {
 	}
 	top := topology(3)
 	js := pipelinetest.NewServer(t).Provision(top)
-	records := pipelinetest.Workload(60, 12, 600)
+	records := pipelinetest.Workload(60, 12, 480)
 	for i := range records { // ids would hide events that are emitted twice
 		records[i].Data = bytes.ReplaceAll(records[i].Data, []byte(`"uuid":`), []byte(`"other":`))
 	}

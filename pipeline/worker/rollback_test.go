@@ -44,7 +44,7 @@ func rollBack(t *testing.T, seed uint64, streams ...string) *rolledBack {
 	r.server = server
 	r.x = pipelinetest.Expectation{Topology: r.top}
 	r.js = server.Provision(r.top)
-	r.records = readable(pipelinetest.Workload(seed, 10, 900)[:900])
+	r.records = readable(pipelinetest.Workload(seed, 10, 450)[:450])
 	n := len(r.records) / 3
 	r.late, r.next = r.records[n:2*n], r.records[2*n:]
 	r.worker = start(t, r.js, worker.Config{

@@ -101,8 +101,8 @@ func TestHangingNormalizerStopsNeitherTheOthersNorTheDrain(t *testing.T) {
 	t.Parallel()
 	top := topology(4)
 	js := pipelinetest.NewServer(t).Provision(top)
-	records := pipelinetest.Workload(61, 30, 900)
-	pipelinetest.Publish(t, js, records[:300]...)
+	records := pipelinetest.Workload(61, 30, 450)
+	pipelinetest.Publish(t, js, records[:150]...)
 	h := newHang(t, 100)
 	cfg := member(top, "w")
 	cfg.Normalize = h.normalize
@@ -116,7 +116,7 @@ func TestHangingNormalizerStopsNeitherTheOthersNorTheDrain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pipelinetest.Publish(t, js, records[300:]...)
+	pipelinetest.Publish(t, js, records[150:]...)
 	hanging := partitionOf(t, raw, h.sequence)
 	awaitDone(t, js, top, hanging)
 	s.stop(t)

@@ -134,25 +134,25 @@ func TestWorkersDivideThePartitions(t *testing.T) {
 	top := topology(8)
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
-	records := pipelinetest.Workload(21, 40, 1200)
+	records := pipelinetest.Workload(21, 40, 600)
 	feed := func(n int) {
-		for some := range slices.Chunk(records[:n], 50) {
+		for some := range slices.Chunk(records[:n], 25) {
 			pipelinetest.Publish(t, js, some...)
 		}
 		records = records[n:]
 	}
 	workers := []*running{start(t, js, member(top, "w0"))}
 	settled(t, js, top, map[string]int{"w0": 8})
-	feed(200)
+	feed(100)
 	for i := 1; i < 4; i++ {
 		workers = append(workers, start(t, server.JetStream(), member(top, fmt.Sprintf("w%d", i))))
-		feed(100)
+		feed(50)
 	}
 	settled(t, js, top, map[string]int{"w0": 2, "w1": 2, "w2": 2, "w3": 2})
-	feed(200)
+	feed(100)
 	for _, w := range workers[2:] {
 		w.stop(t)
-		feed(100)
+		feed(50)
 	}
 	settled(t, js, top, map[string]int{"w0": 4, "w1": 4})
 	feed(len(records))
@@ -173,7 +173,7 @@ func TestPartitionsOfADeadWorkerAreTakenOver(t *testing.T) {
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
 	heir := start(t, js, member(top, "heir"))
-	records := pipelinetest.Workload(22, 30, 1800)
+	records := pipelinetest.Workload(22, 30, 900)
 	rounds := 4
 	if testing.Short() {
 		rounds = 2
@@ -181,10 +181,10 @@ func TestPartitionsOfADeadWorkerAreTakenOver(t *testing.T) {
 	for round := range rounds {
 		var calls atomic.Int64
 		mortal := fmt.Sprintf("mortal%d", round)
-		w := startCrashing(t, server.JetStream(), member(top, mortal), func(core.Record) bool { return calls.Add(1) == 60 })
+		w := startCrashing(t, server.JetStream(), member(top, mortal), func(core.Record) bool { return calls.Add(1) == 30 })
 		settled(t, js, top, map[string]int{"heir": 3, mortal: 3})
-		pipelinetest.Publish(t, js, records[:450]...)
-		records = records[450:]
+		pipelinetest.Publish(t, js, records[:225]...)
+		records = records[225:]
 		_ = w.wait(t)
 		pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
 	}
