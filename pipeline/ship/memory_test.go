@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -84,13 +85,18 @@ func unitMemory(tb testing.TB, unit string) (target, limit int64) {
 	return find(`GOMEMLIMIT=(\d+)MiB\n`), find(`MemoryMax=(\d+)M\n`)
 }
 
-// large returns a record of about size bytes: text as agents write it, with JSON in its strings.
+// large returns a record of about size bytes.
 func large(session string, n, size int) string {
-	text := make([]byte, 0, size)
+	return strings.Replace(prompt(session, n), "water", largeText(n, size), 1)
+}
+
+// largeText returns at least size bytes of text as agents write it, with JSON in its strings.
+func largeText(n, size int) string {
+	text := make([]byte, 0, size+64)
 	for random := rand.New(rand.NewPCG(1, uint64(n))); len(text) < size; {
 		text = append(strconv.AppendUint(text, random.Uint64()>>20, 10), ` water \"the\\nbed\" `...)
 	}
-	return strings.Replace(prompt(session, n), "water", string(text), 1)
+	return string(text)
 }
 
 // An edge sends everything that a machine has and stays below the memory of its unit, whatever its logs are.
@@ -98,13 +104,18 @@ func TestLogsOfLargeRecordsTakeTheMemoryOfTheUnit(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs processes of their own, of which the race detector sees nothing")
 	}
+	// Records that together need more room than there is, the longest of them two at a time.
+	lengths := slices.Concat(
+		slices.Repeat([]int{scaled(30_000_000, 60_000_000)}, scaled(2, 4)),
+		slices.Repeat([]int{scaled(12_000_000, 20_000_000)}, scaled(13, 64)),
+	)
+	wide := slices.Repeat([]int{scaled(25_000_000, 60_000_000)}, scaled(6, 8)) // each refers back as far as it may
 	for name, logs := range map[string]struct {
-		count, size int
-		packed      bool
+		lengths []int // of the large record of each log
+		packed  bool
 	}{
-		"lines":  {scaled(4, 4), scaled(30_000_000, 60_000_000), false},
-		"many":   {scaled(16, 64), scaled(12_000_000, 20_000_000), false},
-		"packed": {scaled(8, 8), scaled(25_000_000, 60_000_000), true}, // and each refers back as far as it may
+		"lines":  {lengths, false},
+		"packed": {wide, true},
 	} {
 		for _, mode := range redact.Modes {
 			if mode != redact.Secrets && !*limitsLarge {
@@ -114,12 +125,15 @@ func TestLogsOfLargeRecordsTakeTheMemoryOfTheUnit(t *testing.T) {
 				e := newEdge(t)
 				r := redactor(t, mode)
 				want := map[[sha256.Size]byte]int{}
-				for n := range logs.count {
+				text := largeText(1, slices.Max(logs.lengths))
+				var pack packer
+				for n, length := range logs.lengths {
 					id := fmt.Sprintf("s%d", n)
-					records := []string{prompt(id, 0), large(id, 1, logs.size), prompt(id, 2)}
+					whole := text[:strings.LastIndexByte(text[:length], ' ')]
+					records := []string{prompt(id, 0), strings.Replace(prompt(id, 1), "water", whole, 1), prompt(id, 2)}
 					name, content := "garden/"+id+".jsonl", lines(records...)
 					if logs.packed {
-						name, content = name+".zst", packWide(t, content)
+						name, content = name+".zst", pack.wide(t, content)
 					}
 					e.write(name, content)
 					for _, record := range records {
@@ -165,13 +179,20 @@ func scaled(small, full int) int {
 	return small
 }
 
-// packWide packs a log so that whoever reads it needs memory for 128 MiB.
-func packWide(tb testing.TB, content string) string {
+// packer packs logs one after the other with the same memory.
+type packer struct{ writer *zstd.Encoder }
+
+// wide packs a log so that whoever reads it needs memory for 128 MiB.
+func (p *packer) wide(tb testing.TB, content string) string {
 	tb.Helper()
+	if p.writer == nil {
+		p.writer = must(zstd.NewWriter(nil, zstd.WithWindowSize(128<<20),
+			zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest)))
+	}
 	var b bytes.Buffer
-	w := must(zstd.NewWriter(&b, zstd.WithWindowSize(128<<20), zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest)))
-	_, err := io.WriteString(w, content)
-	if err := errors.Join(err, w.Close()); err != nil {
+	p.writer.Reset(&b)
+	_, err := io.WriteString(p.writer, content)
+	if err := errors.Join(err, p.writer.Close()); err != nil {
 		tb.Fatal(err)
 	}
 	return b.String()
