@@ -156,9 +156,9 @@ func TestOversizedEventIsTruncated(t *testing.T) {
 // fit, the state fits, and there is an event.
 func TestLongStringFitsAnywhere(t *testing.T) {
 	t.Parallel()
-	long := []string{
+	long := encoded(t,
 		strings.Repeat("long é ", 80_000), strings.Repeat("\x01\"", 70_000), strings.Repeat("QUFB", 150_000), strings.Repeat("+\n", 140_000),
-	}
+	)
 	for _, s := range suites {
 		t.Run("source="+string(s.Source), func(t *testing.T) {
 			t.Parallel()
@@ -168,7 +168,8 @@ func TestLongStringFitsAnywhere(t *testing.T) {
 					continue
 				}
 				session := normalizers.NewSession(s.Source, "s")
-				r := normalizerstest.Single(s, p.in.replaced(p.path, long[i%len(long)]))[0].Record
+				before, after := p.in.around(t, p.path)
+				r := normalizerstest.Single(s, slices.Concat(before, long[i%len(long)], after))[0].Record
 				result, err := normalizers.Normalize(session, r)
 				if err != nil && !s.Refuses(err) || err == nil && len(result.Events) == 0 && result.Skip == "" {
 					t.Errorf("%s: %v, %d events", p.name, err, len(result.Events))
@@ -186,6 +187,20 @@ func TestLongStringFitsAnywhere(t *testing.T) {
 			t.Logf("%d places", len(places))
 		})
 	}
+}
+
+// encoded returns the JSON of values.
+func encoded[T any](t *testing.T, values ...T) [][]byte {
+	t.Helper()
+	var out [][]byte
+	for _, v := range values {
+		b, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, b)
+	}
+	return out
 }
 
 // place is where a value stands in a record.
@@ -268,14 +283,7 @@ func TestRecordsWithWrongTypesKeepTheLaws(t *testing.T) {
 // twelve types where it first occurs, the others at its next two; with -limits.large every place gets all.
 func TestValueOfEveryTypeIsRead(t *testing.T) {
 	t.Parallel()
-	var values [][]byte
-	for _, v := range otherTypes {
-		b, err := json.Marshal(v)
-		if err != nil {
-			t.Fatal(err)
-		}
-		values = append(values, b)
-	}
+	values := encoded(t, otherTypes...)
 	for _, s := range suites {
 		t.Run("source="+string(s.Source), func(t *testing.T) {
 			t.Parallel()

@@ -3,6 +3,7 @@ package normalizers_test
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -130,6 +131,10 @@ func TestTooDeepRecordIsADeadLetter(t *testing.T) {
 			nested[fmt.Sprintf("%d levels of %s", levels, open)] = []byte(`{"type":` + strings.Repeat(open, levels/len(open)+core.MaxDepth))
 		}
 	}
+	deep := encoded(t,
+		strings.Repeat("[", 20_000), strings.Repeat(`{"a":`, 9000)+"1"+strings.Repeat("}", 9000),
+		strings.Repeat("[", 9000)+strings.Repeat("]", 9000), `{"command":`+strings.Repeat("[", 500)+strings.Repeat("]", 500)+"}",
+	)
 	for _, s := range suites {
 		t.Run("source="+string(s.Source), func(t *testing.T) {
 			t.Parallel()
@@ -139,17 +144,14 @@ func TestTooDeepRecordIsADeadLetter(t *testing.T) {
 					t.Errorf("%s: %v", name, st.Err)
 				}
 			}
-			deep := []string{
-				strings.Repeat("[", 20_000), strings.Repeat(`{"a":`, 9000) + "1" + strings.Repeat("}", 9000),
-				strings.Repeat("[", 9000) + strings.Repeat("]", 9000), `{"command":` + strings.Repeat("[", 500) + strings.Repeat("]", 500) + "}",
-			}
 			places := placesOf(t, s)
 			for i, p := range places {
 				if testing.Short() && i%10 != 0 {
 					continue
 				}
 				session := normalizers.NewSession(s.Source, "s")
-				r := normalizerstest.Single(s, p.in.replaced(p.path, deep[i%len(deep)]))[0].Record
+				before, after := p.in.around(t, p.path)
+				r := normalizerstest.Single(s, slices.Concat(before, deep[i%len(deep)], after))[0].Record
 				result, err := normalizers.Normalize(session, r)
 				if err != nil && !s.Refuses(err) || err == nil && len(result.Events) == 0 && result.Skip == "" {
 					t.Errorf("%s: %v, %d events", p.name, err, len(result.Events))

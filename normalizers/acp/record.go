@@ -116,8 +116,9 @@ func read(data jsontext.Value) (record, error) {
 
 // readArray decodes an array of records. An element that is not an object is unknown.
 func readArray(array jsontext.Value) (record, error) {
-	r := record{kind: kindArray}
-	for _, e := range lenient.Elements(array) {
+	elements := lenient.Elements(array)
+	r := record{kind: kindArray, elements: make([]record, 0, len(elements))}
+	for _, e := range elements {
 		var element record
 		if e.Kind() == '{' {
 			var err error

@@ -77,13 +77,13 @@ func (r *Record) scan() error {
 // isSame reports whether two slices share the same memory.
 func isSame(a, b []byte) bool { return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] }
 
-// Depth returns the number of levels of a JSON value, or, if it is not above [MaxDepth], some number up to that.
+// Depth returns a number that is above [MaxDepth] exactly if a JSON value has more levels than that.
 func Depth(data []byte) int {
 	if n := bytes.Count(data, []byte{'{'}) + bytes.Count(data, []byte{'['}); n <= MaxDepth {
 		return n
 	}
 	deepest, level, quoted := 0, 0, false
-	for i := 0; i < len(data); i++ {
+	for i := 0; i < len(data) && deepest <= MaxDepth; i++ {
 		switch c := data[i]; {
 		case quoted && c == '\\':
 			i++
