@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tributary/pipeline/broker"
 	"tributary/pipeline/events"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/replay"
@@ -172,9 +173,7 @@ func awaitKept(tb testing.TB, js jetstream.JetStream, generation string) *summar
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), patience)
 	defer cancel()
-	poll := time.NewTicker(10 * time.Millisecond)
-	defer poll.Stop()
-	for {
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 160*time.Millisecond) { // a look costs the server much
 		v := open(tb, js, generation)
 		status, err := v.Status(ctx)
 		if err != nil {
@@ -183,9 +182,7 @@ func awaitKept(tb testing.TB, js jetstream.JetStream, generation string) *summar
 		if status.Kept && status.Behind == 0 {
 			return v
 		}
-		select {
-		case <-poll.C:
-		case <-ctx.Done():
+		if broker.Pause(ctx, pause) != nil {
 			tb.Fatalf("records are not kept: %+v", status)
 		}
 	}
