@@ -74,7 +74,7 @@ func (d *deployment) start() {
 	r := runner.New(js, worker.Config{
 		Topology: top, Worker: "w", Member: "w", Heartbeat: 50 * time.Millisecond, ArchiveAfter: 50 * time.Millisecond, Handover: handover,
 	})
-	keeper, err := summaries.New(js, summaries.Config{Worker: "w", Every: 10 * time.Millisecond, Beat: 50 * time.Millisecond, Handover: handover})
+	keeper, err := summaries.New(js, summaries.Config{Worker: "w", Every: 20 * time.Millisecond, Beat: 200 * time.Millisecond, Handover: handover})
 	if err != nil {
 		d.tb.Fatal(err)
 	}
@@ -210,11 +210,25 @@ func patiently(ctx context.Context, js jetstream.JetStream, r erasure.Request) (
 	}
 }
 
-// eachMessage passes on every message of every stream, the archives as what they hold.
-func (d *deployment) eachMessage(pass func(stream string, sequence uint64, text []byte)) {
+// lasts returns the sequence of the last message of every stream.
+func (d *deployment) lasts() map[string]uint64 {
+	d.tb.Helper()
+	all := make(map[string]uint64)
+	lister := d.js.ListStreams(d.tb.Context())
+	for info := range lister.Info() {
+		all[info.Config.Name] = info.State.LastSeq
+	}
+	if err := lister.Err(); err != nil {
+		d.tb.Fatal(err)
+	}
+	return all
+}
+
+// eachMessage passes on every message of every stream behind the given sequences, the archives as what they hold.
+func (d *deployment) eachMessage(behind map[string]uint64, pass func(stream string, sequence uint64, text []byte)) {
 	d.tb.Helper()
 	for _, name := range pipelinetest.StreamNames(d.tb, d.js) {
-		for from := uint64(1); ; {
+		for from := behind[name] + 1; ; {
 			m, err := broker.LeaderGet(d.tb.Context(), d.js, name, broker.GetRequest{Sequence: from, NextBySubject: ">"})
 			if errors.Is(err, jetstream.ErrMsgNotFound) {
 				break
@@ -241,8 +255,14 @@ func (d *deployment) eachMessage(pass func(stream string, sequence uint64, text 
 // requireGone fails the test if any stream has the marker of a session, or its id outside the log.
 func (d *deployment) requireGone(id events.SessionID, marker string) {
 	d.tb.Helper()
+	d.requireGoneBehind(nil, id, marker)
+}
+
+// requireGoneBehind is requireGone for a session of which no stream had anything up to the given sequences.
+func (d *deployment) requireGoneBehind(sequences map[string]uint64, id events.SessionID, marker string) {
+	d.tb.Helper()
 	found := 0
-	d.eachMessage(func(stream string, sequence uint64, text []byte) {
+	d.eachMessage(sequences, func(stream string, sequence uint64, text []byte) {
 		if bytes.Contains(text, []byte(marker)) || stream != streams.ErasuresStream && bytes.Contains(text, []byte(id.Session)) {
 			d.tb.Errorf("message %d of stream %s has something of session %s: %.200q", sequence, stream, id.Session, text)
 			found++
@@ -257,7 +277,7 @@ func (d *deployment) requireGone(id events.SessionID, marker string) {
 func (d *deployment) others(generation string, id events.SessionID) map[string]string {
 	d.tb.Helper()
 	all := make(map[string]string)
-	d.eachMessage(func(stream string, sequence uint64, text []byte) {
+	d.eachMessage(nil, func(stream string, sequence uint64, text []byte) {
 		if strings.HasPrefix(stream, streams.EventsStream(generation)) && bytes.HasPrefix(text, []byte("events.")) && !bytes.Contains(text, []byte("."+id.Session+".")) {
 			all[fmt.Sprint(stream, " ", sequence)] = string(text)
 		}
