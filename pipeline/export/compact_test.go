@@ -74,7 +74,7 @@ func sequences(t *testing.T, dir string) (list []int64) {
 	return list
 }
 
-// sequence is the column of a [Row] that tells it from others.
+// sequence is the column of a [Row] that distinguishes it from others.
 type sequence struct {
 	StreamSequence int64 `parquet:"stream_sequence,delta"`
 }

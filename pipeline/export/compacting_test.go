@@ -1,9 +1,7 @@
 package export_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -39,22 +37,21 @@ func unreplaced(t *testing.T, dir string) []string {
 	})
 }
 
-// sequencesOf returns the sequences of the rows of files of lines, sorted.
+// sequence is the column of a row that distinguishes it from others.
+type sequence struct {
+	StreamSequence int64 `parquet:"stream_sequence,delta"`
+}
+
+// sequencesOf returns the sequences of the rows of files, sorted.
 func sequencesOf(t *testing.T, files []string) (list []int64) {
 	t.Helper()
 	for _, name := range files {
-		data, err := os.ReadFile(name)
+		rows, err := parquet.ReadFile[sequence](name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for line := range bytes.Lines(data) {
-			var row struct {
-				Sequence int64 `json:"stream_sequence"`
-			}
-			if err := json.Unmarshal(line, &row); err != nil {
-				t.Fatal(err)
-			}
-			list = append(list, row.Sequence)
+		for _, r := range rows {
+			list = append(list, r.StreamSequence)
 		}
 	}
 	slices.Sort(list)
@@ -73,7 +70,7 @@ func TestOfTwoCompactionsTheOneThatBeganLastGoesOn(t *testing.T) {
 	for n := 1; ; n++ {
 		store := pipelinetest.NewObjectStore(t)
 		cfg := inBucket(store)
-		cfg.SpanBytes, cfg.Format = 1000, export.JSONL // which costs less to write than Parquet
+		cfg.SpanBytes = 1000
 		runConfig(t, js, cfg)
 		cfg.Compact = true
 		var changes atomic.Int64

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -104,18 +103,13 @@ func TestLogsOfLargeRecordsTakeTheMemoryOfTheUnit(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs processes of their own, of which the race detector sees nothing")
 	}
-	// Records that together need more room than there is, the longest of them two at a time.
-	lengths := slices.Concat(
-		slices.Repeat([]int{scaled(30_000_000, 60_000_000)}, scaled(2, 4)),
-		slices.Repeat([]int{scaled(12_000_000, 20_000_000)}, scaled(13, 64)),
-	)
-	wide := slices.Repeat([]int{scaled(25_000_000, 60_000_000)}, scaled(6, 8)) // each refers back as far as it may
 	for name, logs := range map[string]struct {
-		lengths []int // of the large record of each log
-		packed  bool
+		count, size int
+		packed      bool
 	}{
-		"lines":  {lengths, false},
-		"packed": {wide, true},
+		"lines":  {scaled(4, 4), scaled(30_000_000, 60_000_000), false},
+		"many":   {scaled(16, 64), scaled(12_000_000, 20_000_000), false},
+		"packed": {scaled(8, 8), scaled(25_000_000, 60_000_000), true}, // and each refers back as far as it may
 	} {
 		for _, mode := range redact.Modes {
 			if mode != redact.Secrets && !*limitsLarge {
@@ -125,12 +119,11 @@ func TestLogsOfLargeRecordsTakeTheMemoryOfTheUnit(t *testing.T) {
 				e := newEdge(t)
 				r := redactor(t, mode)
 				want := map[[sha256.Size]byte]int{}
-				text := largeText(1, slices.Max(logs.lengths))
+				text := largeText(1, logs.size)
 				var pack packer
-				for n, length := range logs.lengths {
+				for n := range logs.count {
 					id := fmt.Sprintf("s%d", n)
-					whole := text[:strings.LastIndexByte(text[:length], ' ')]
-					records := []string{prompt(id, 0), strings.Replace(prompt(id, 1), "water", whole, 1), prompt(id, 2)}
+					records := []string{prompt(id, 0), strings.Replace(prompt(id, 1), "water", text, 1), prompt(id, 2)}
 					name, content := "garden/"+id+".jsonl", lines(records...)
 					if logs.packed {
 						name, content = name+".zst", pack.wide(t, content)
