@@ -118,7 +118,10 @@ func configure(tb testing.TB, cfg subscribe.Config) subscribe.Config {
 	if cfg.Generation == "" && cfg.GenerationChanged == nil {
 		cfg.Generation = "v1"
 	}
-	cfg.Poll, cfg.Backoff = 20*time.Millisecond, time.Millisecond
+	cfg.Backoff = time.Millisecond
+	if cfg.Poll == 0 {
+		cfg.Poll = 20 * time.Millisecond
+	}
 	if cfg.Logger == nil && testing.Verbose() {
 		cfg.Logger = slog.New(slog.NewTextHandler(tb.Output(), nil))
 	}
@@ -497,7 +500,7 @@ func TestLostAnswersAtTheBeginning(t *testing.T) {
 				t.Parallel()
 				var d pipelinetest.Deaf
 				js := server.JetStream(d.Option())
-				cfg := subscribe.Config{Name: name, GenerationChanged: func(context.Context, subscribe.GenerationChanged) error { return nil }}
+				cfg := subscribe.Config{Name: name, Poll: 200 * time.Millisecond, GenerationChanged: func(context.Context, subscribe.GenerationChanged) error { return nil }}
 				if got := take(t, js, cfg, 1); !slices.Equal(got, []string{"one"}) {
 					t.Errorf("events %q", got)
 				}

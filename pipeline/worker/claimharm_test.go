@@ -104,7 +104,7 @@ func chunksOf(tb testing.TB, js jetstream.JetStream) string {
 // that the object is read, by worker and producer, also after the orphans were removed twice.
 func requireHarmless(t *testing.T, js jetstream.JetStream, h harm) {
 	t.Helper()
-	data := noise(7, 1<<20-1)
+	data := noise(7, 512<<10+1) // two chunks
 	claimStore := claims.NewStore(js)
 	claim, err := claimStore.Put(t.Context(), data)
 	if err != nil {

@@ -46,10 +46,10 @@ func TestObjectIsReadableThroughEveryNode(t *testing.T) {
 		nodes = append(nodes, js)
 	}
 	s := start(t, nodes[1], worker.Config{Topology: top})
-	const count = 30
+	const count = 24
 	for i := range count {
 		js := nodes[i%3]
-		r := prompt("s"+strconv.Itoa(i%4), i, 800<<10+i)
+		r := prompt("s"+strconv.Itoa(i%4), i, 520<<10+i)
 		claim, err := claims.NewStore(js).Put(t.Context(), r.Data)
 		if err != nil {
 			t.Fatal(err)

@@ -50,7 +50,7 @@ func TestDeadLettersAreListedByEveryFilter(t *testing.T) {
 	if got := letters(t, js, events.DeadLettersQuery{}); len(got) != 0 {
 		t.Errorf("dead letters of an empty stream: %v", got)
 	}
-	const many = 1200
+	const many = 700
 	sent := make([]core.Record, many)
 	for i := range sent {
 		sent[i] = core.Record{

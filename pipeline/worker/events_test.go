@@ -30,7 +30,7 @@ func TestEventsAreSelected(t *testing.T) {
 	js := pipelinetest.NewServer(t).Provision(top)
 	long := "abc/" + strings.Repeat("x", 130) // its token is a digest
 	var records []core.Record
-	for i := range 3000 { // more than the first window of the last events
+	for i := range 1500 { // more than the first window of the last events
 		records = append(records, user([]string{"abc-1", "abc-2", "other", "ab"}[min(i%100, 3)], strconv.Itoa(i)))
 	}
 	records = append(records, core.Record{Source: envelopes.ClaudeCode, Session: "abc-1", Data: []byte(`{"type":oops}`)}, user(long, "long"))
@@ -60,11 +60,11 @@ func TestEventsAreSelected(t *testing.T) {
 		return list
 	}
 	all := read(events.Query{})
-	if len(all) != 3001 {
+	if len(all) != 1501 {
 		t.Fatalf("%d events", len(all))
 	}
 	of := func(i ...int) (list []string) {
-		for n := range 3000 {
+		for n := range 1500 {
 			if slices.Contains(i, min(n%100, 3)) {
 				list = append(list, strconv.Itoa(n))
 			}
@@ -86,16 +86,16 @@ func TestEventsAreSelected(t *testing.T) {
 		"the beginning of another source": {events.Query{SessionPrefix: "abc-", Source: envelopes.Codex}, nil},
 		"the beginning of no id":          {events.Query{SessionPrefix: "abd"}, nil},
 		"a long id":                       {events.Query{SessionPrefix: long}, []string{"long"}},
-		"the last":                        {events.Query{Last: 5}, all[2996:]},
-		"the last of many":                {events.Query{Last: 2000}, all[1001:]},
+		"the last":                        {events.Query{Last: 5}, all[1496:]},
+		"the last of many":                {events.Query{Last: 1200}, all[301:]},
 		"more than there are":             {events.Query{Last: 5000}, all},
-		"the last of a session":           {events.Query{Last: 2, Session: "other"}, []string{"2802", "2902"}},
-		"the last of those that match":    {events.Query{Last: 20, Match: tens}, of(0)[10:]},
+		"the last of a session":           {events.Query{Last: 2, Session: "other"}, []string{"1302", "1402"}},
+		"the last of those that match":    {events.Query{Last: 12, Match: tens}, of(0)[3:]},
 		"the last of none":                {events.Query{Last: 20, Session: "none"}, nil},
-		"the last after a position":       {events.Query{Last: 5000, After: streams.Positions{positions[2998]}}, all[2999:]},
-		"dead letters in their place":     {events.Query{Last: 3, DeadLetters: true}, []string{"2999", "abc-1 malformed", "long"}},
+		"the last after a position":       {events.Query{Last: 5000, After: streams.Positions{positions[1498]}}, all[1499:]},
+		"dead letters in their place":     {events.Query{Last: 3, DeadLetters: true}, []string{"1499", "abc-1 malformed", "long"}},
 		"a session's dead letters":        {events.Query{Last: 1, DeadLetters: true, SessionPrefix: "abc-1"}, []string{"abc-1 malformed"}},
-		"several types":                   {events.Query{Last: 5, Types: []envelopes.EventType{envelopes.Log, envelopes.UserMessage}}, all[2996:]},
+		"several types":                   {events.Query{Last: 5, Types: []envelopes.EventType{envelopes.Log, envelopes.UserMessage}}, all[1496:]},
 		"a type of which there is none":   {events.Query{Types: []envelopes.EventType{envelopes.Log}}, nil},
 		"several types of many sessions":  {events.Query{Sessions: many, Types: []envelopes.EventType{envelopes.Log, envelopes.UserMessage}}, of(2)},
 		"other types of many sessions":    {events.Query{Sessions: many, Types: []envelopes.EventType{envelopes.Log, envelopes.Meta}}, nil},

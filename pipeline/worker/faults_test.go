@@ -198,7 +198,7 @@ type faultPlan struct {
 
 // archiveAfter is how long states stay under their own subjects, in nanoseconds: with an odd seed a
 // moment, so that they move all the time.
-func (p faultPlan) archiveAfter() int64 { return int64(p.seed % 2 * uint64(50*time.Millisecond)) }
+func (p faultPlan) archiveAfter() int64 { return int64(p.seed % 2 * uint64(100*time.Millisecond)) }
 
 // faultRun is a run of faults.
 type faultRun struct {
@@ -213,13 +213,14 @@ type faultRun struct {
 	producer *producer
 	edges    *edges
 	departed pipelinetest.Departed
-	gaps     bool             // records of logs are lost for good
-	killed   bool             // servers were killed
-	expired  int              // records that were not read
-	arrived  atomic.Int64     // events that workers have sent, stored or not
-	workers  []*workerProcess // the first one is connected through the proxy
-	started  int              // number of workers that were started
-	all      []*workerProcess // also those that have ended
+	known    *pipelinetest.Known // of the present generation
+	gaps     bool                // records of logs are lost for good
+	killed   bool                // servers were killed
+	expired  int                 // records that were not read
+	arrived  atomic.Int64        // events that workers have sent, stored or not
+	workers  []*workerProcess    // the first one is connected through the proxy
+	started  int                 // number of workers that were started
+	all      []*workerProcess    // also those that have ended
 }
 
 // worker is a worker in a process of its own.
@@ -242,6 +243,9 @@ func startFaultRun(t *testing.T, plan faultPlan, tally *tally) *faultRun {
 		random:  rand.New(rand.NewPCG(plan.seed, 1)),
 		top:     streams.Topology{Generation: "v1", Partitions: partitionCount, Cells: plan.cells, Replicas: plan.nodes},
 		cluster: pipelinetest.StartCluster(t, plan.nodes, store),
+	}
+	if !plan.large { // or there is no room for it in memory
+		r.known = &pipelinetest.Known{}
 	}
 	r.js = r.cluster.Provision(r.top)
 	sub, err := r.js.Conn().Subscribe("events.>", func(*nats.Msg) { r.arrived.Add(1) })
@@ -352,7 +356,7 @@ func (r *faultRun) catchUp() {
 
 // expectation returns what the generation should hold.
 func (r *faultRun) expectation() pipelinetest.Expectation {
-	return pipelinetest.Expectation{Topology: r.top, Departed: &r.departed, Killed: r.killed}
+	return pipelinetest.Expectation{Topology: r.top, Departed: &r.departed, Known: r.known, Killed: r.killed}
 }
 
 // compare waits until every granted record is done, and compares.
