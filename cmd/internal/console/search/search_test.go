@@ -93,18 +93,30 @@ func placesOf(t *testing.T, hits []*search.Hit) []string {
 	return places
 }
 
-// all returns the places of the events that match every expression, by reading every event.
-func all(t *testing.T, js jetstream.JetStream, selects func(*events.Event) bool, expressions ...string) []string {
+// everyEvent reads every event.
+func everyEvent(t *testing.T, js jetstream.JetStream) (list []events.Event) {
 	t.Helper()
-	var places []string
 	for e, err := range events.Read(t.Context(), js, "v1", events.Query{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		list = append(list, e)
+	}
+	return list
+}
+
+// all returns the places of the events of a list that match every expression.
+func all(list []events.Event, selects func(*events.Event) bool, expressions ...string) []string {
+	var matchers []*regexp.Regexp
+	for _, x := range expressions {
+		matchers = append(matchers, regexp.MustCompile(x))
+	}
+	var places []string
+	for _, e := range list {
 		if !slices.Contains(search.DefaultTypes, e.EventType) || selects != nil && !selects(&e) || e.Text == nil {
 			continue
 		}
-		if !slices.ContainsFunc(expressions, func(x string) bool { return !regexp.MustCompile(x).MatchString(*e.Text) }) {
+		if !slices.ContainsFunc(matchers, func(x *regexp.Regexp) bool { return !x.MatchString(*e.Text) }) {
 			places = append(places, place(e.Cell, e.Position))
 		}
 	}
@@ -119,10 +131,11 @@ func TestSearchFindsWhatReadingEveryEventFinds(t *testing.T) {
 	for _, cells := range []int{1, 3} {
 		t.Run(fmt.Sprint("cells=", cells), func(t *testing.T) {
 			t.Parallel()
-			js := start(t, streams.Topology{Generation: "v1", Partitions: 6, Cells: cells}, 7, 20, 2000)
+			js := start(t, streams.Topology{Generation: "v1", Partitions: 6, Cells: cells}, 7, 20, 1400)
+			const filterBytes = 180 << 10
 			var middle time.Time
 			var before streams.Positions
-			for e, err := range events.Outlines(t.Context(), js, "v1", events.Query{Last: 1000}) {
+			for e, err := range events.Outlines(t.Context(), js, "v1", events.Query{Last: 700}) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -150,8 +163,9 @@ func TestSearchFindsWhatReadingEveryEventFinds(t *testing.T) {
 				"some events": {search.Search{Terms: parse(t, "stream"), Match: isPrompt}, isPrompt, []string{"stream"}},
 				"since":       {search.Search{Terms: parse(t, "stream"), Stored: middle}, func(e *events.Event) bool { return !e.Stored.Before(middle) }, []string{"stream"}},
 			}
+			list := everyEvent(t, js)
 			for name, c := range cases {
-				want := all(t, js, c.selects, c.expressions...)
+				want := all(list, c.selects, c.expressions...)
 				if !strings.HasPrefix(name, "nothing") && len(want) < 5 {
 					t.Fatalf("%s: the workload has %d events", name, len(want))
 				}
@@ -183,8 +197,8 @@ func TestSearchFindsWhatReadingEveryEventFinds(t *testing.T) {
 					t.Errorf("%s, in pages (-want +got):\n%s", name, diff)
 				}
 			}
-			startKeeper(t, js, 256<<10)
-			awaitFilters(t, js, 256<<10)
+			startKeeper(t, js, filterBytes)
+			awaitFilters(t, js, filterBytes)
 			for name, c := range cases {
 				s := c.search
 				s.Hits = 1 << 20
@@ -221,7 +235,7 @@ func TestASearchOutOfTimeSaysWhatIsLeft(t *testing.T) {
 	}
 	s.Time, s.Before = 0, coverage.Next
 	hits, coverage = find(t, js, s)
-	if diff := cmp.Diff(all(t, js, nil, "stream"), placesOf(t, hits)); diff != "" || coverage.Stop != "" {
+	if diff := cmp.Diff(all(everyEvent(t, js), nil, "stream"), placesOf(t, hits)); diff != "" || coverage.Stop != "" {
 		t.Errorf("%+v (-want +got):\n%s", coverage, diff)
 	}
 }
