@@ -298,7 +298,7 @@ func TestEventsThatCannotBeReadAreCounted(t *testing.T) {
 // same events as one for a word that every event has, for which it reads the headers, too.
 func TestARareWordIsFoundInBodies(t *testing.T) {
 	t.Parallel()
-	const count = 4000
+	const count = 2700
 	for name, c := range map[string]struct {
 		removed bool
 		user    string
@@ -334,13 +334,13 @@ func TestARareWordIsFoundInBodies(t *testing.T) {
 				t.Fatal(err)
 			}
 			if c.removed {
-				for _, at := range []uint64{1000, 3000, 3001} {
+				for _, at := range []uint64{700, 2000, 2001} {
 					if err := stream.DeleteMsg(t.Context(), at); err != nil {
 						t.Fatal(err)
 					}
 				}
 			}
-			middle, err := stream.GetMsg(t.Context(), 2000)
+			middle, err := stream.GetMsg(t.Context(), 1350)
 			if err != nil {
 				t.Fatal(err)
 			}
