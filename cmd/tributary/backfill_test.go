@@ -76,8 +76,8 @@ func TestBackfillNeedsBoundedMemory(t *testing.T) {
 	top := streams.DefaultTopology()
 	js := server.Provision(top)
 	began := time.Now()
-	worker := start(t, home, server.URL(), "run")
-	edge := start(t, home, server.URL(), "ship", "--once")
+	worker := startWith(t, settingsOf(usuallyCollected), home, server.URL(), "run")
+	edge := startWith(t, settingsOf(usuallyCollected), home, server.URL(), "ship", "--once")
 	shipPeak := int64(0)
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
@@ -121,7 +121,7 @@ func TestNormalizeNeedsBoundedMemory(t *testing.T) {
 	file, reportFile := filepath.Join(home, "session.jsonl"), filepath.Join(home, "report.json")
 	b.session(t, file, *backfillBytes/2)
 	began := time.Now()
-	p := start(t, home, "", "normalize", "--report", reportFile, file)
+	p := startWith(t, settingsOf(usuallyCollected), home, "", "normalize", "--report", reportFile, file)
 	peak, events := int64(0), 0
 	for range p.lines {
 		if events++; events%1000 == 0 {

@@ -58,7 +58,7 @@ func TestRunHoldsItsMemoryWhateverRecordsHave(t *testing.T) {
 			`","timestamp":"2026-03-01T09:00:00Z","message":{"id":"m","role":"assistant","model":"x","content":[` + content + `]}}`)}
 		pipelinetest.Publish(t, js, prompt(session, 1), hostile, prompt(session, 2))
 	}
-	worker := startWith(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "GOMEMLIMIT="+target) }, t.TempDir(), server.URL(), "run")
+	worker := startWith(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "GOMEMLIMIT="+target, usuallyCollected) }, t.TempDir(), server.URL(), "run")
 	pipelinetest.LimitMemory(t, worker.cmd.Process.Pid, limit)
 	awaitSubject(t, js, "events.v1.>", 2*sessions)
 	awaitSubject(t, js, "deadletters.v1.>", sessions)

@@ -58,6 +58,18 @@ func start(tb testing.TB, home, url string, args ...string) *process {
 	return startWith(tb, func(*exec.Cmd) {}, home, url, args...)
 }
 
+// environment is the environment of a command.
+func environment(home, url string) []string {
+	return []string{"HOME=" + home, "TZ=UTC", "TRIBUTARY_IDENTITY=off", "NATS_URL=" + url, seldomCollected}
+}
+
+// seldomCollected is what [pipelinetest.Parallel] does for the tests: much of the time of a short process is garbage
+// collection. Tests of memory add usuallyCollected.
+const (
+	seldomCollected  = "GOGC=400"
+	usuallyCollected = "GOGC=100"
+)
+
 // startWith is [start] with a change to the command. With a standard output of the caller the
 // process has no lines.
 func startWith(tb testing.TB, setup func(*exec.Cmd), home, url string, args ...string) *process {
@@ -69,7 +81,7 @@ func startWith(tb testing.TB, setup func(*exec.Cmd), home, url string, args ...s
 	p := &process{t: tb, lines: make(chan string, 1<<16), exit: make(chan error, 1)}
 	p.cmd = exec.CommandContext(context.WithoutCancel(tb.Context()), self)
 	p.cmd.Args = append([]string{"tributary"}, args...) // TestMain runs the program under this name
-	p.cmd.Env = []string{"HOME=" + home, "TZ=UTC", "TRIBUTARY_IDENTITY=off", "NATS_URL=" + url}
+	p.cmd.Env = environment(home, url)
 	p.cmd.Stderr = &p.stderr
 	setup(p.cmd)
 	stdout := io.NopCloser(strings.NewReader(""))
@@ -219,7 +231,7 @@ func output(tb testing.TB, wantCode int, args ...string) []byte {
 	}
 	cmd := exec.CommandContext(tb.Context(), self)
 	cmd.Args = append([]string{"tributary"}, args...)
-	cmd.Env = []string{"HOME=" + tb.TempDir(), "TZ=UTC"}
+	cmd.Env = []string{"HOME=" + tb.TempDir(), "TZ=UTC", seldomCollected}
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, _ := cmd.Output()

@@ -2,5 +2,5 @@
 
 package pipelinetest
 
-// memoryFolder returns an empty name: temporary files are on the disk.
-func memoryFolder() string { return "" }
+// MemoryFolder returns an empty name: temporary files are on the disk.
+func MemoryFolder() string { return "" }

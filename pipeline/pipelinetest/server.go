@@ -112,7 +112,7 @@ func measures() bool {
 // not outlive a crash of the system. Benchmarks keep the disk.
 func Configure() {
 	Parallel()
-	if folder := memoryFolder(); folder != "" && !measures() && os.Getenv("TMPDIR") == "" { //nolint:forbidigo // read by all who make temporary files
+	if folder := MemoryFolder(); folder != "" && !measures() && os.Getenv("TMPDIR") == "" { //nolint:forbidigo // read by all who make temporary files
 		_ = os.Setenv("TMPDIR", folder) // fails for no such name
 	}
 }
