@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -65,7 +66,7 @@ func startCommands(tb testing.TB, home, url string) *commands {
 // run runs a command to its end, with settings beside those of the process.
 func (c *commands) run(settings []string, args ...string) (code int, stdout, stderr string) {
 	c.t.Helper()
-	env := append(c.env[:len(c.env):len(c.env)], settings...)
+	env := slices.Concat(c.env, settings)
 	if err := json.MarshalEncode(c.to, commandRequest{env, args}); err != nil {
 		c.t.Fatalf("%v: %v", args, err)
 	}
