@@ -2,11 +2,13 @@
 //
 // Start with [Vendor]. A line is read by read, which has one case per type, a row by readRow. README.md has the rules.
 //
-// The invariant: a line is a step, in the order of completion, and no line states its session or its call.
+// The invariant: a line is a step, in the order of completion. No line states its session; the number of a step shows
+// the call that it is the result of.
 package antigravity
 
 import (
 	"regexp"
+	"strconv"
 	"strings"
 
 	"tributary/envelopes"
@@ -42,7 +44,7 @@ func readStep(w *chat.Writer, r *record) bool {
 		w.Think(r.Thinking)
 		w.Truncated = r.isCut("content", r.Content.Value)
 		w.Answer(lenient.Text(r.Content.Value))
-		readCalls(w, r)
+		readCalls(w, r, r.Step.Count()+1)
 	case "CHECKPOINT":
 		w.System(envelopes.SessionSummary, lenient.Text(summaryOf(r.Content.Value)))
 	case "EPHEMERAL_MESSAGE":
@@ -50,7 +52,7 @@ func readStep(w *chat.Writer, r *record) bool {
 	case "SYSTEM_MESSAGE":
 		w.System(envelopes.SystemMessage, lenient.Text(r.Content.Value))
 	case "ERROR_MESSAGE":
-		readError(w, lenient.Text(r.Content.Value))
+		readError(w, r)
 	case "CONVERSATION_HISTORY": // a marker without content
 		w.Skip = core.SkipEmpty
 	default:
@@ -102,40 +104,50 @@ func summaryOf(text string) string {
 	return text
 }
 
-// readCalls writes the calls of a step.
-func readCalls(w *chat.Writer, r *record) {
-	for _, c := range r.Calls {
+// readCalls writes the calls of a step. Their results are the steps from the number first on, in the order of the calls.
+func readCalls(w *chat.Writer, r *record, first int64) {
+	for i, c := range r.Calls {
 		w.Truncated = c.isCut()
 		id := w.Call(chat.Call{ID: c.ID, Name: c.Name, Arguments: c.arguments()})
-		w.Await(kinds[c.Name], id)
+		step := strconv.FormatInt(first+int64(i), 10)
+		w.AwaitedOnly(step) // an older call of this number gets no result: the conversation went back
+		w.Await(step, id)
 	}
 }
 
+// callOf returns the call that a step is the result of; empty for none.
+func callOf(w *chat.Writer, r *record) lenient.Text {
+	return lenient.Text(w.AwaitedOnly(strconv.FormatInt(r.Step.Count(), 10)))
+}
+
+// invalidCall begins the error of a call that could not be read. The lines before it are of later versions.
+var invalidCall = regexp.MustCompile(`^(?:(?:Created|Completed) At: .*\n)*Error invalid tool call`)
+
 // readError writes an error: of a call that could not be read, which has no other result, or of the model.
-func readError(w *chat.Writer, text lenient.Text) {
-	if strings.HasPrefix(string(text), "Error invalid tool call") {
-		if id := w.Awaited("ERROR_MESSAGE"); id != "" {
-			w.Result(chat.Result{ID: lenient.Text(id), Text: new(string(text)), Failed: true})
+func readError(w *chat.Writer, r *record) {
+	if invalidCall.MatchString(r.Content.Value) {
+		if id := callOf(w, r); id != "" {
+			w.Result(chat.Result{ID: id, Text: r.Content.Ptr(), Failed: true})
 			return
 		}
 	}
-	w.Error("", text)
+	w.Error("", lenient.Text(r.Content.Value))
 }
 
 // readResult writes the result of a call: any step of the model that is nothing else. It returns false for another step.
 func readResult(w *chat.Writer, r *record) bool {
-	readCalls(w, r) // of another version
+	readCalls(w, r, r.Step.Count()) // of another version
 	name, known := results[r.Type]
-	id := ""
+	var id lenient.Text
 	if r.Source == "MODEL" {
-		id = w.Awaited(string(r.Type))
+		id = callOf(w, r)
 	}
 	if id == "" && !known {
 		w.UnknownRecord(r.Type)
 		return false
 	}
 	result := chat.Result{
-		ID: lenient.Text(id), Name: name, Text: r.Content.Ptr(),
+		ID: id, Name: name, Text: r.Content.Ptr(),
 		Failed: r.Status == "ERROR" || r.Status == "CANCELED", Running: r.Status == "RUNNING",
 	}
 	if r.Type == "RUN_COMMAND" {

@@ -70,20 +70,6 @@ var tools = map[string]core.Tool{
 	"multi_replace_file_content": core.ToolModify,
 }
 
-// kinds are the types of the steps that are results of a tool, by the tool's name. Only fixtures of other readers have
-// VIEW_FILE, LIST_DIRECTORY, GREP_SEARCH, CODE_ACTION, SEARCH_WEB and, of [results], GENERIC.
-var kinds = map[lenient.Text]string{
-	"run_command":                "RUN_COMMAND",
-	"view_file":                  "VIEW_FILE",
-	"list_dir":                   "LIST_DIRECTORY",
-	"grep_search":                "GREP_SEARCH",
-	"write_to_file":              "CODE_ACTION",
-	"replace_file_content":       "CODE_ACTION",
-	"multi_replace_file_content": "CODE_ACTION",
-	"search_web":                 "SEARCH_WEB",
-	"invoke_subagent":            "INVOKE_SUBAGENT",
-}
-
 // results are the tools of results whose call is not in the log, by type; of some types several tools are.
 var results = map[lenient.Text]lenient.Text{
 	"RUN_COMMAND":     "run_command",

@@ -3,6 +3,7 @@ package antigravitytest
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"pgregory.net/rapid"
 
@@ -13,7 +14,8 @@ import (
 type script struct {
 	normalizerstest.Script
 
-	n int
+	n   int
+	due []int // steps of results that were not written yet
 }
 
 // lines generates the lines of one conversation.
@@ -31,7 +33,23 @@ func (s *script) word() string {
 // step writes a step.
 func (s *script) step(source, kind string, members map[string]any) {
 	s.n++
-	members["step_index"], members["source"], members["type"] = s.n, source, kind
+	s.stepAt(s.n, source, kind, members)
+}
+
+// ofCall writes a step that may be the result of a call: of those without one yet any may be the next to end.
+func (s *script) ofCall(source, kind string, members map[string]any) {
+	if len(s.due) == 0 || s.Chance(10) {
+		s.step(source, kind, members)
+		return
+	}
+	i := rapid.IntRange(0, len(s.due)-1).Draw(s.T, "due")
+	at := s.due[i]
+	s.due = slices.Delete(s.due, i, i+1)
+	s.stepAt(at, source, kind, members)
+}
+
+func (s *script) stepAt(number int, source, kind string, members map[string]any) {
+	members["step_index"], members["source"], members["type"] = number, source, kind
 	if members["status"] == nil {
 		members["status"] = "DONE"
 	}
@@ -40,6 +58,9 @@ func (s *script) step(source, kind string, members map[string]any) {
 }
 
 func (s *script) prompt() {
+	if s.Chance(10) {
+		s.n = max(0, s.n-3) // the conversation goes back
+	}
 	text := "<USER_REQUEST>\n" + s.word() + "\n</USER_REQUEST>\n<ADDITIONAL_METADATA>\nThe current local time is: 2026-03-01T09:00:00+01:00.\n</ADDITIONAL_METADATA>"
 	if s.Chance(30) {
 		text += "\n<USER_SETTINGS_CHANGE>\nThe user changed setting `Model Selection` from None to Gemini 3.1 Pro (High). No need to comment.\n</USER_SETTINGS_CHANGE>"
@@ -76,6 +97,10 @@ func (s *script) planner() {
 		m["tool_calls"] = calls
 	}
 	s.step("MODEL", "PLANNER_RESPONSE", m)
+	for range calls {
+		s.n++
+		s.due = append(s.due, s.n)
+	}
 }
 
 func (s *script) result() {
@@ -89,16 +114,20 @@ func (s *script) result() {
 		m = map[string]any{}
 	}
 	s.Maybe(10, m, map[string]any{"status": "RUNNING", "content": "Tool is running as a background task with task id: c/task-1"})
-	s.step("MODEL", kind, m)
+	s.ofCall("MODEL", kind, m)
 }
 
 func (s *script) other() {
 	kind := s.OneOf("CHECKPOINT", "EPHEMERAL_MESSAGE", "SYSTEM_MESSAGE", "CONVERSATION_HISTORY", "ERROR_MESSAGE")
-	m := map[string]any{"content": s.OneOf(s.word(), "{{ CHECKPOINT 0 }}\n\n# USER Objective:\nA title\n\n# User Requests\n1. x", "Error invalid tool call: no such tool", "Error: model output error")}
-	if kind == "CONVERSATION_HISTORY" {
-		m = map[string]any{}
+	m := map[string]any{"content": s.OneOf(s.word(), "{{ CHECKPOINT 0 }}\n\n# USER Objective:\nA title\n\n# User Requests\n1. x", "Error invalid tool call: no such tool", "Created At: 2026-03-01T09:00:00Z\nError invalid tool call: no such tool", "Error: model output error")}
+	switch kind {
+	case "CONVERSATION_HISTORY":
+		s.step("SYSTEM", kind, map[string]any{})
+	case "ERROR_MESSAGE":
+		s.ofCall("SYSTEM", kind, m)
+	default:
+		s.step("SYSTEM", kind, m)
 	}
-	s.step("SYSTEM", kind, m)
 }
 
 // row writes a row of the database.

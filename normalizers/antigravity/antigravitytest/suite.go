@@ -9,7 +9,7 @@ package antigravitytest
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
+	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -48,12 +48,8 @@ var reading = normalizerstest.Reading{
 // failed is how the result of a command states its exit code, before the output.
 var failed = regexp.MustCompile(`The command failed with exit code: (-?[0-9]+)`)
 
-// toolOf are the tools whose results have a type of their own.
-var toolOf = map[string]string{
-	"RUN_COMMAND": "run_command", "VIEW_FILE": "view_file", "LIST_DIRECTORY": "list_dir", "GREP_SEARCH": "grep_search",
-	"SEARCH_WEB": "search_web", "INVOKE_SUBAGENT": "invoke_subagent",
-	"CODE_ACTION": "write_to_file replace_file_content multi_replace_file_content",
-}
+// ofTools are the types of results.
+var ofTools = strings.Fields("RUN_COMMAND VIEW_FILE LIST_DIRECTORY GREP_SEARCH SEARCH_WEB INVOKE_SUBAGENT CODE_ACTION GENERIC")
 
 // read notes what a step states.
 func read(r *normalizerstest.Reader, v any) {
@@ -87,20 +83,21 @@ func read(r *normalizerstest.Reader, v any) {
 				events++
 			}
 		}
-		call(r, v, n+1, events)
+		call(r, v, n+1, events, 1)
 	case "CHECKPOINT", "EPHEMERAL_MESSAGE", "SYSTEM_MESSAGE", "CONVERSATION_HISTORY":
 	case "ERROR_MESSAGE":
-		if id := take(r, kind, false); strings.HasPrefix(content, "Error invalid tool call") && id != "" {
-			take(r, kind, true)
-			r.Result(id, nil, "")
+		if _, text, _ := strings.Cut("\n"+content, "\nError invalid tool call"); text != "" {
+			if id := take(r, v); id != "" {
+				r.Result(id, nil, "")
+			}
 		}
 	default:
-		call(r, v, n+1, 0)
+		call(r, v, n+1, 0, 0)
 		id := ""
 		if normalizerstest.Member[string](v, "source") == "MODEL" {
-			id = take(r, kind, true)
+			id = take(r, v)
 		}
-		if id == "" && toolOf[kind] == "" && kind != "GENERIC" {
+		if id == "" && !slices.Contains(ofTools, kind) {
 			return
 		}
 		var code *int64
@@ -138,9 +135,10 @@ func again(r *normalizerstest.Reader, v any) bool {
 	return strings.Contains(steps, step) || index+1000 < highest && created.Unix() <= highestAt
 }
 
-// call notes the calls of a record, which have the ids of their events unless they state one.
-func call(r *normalizerstest.Reader, v any, record, events int) {
-	for _, c := range normalizerstest.Member[[]any](v, "tool_calls") {
+// call notes the calls of a record, which have the ids of their events unless they state one. The result of the first
+// one is the step so many after this one, and so on.
+func call(r *normalizerstest.Reader, v any, record, events, after int) {
+	for i, c := range normalizerstest.Member[[]any](v, "tool_calls") {
 		id, name := normalizerstest.Member[string](c, "id"), normalizerstest.Member[string](c, "name")
 		if id == "" {
 			id = fmt.Sprint("@", record)
@@ -150,35 +148,43 @@ func call(r *normalizerstest.Reader, v any, record, events int) {
 			events++
 		}
 		r.Call(id, name)
-		r.Note("open", r.Noted("open")+id+" "+name+"\n")
+		r.Note(resultAt(v, after+i), id)
+		r.Note("file of "+id, normalizerstest.Member[string](c, "args", "AbsolutePath"))
 	}
 }
 
-// take returns the open call that a result of a kind belongs to: the oldest of the kind's tools, else of a tool
-// without a kind, else of all. It is closed if drop is set.
-func take(r *normalizerstest.Reader, kind string, drop bool) string {
-	all := strings.Join(slices.Collect(maps.Values(toolOf)), " ")
-	open := strings.SplitAfter(r.Noted("open"), "\n")
-	for _, fits := range []func(tool string) bool{
-		func(tool string) bool { return tool != "" && isOf(toolOf[kind], tool) },
-		func(tool string) bool { return tool == "" || !isOf(all, tool) },
-		func(string) bool { return true },
-	} {
-		for i, line := range open {
-			id, tool, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
-			if !ok || !fits(tool) {
-				continue
-			}
-			if drop {
-				r.Note("open", strings.Join(append(open[:i:i], open[i+1:]...), ""))
-			}
-			return id
-		}
-	}
-	return ""
+// resultAt names the note of the call whose result is a step so many after this one.
+func resultAt(v any, after int) string {
+	step, _ := normalizerstest.Member[json.Number](v, "step_index").Int64()
+	return fmt.Sprint("result at ", step+int64(after))
 }
 
-func isOf(tools, tool string) bool { return slices.Contains(strings.Fields(tools), tool) }
+// shown is how a result states the file that it shows.
+var shown = regexp.MustCompile("(?m)^File Path: `file://([^`\n]+)`")
+
+// take returns the call that a step is the result of, which gets no other one. A result that shows another file than
+// the call asked for is of no call.
+func take(r *normalizerstest.Reader, v any) string {
+	id := r.Noted(resultAt(v, 0))
+	r.Note(resultAt(v, 0), "")
+	asked := r.Noted("file of " + id)
+	found := shown.FindStringSubmatch(normalizerstest.Member[string](v, "content"))
+	if id != "" && found != nil && asked != "" && pathOf(asked) != pathOf(found[1]) {
+		return ""
+	}
+	return id
+}
+
+// pathOf returns a path of a file without its form: as JSON, as URL, or of Windows.
+func pathOf(path string) string {
+	if plain, err := strconv.Unquote(path); err == nil {
+		path = plain
+	}
+	if plain, err := url.PathUnescape(path); err == nil {
+		path = plain
+	}
+	return strings.ToLower(strings.TrimLeft(strings.ReplaceAll(path, `\`, "/"), "/"))
+}
 
 // typed returns what a human typed.
 func typed(content string) string {
