@@ -150,7 +150,7 @@ func readResult(w *chat.Writer, r *record) bool {
 		ID: id, Name: name, Text: r.Content.Ptr(),
 		Failed: r.Status == "ERROR" || r.Status == "CANCELED", Running: r.Status == "RUNNING",
 	}
-	if r.Type == "RUN_COMMAND" {
+	if result.Exit = r.Exit.Integer(); result.Exit == nil && r.Type == "RUN_COMMAND" {
 		result.Exit = exitOf(r.Content.Value)
 	}
 	w.Truncated = r.isCut("content", r.Content.Value)
@@ -158,8 +158,8 @@ func readResult(w *chat.Writer, r *record) bool {
 	return true
 }
 
-// exitLine is what a command's result states before the output. A success states no code.
-var exitLine = regexp.MustCompile(`(?m)^[ \t]*The command failed with exit code: (-?\d{1,10})\b`)
+// exitLine is what a command's result states before the output; in older versions a failure alone does.
+var exitLine = regexp.MustCompile(`(?m)^[ \t]*The command (?:failed with exit code:|exited with code) (-?\d{1,10})\b`)
 
 // output begins the output of a command.
 var output = regexp.MustCompile(`(?m)^[ \t]*(?:Output|Stdout|Stderr):`)

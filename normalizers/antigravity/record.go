@@ -20,6 +20,7 @@ type record struct {
 	Status    lenient.Text               `json:"status"`
 	CreatedAt lenient.Text               `json:"created_at"`
 	Content   lenient.NullText           `json:"content"`
+	Exit      lenient.Number             `json:"exit_code"`
 	Thinking  lenient.Text               `json:"thinking"`
 	Calls     lenient.List[call]         `json:"tool_calls"`
 	Cut       lenient.List[lenient.Text] `json:"truncated_fields"`

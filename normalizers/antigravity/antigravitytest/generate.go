@@ -107,6 +107,7 @@ func (s *script) result() {
 	kind := s.OneOf("RUN_COMMAND", "RUN_COMMAND", "VIEW_FILE", "LIST_DIRECTORY", "CODE_ACTION", "GENERIC", "OF_A_TOOL")
 	text := s.OneOf(
 		"Created At: 2026-03-01T09:00:00Z\n\n\t\t\t\tThe command failed with exit code: 2\n\t\t\t\tOutput:\n\t\t\t\tno\n",
+		"\n\t\t\t\tThe command exited with code 127.\n\t\t\t\tOutput:\n\t\t\t\tno\n",
 		"\n\t\t\t\tThe command completed successfully.\n\t\t\t\tOutput:\n\t\t\t\tThe command failed with exit code: 9\n", "File Path: `file:///w/a.go`\n", "",
 	)
 	m := map[string]any{"content": text}
@@ -114,6 +115,7 @@ func (s *script) result() {
 		m = map[string]any{}
 	}
 	s.Maybe(10, m, map[string]any{"status": "RUNNING", "content": "Tool is running as a background task with task id: c/task-1"})
+	s.Maybe(20, m, map[string]any{"exit_code": rapid.SampledFrom([]int{0, 1, 127}).Draw(s.T, "exit")})
 	s.ofCall("MODEL", kind, m)
 }
 

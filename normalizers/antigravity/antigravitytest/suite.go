@@ -45,8 +45,8 @@ var reading = normalizerstest.Reading{
 	Read:    read,
 }
 
-// failed is how the result of a command states its exit code, before the output.
-var failed = regexp.MustCompile(`The command failed with exit code: (-?[0-9]+)`)
+// exited is how the result of a command states its exit code, before the output.
+var exited = regexp.MustCompile(`The command (?:failed with exit code:|exited with code) (-?[0-9]+)`)
 
 // ofTools are the types of results.
 var ofTools = strings.Fields("RUN_COMMAND VIEW_FILE LIST_DIRECTORY GREP_SEARCH SEARCH_WEB INVOKE_SUBAGENT CODE_ACTION GENERIC")
@@ -102,7 +102,9 @@ func read(r *normalizerstest.Reader, v any) {
 		}
 		var code *int64
 		head, _, _ := strings.Cut(content, "Output:")
-		if found := failed.FindStringSubmatch(head); found != nil && kind == "RUN_COMMAND" && hasContent {
+		if x, err := normalizerstest.Member[json.Number](v, "exit_code").Int64(); err == nil {
+			code = &x
+		} else if found := exited.FindStringSubmatch(head); found != nil && kind == "RUN_COMMAND" && hasContent {
 			if x, err := strconv.ParseInt(found[1], 10, 64); err == nil {
 				code = &x
 			}
