@@ -7,6 +7,7 @@
 package antigravity
 
 import (
+	"cmp"
 	"regexp"
 	"strconv"
 	"strings"
@@ -47,14 +48,12 @@ func readStep(w *chat.Writer, r *record) bool {
 		readCalls(w, r, r.Step.Count()+1)
 	case "CHECKPOINT":
 		w.System(envelopes.SessionSummary, lenient.Text(summaryOf(r.Content.Value)))
-	case "EPHEMERAL_MESSAGE":
+	case "EPHEMERAL_MESSAGE", "CONVERSATION_HISTORY", "KNOWLEDGE_ARTIFACTS": // often a marker without content
 		w.Say(core.SpeechInjected, lenient.Text(r.Content.Value))
 	case "SYSTEM_MESSAGE":
 		w.System(envelopes.SystemMessage, lenient.Text(r.Content.Value))
 	case "ERROR_MESSAGE":
 		readError(w, r)
-	case "CONVERSATION_HISTORY": // a marker without content
-		w.Skip = core.SkipEmpty
 	default:
 		return readResult(w, r)
 	}
@@ -123,6 +122,9 @@ func callOf(w *chat.Writer, r *record) lenient.Text {
 // invalidCall begins the error of a call that could not be read. The lines before it are of later versions.
 var invalidCall = regexp.MustCompile(`^(?:(?:Created|Completed) At: .*\n)*Error invalid tool call`)
 
+// codeInError is how the text of an error states the code of the API.
+var codeInError = regexp.MustCompile(`\(code (\d+)\)`)
+
 // readError writes an error: of a call that could not be read, which has no other result, or of the model.
 func readError(w *chat.Writer, r *record) {
 	if invalidCall.MatchString(r.Content.Value) {
@@ -131,7 +133,12 @@ func readError(w *chat.Writer, r *record) {
 			return
 		}
 	}
-	w.Error("", lenient.Text(r.Content.Value))
+	message := cmp.Or(r.Error, lenient.Text(r.Content.Value))
+	code := lenient.Scalar(r.ErrorCode)
+	if found := codeInError.FindStringSubmatch(string(message)); code == "" && found != nil {
+		code = lenient.Text(found[1])
+	}
+	w.Error(code, message)
 }
 
 // readResult writes the result of a call: any step of the model that is nothing else. It returns false for another step.

@@ -20,6 +20,8 @@ type record struct {
 	Status    lenient.Text               `json:"status"`
 	CreatedAt lenient.Text               `json:"created_at"`
 	Content   lenient.NullText           `json:"content"`
+	Error     lenient.Text               `json:"error"`
+	ErrorCode jsontext.Value             `json:"error_code"`
 	Exit      lenient.Number             `json:"exit_code"`
 	Thinking  lenient.Text               `json:"thinking"`
 	Calls     lenient.List[call]         `json:"tool_calls"`
@@ -73,12 +75,15 @@ var tools = map[string]core.Tool{
 
 // results are the tools of results whose call is not in the log, by type; of some types several tools are.
 var results = map[lenient.Text]lenient.Text{
-	"RUN_COMMAND":     "run_command",
-	"VIEW_FILE":       "view_file",
-	"LIST_DIRECTORY":  "list_dir",
-	"GREP_SEARCH":     "grep_search",
-	"SEARCH_WEB":      "search_web",
-	"INVOKE_SUBAGENT": "invoke_subagent",
-	"CODE_ACTION":     "",
-	"GENERIC":         "",
+	"RUN_COMMAND":      "run_command",
+	"VIEW_FILE":        "view_file",
+	"LIST_DIRECTORY":   "list_dir",
+	"GREP_SEARCH":      "grep_search",
+	"SEARCH_WEB":       "search_web",
+	"READ_URL_CONTENT": "read_url_content",
+	"INVOKE_SUBAGENT":  "invoke_subagent",
+	"BROWSER_SUBAGENT": "browser_subagent",
+	"GENERATE_IMAGE":   "generate_image",
+	"CODE_ACTION":      "",
+	"GENERIC":          "",
 }

@@ -104,7 +104,7 @@ func (s *script) planner() {
 }
 
 func (s *script) result() {
-	kind := s.OneOf("RUN_COMMAND", "RUN_COMMAND", "VIEW_FILE", "LIST_DIRECTORY", "CODE_ACTION", "GENERIC", "OF_A_TOOL")
+	kind := s.OneOf("RUN_COMMAND", "RUN_COMMAND", "VIEW_FILE", "LIST_DIRECTORY", "CODE_ACTION", "GENERIC", "READ_URL_CONTENT", "OF_A_TOOL")
 	text := s.OneOf(
 		"Created At: 2026-03-01T09:00:00Z\n\n\t\t\t\tThe command failed with exit code: 2\n\t\t\t\tOutput:\n\t\t\t\tno\n",
 		"\n\t\t\t\tThe command exited with code 127.\n\t\t\t\tOutput:\n\t\t\t\tno\n",
@@ -120,12 +120,16 @@ func (s *script) result() {
 }
 
 func (s *script) other() {
-	kind := s.OneOf("CHECKPOINT", "EPHEMERAL_MESSAGE", "SYSTEM_MESSAGE", "CONVERSATION_HISTORY", "ERROR_MESSAGE")
+	kind := s.OneOf("CHECKPOINT", "EPHEMERAL_MESSAGE", "SYSTEM_MESSAGE", "CONVERSATION_HISTORY", "KNOWLEDGE_ARTIFACTS", "ERROR_MESSAGE")
 	m := map[string]any{"content": s.OneOf(s.word(), "{{ CHECKPOINT 0 }}\n\n# USER Objective:\nA title\n\n# User Requests\n1. x", "Error invalid tool call: no such tool", "Created At: 2026-03-01T09:00:00Z\nError invalid tool call: no such tool", "Error: model output error")}
 	switch kind {
-	case "CONVERSATION_HISTORY":
+	case "CONVERSATION_HISTORY", "KNOWLEDGE_ARTIFACTS":
 		s.step("SYSTEM", kind, map[string]any{})
 	case "ERROR_MESSAGE":
+		if s.Chance(30) {
+			m = map[string]any{"error": s.OneOf("RESOURCE_EXHAUSTED (code 429): Individual quota reached.", s.word())}
+		}
+		s.Maybe(20, m, map[string]any{"error_code": 503})
 		s.ofCall("SYSTEM", kind, m)
 	default:
 		s.step("SYSTEM", kind, m)

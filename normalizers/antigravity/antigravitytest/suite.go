@@ -49,7 +49,8 @@ var reading = normalizerstest.Reading{
 var exited = regexp.MustCompile(`The command (?:failed with exit code:|exited with code) (-?[0-9]+)`)
 
 // ofTools are the types of results.
-var ofTools = strings.Fields("RUN_COMMAND VIEW_FILE LIST_DIRECTORY GREP_SEARCH SEARCH_WEB INVOKE_SUBAGENT CODE_ACTION GENERIC")
+var ofTools = strings.Fields("RUN_COMMAND VIEW_FILE LIST_DIRECTORY GREP_SEARCH SEARCH_WEB READ_URL_CONTENT " +
+	"INVOKE_SUBAGENT BROWSER_SUBAGENT GENERATE_IMAGE CODE_ACTION GENERIC")
 
 // read notes what a step states.
 func read(r *normalizerstest.Reader, v any) {
@@ -84,7 +85,7 @@ func read(r *normalizerstest.Reader, v any) {
 			}
 		}
 		call(r, v, n+1, events, 1)
-	case "CHECKPOINT", "EPHEMERAL_MESSAGE", "SYSTEM_MESSAGE", "CONVERSATION_HISTORY":
+	case "CHECKPOINT", "EPHEMERAL_MESSAGE", "SYSTEM_MESSAGE", "CONVERSATION_HISTORY", "KNOWLEDGE_ARTIFACTS":
 	case "ERROR_MESSAGE":
 		if _, text, _ := strings.Cut("\n"+content, "\nError invalid tool call"); text != "" {
 			if id := take(r, v); id != "" {
