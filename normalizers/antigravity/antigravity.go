@@ -55,6 +55,9 @@ func readStep(w *chat.Writer, r *record) bool {
 	case "ERROR_MESSAGE":
 		readError(w, r)
 	default:
+		if r.Source == "USER_EXPLICIT" {
+			return readAction(w, r)
+		}
 		return readResult(w, r)
 	}
 	return true
@@ -63,19 +66,39 @@ func readStep(w *chat.Writer, r *record) bool {
 // readPrompt writes the prompt of a human, which Antigravity wraps and follows with facts of its own.
 func readPrompt(w *chat.Writer, r *record) {
 	text := r.Content.Value
-	typed, facts := text, ""
-	if rest, ok := strings.CutPrefix(text, "<USER_REQUEST>"); ok {
+	typed, facts, notice := text, "", ""
+	if strings.HasPrefix(text, review) {
+		notice, typed, facts, w.Truncated = r.splitReview(text)
+	} else if rest, ok := strings.CutPrefix(text, "<USER_REQUEST>"); ok {
 		typed, facts, w.Truncated = r.splitRequest(rest)
 	} else if strings.HasPrefix(text, "<ADDITIONAL_METADATA>") || strings.HasPrefix(text, "<USER_SETTINGS_CHANGE>") {
 		typed, facts = "", text
 	}
 	w.Session.SetModel(chosenModel(facts))
-	if strings.TrimSpace(typed) != "" {
+	switch {
+	case strings.TrimSpace(typed) != "":
 		w.Say(core.SpeechHuman, lenient.Text(typed))
-	} else {
+	case notice != "":
+		w.Say(core.SpeechInjected, lenient.Text(notice))
+	default:
 		w.Truncated = false
 		w.Meta()
 	}
+}
+
+// readAction writes what a human did beside the agent; it returns false for an unknown action.
+func readAction(w *chat.Writer, r *record) bool {
+	if _, known := results[r.Type]; !known {
+		w.UnknownRecord(r.Type)
+		return false
+	}
+	speech := core.SpeechInjected
+	if r.Type == "RUN_COMMAND" {
+		speech = core.SpeechTerminal
+	}
+	w.Truncated = r.isCut("content", r.Content.Value)
+	w.Say(speech, lenient.Text(r.Content.Value))
+	return true
 }
 
 // chosenModel returns the model that a change of the settings states; empty for none. Its name may have dots and

@@ -31,6 +31,28 @@ func (r *record) splitRequest(text string) (typed, facts string, cut bool) {
 	return strings.Trim(typed, "\r\n"), facts, cut
 }
 
+// review begins a prompt with which a human answers a document of the agent.
+const review = "Comments on artifact URI: "
+
+// comment begins the comments of a review: with the passage that the first one is about, or with itself.
+var comment = regexp.MustCompile(`(?m)^(?:Selection:$|Comment: ")`)
+
+// splitReview returns what Antigravity says of a review, such as an approval, what a human typed, as comments and as a
+// request behind them, and what Antigravity says behind that.
+func (r *record) splitReview(text string) (notice, typed, facts string, cut bool) {
+	notice, request, ok := strings.Cut(text, "<USER_REQUEST>")
+	if ok {
+		typed, facts, cut = r.splitRequest(request)
+	} else if at := gap.FindStringIndex(notice); at != nil {
+		notice, facts, cut = notice[:at[0]], notice[at[1]:], true
+	}
+	if at := comment.FindStringIndex(notice); at != nil {
+		cut = cut || slices.Contains(r.Cut, "content") && gap.MatchString(notice)
+		notice, typed = notice[:at[0]], strings.TrimSpace(strings.TrimSpace(notice[at[0]:])+"\n\n"+typed)
+	}
+	return strings.TrimSpace(notice), typed, facts, cut
+}
+
 // isCut reports whether a member of a step was cut: the step says so, or the text ends in a gap.
 func (r *record) isCut(member lenient.Text, text string) bool {
 	return slices.Contains(r.Cut, member) || endsInGap(text)

@@ -70,6 +70,10 @@ func (s *script) prompt() {
 	}
 	m := map[string]any{"content": text}
 	if s.Chance(20) {
+		comments := s.OneOf("", "The user has approved this document.\n\n\n", "Selection:\n>a step\n\nComment: \"why\"\n", "Comment: \"a\n<truncated 9 bytes>\nb\"\n")
+		m = map[string]any{"content": "Comments on artifact URI: file:///w/plan.md\n\n" + comments + s.OneOf("", text)}
+	}
+	if s.Chance(20) {
 		m = map[string]any{"content": "<USER_REQUEST>\n" + s.Text() + "\n<truncated 70 bytes>" + s.OneOf("", "\nTA>"), "truncated_fields": []any{"content"}}
 	}
 	s.step("USER_EXPLICIT", "USER_INPUT", m)
@@ -115,6 +119,10 @@ func (s *script) result() {
 		m = map[string]any{}
 	}
 	s.Maybe(10, m, map[string]any{"status": "RUNNING", "content": "Tool is running as a background task with task id: c/task-1"})
+	if s.Chance(10) {
+		s.step("USER_EXPLICIT", kind, m)
+		return
+	}
 	s.Maybe(20, m, map[string]any{"exit_code": rapid.SampledFrom([]int{0, 1, 127}).Draw(s.T, "exit")})
 	s.ofCall("MODEL", kind, m)
 }

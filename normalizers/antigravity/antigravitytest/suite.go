@@ -93,6 +93,9 @@ func read(r *normalizerstest.Reader, v any) {
 			}
 		}
 	default:
+		if normalizerstest.Member[string](v, "source") == "USER_EXPLICIT" {
+			return // what a human did beside the agent
+		}
 		call(r, v, n+1, 0, 0)
 		id := ""
 		if normalizerstest.Member[string](v, "source") == "MODEL" {
@@ -189,8 +192,23 @@ func pathOf(path string) string {
 	return strings.ToLower(strings.TrimLeft(strings.ReplaceAll(path, `\`, "/"), "/"))
 }
 
-// typed returns what a human typed.
+// typed returns what a human typed. In the review of a document that is the lines from the first comment on, and the
+// request after them.
 func typed(content string) string {
+	if strings.HasPrefix(content, "Comments on artifact URI:") {
+		before, request, ok := strings.Cut(content, "<USER_REQUEST>")
+		if at := cut.FindStringIndex(before); at != nil && !ok {
+			before = before[:at[0]]
+		}
+		lines := strings.Split(before, "\n")
+		for len(lines) > 0 && lines[0] != "Selection:" && !strings.HasPrefix(lines[0], `Comment: "`) {
+			lines = lines[1:]
+		}
+		if ok {
+			request = strings.TrimSpace(typed("<USER_REQUEST>" + request))
+		}
+		return strings.TrimSpace(strings.TrimSpace(strings.Join(lines, "\n")) + "\n\n" + request)
+	}
 	if after, ok := strings.CutPrefix(content, "<USER_REQUEST>"); ok {
 		if at := strings.LastIndex(after, "</USER_REQUEST>"); at >= 0 {
 			return after[:at]
