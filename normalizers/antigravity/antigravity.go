@@ -126,7 +126,8 @@ func summaryOf(text string) string {
 	return text
 }
 
-// readCalls writes the calls of a step. Their results are the steps from the number first on, in the order of the calls.
+// readCalls writes the calls of a step. Their results are the steps from the number first on, in the order of the
+// calls.
 func readCalls(w *chat.Writer, r *record, first int64) {
 	for i, c := range r.Calls {
 		w.Truncated = c.isCut()
