@@ -116,6 +116,7 @@ func (c *mapper) begin(b *core.Builder) {
 		streamed:        c.isStreamed(),
 	}
 	c.internal = bool(c.IsSidechain) || c.agentID != ""
+	c.whole = c.streamed && !c.internal && lenient.IsValue(c.Message.Value.StopReason)
 	switch {
 	case c.agentID != "":
 		c.thread = core.FingerprintOf("agent", string(c.agentID))

@@ -21,6 +21,7 @@ type emitter struct {
 	model           lenient.Text     // of the message
 	copied          bool             // history of another session
 	streamed        bool             // written by the SDK, not in a transcript
+	whole           bool             // of the main conversation, streamed, with the reason why the message ended
 	pending         *core.Pending    // record of the events; nil for the current one
 }
 

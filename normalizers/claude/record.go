@@ -123,6 +123,8 @@ type message struct {
 	Model   lenient.Text          `json:"model"`
 	Content content               `json:"content"`
 	Usage   lenient.Object[usage] `json:"usage"`
+
+	StopReason jsontext.Value `json:"stop_reason"`
 }
 
 // unwrap converts a message that the SDK dumped as an object to a line of the stream: such an object has no type, and

@@ -23,6 +23,14 @@ type runs struct {
 	Streamed bool             `json:"named,omitzero"`   // a stream has shown at least one of its calls
 	LastText core.Fingerprint `json:"last,omitzero"`    // key of the assistant's last text
 
+	Model lenient.Text `json:"model,omitzero"` // of its calls so far, if all have the same
+	Mixed bool         `json:"mixed,omitzero"` // they have not
+
+	// The part of Counted from messages that came whole, which the result may leave out of its usage.
+	Whole core.Consumption `json:"whole,omitzero"`
+	// All that the last result with a modelUsage has counted there. It goes on over the runs of a process.
+	Models core.Consumption `json:"models,omitzero"`
+
 	// Sum of the counts of calls that are only in the transcript: no stream has shown them and no result has covered
 	// them.
 	Unattributed core.Consumption `json:"alone,omitzero"`
@@ -44,6 +52,7 @@ func (r *runs) current() int64 { return r.Ended + firstRun }
 // end ends the current run.
 func (r *runs) end() {
 	r.Ended, r.Counted, r.Streamed, r.LastText = min(r.Ended+1, lenient.MaxCount), core.Consumption{}, false, core.Fingerprint{}
+	r.Model, r.Mixed, r.Whole = "", false, core.Consumption{}
 }
 
 // addCall adds a call of the main conversation, whose counts were before and are now; u is their difference, from
@@ -68,14 +77,33 @@ func (r *runs) addCall(u *envelopes.Usage, before, now core.Consumption, streame
 	}
 }
 
+// noteModel notes the model of a call of the current run.
+func (r *runs) noteModel(model lenient.Text) {
+	switch {
+	case model == "" || model == syntheticModel || len(model) > core.MaxName:
+	case r.Model == "":
+		r.Model = model
+	case r.Model != model:
+		r.Mixed = true
+	}
+}
+
 // move attributes counts of telemetry to the current run, once a stream has shown their call.
 func (r *runs) move(more core.Consumption) {
 	r.Unattributed, r.Counted = r.Unattributed.Minus(more), r.Counted.Plus(more)
 }
 
 // addResult adds the counts of a result and returns the tokens for its event: those beyond the counts of its calls;
-// nil for none.
-func (r *runs) addResult(figures core.Consumption) *envelopes.Usage {
+// nil for none. models is the sum of its modelUsage. Claude Code adds a message to the usage when its stream ends, so
+// a message that came whole, after a stream that failed, is in modelUsage alone. Old versions state why a message of a
+// stream ended too: only exact sums show which it is.
+func (r *runs) addResult(figures, models core.Consumption) *envelopes.Usage {
+	if all := figures.Plus(r.Whole); sameTokens(all, models) || sameTokens(all, models.Minus(r.Models)) {
+		figures = all
+	}
+	if !sameTokens(models, core.Consumption{}) {
+		r.Models = models
+	}
 	credit, counted := &r.StreamCredit, r.Counted
 	if !r.Streamed { // its calls can only be in the transcript
 		credit, counted = &r.ResultCredit, r.Unattributed
@@ -88,6 +116,11 @@ func (r *runs) addResult(figures core.Consumption) *envelopes.Usage {
 		*credit = credit.Plus(now.Minus(counted))
 	}
 	return u
+}
+
+// sameTokens reports whether two counts are the same in all that a modelUsage states of tokens.
+func sameTokens(a, b core.Consumption) bool {
+	return a.Input == b.Input && a.CacheRead == b.CacheRead && a.CacheWrite == b.CacheWrite && a.Output == b.Output
 }
 
 // deduct reduces the counts of a call and a credit by what they have in common.

@@ -13,7 +13,7 @@ import (
 )
 
 // The stream of a run and the transcript of its session state the same calls. However their lines
-// are interleaved, a token is counted once.
+// are interleaved, a token is counted once, also of messages that came whole, which only modelUsage counts.
 func TestStreamAndTranscriptCountEachTokenOnce(t *testing.T) {
 	t.Parallel()
 	usage := func(input, read, output int) string {
@@ -26,26 +26,35 @@ func TestStreamAndTranscriptCountEachTokenOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var stream, transcript []string
 		var used envelopes.Usage // by all calls
+		var all [3]int           // of all runs so far
 		for run := range rapid.IntRange(1, 3).Draw(t, "runs") {
 			streamed := rapid.Bool().Draw(t, "streamed")
 			if streamed {
 				stream = append(stream, fmt.Sprintf(`{"type":"system","subtype":"init","session_id":"s","uuid":"init-%d","model":"claude-test-1"}`, run))
 			}
-			var in, hit, out int // of the run
+			var in, hit, out int // of the run, as its usage has them
 			for call := range rapid.IntRange(1, 3).Draw(t, "calls") {
 				id := fmt.Sprintf("msg-%d-%d", run, call)
 				i, r, o := rapid.IntRange(0, 9).Draw(t, "input"), rapid.IntRange(0, 900).Draw(t, "read"), rapid.IntRange(3, 99).Draw(t, "output")
+				whole := streamed && rapid.Bool().Draw(t, "whole")
 				for n := range rapid.IntRange(1, 2).Draw(t, "records") {
-					if streamed {
+					switch {
+					case whole:
+						stream = append(stream, answer("session_id", id, n, usage(i, r, o)+`,"stop_reason":"end_turn"`))
+					case streamed:
 						stream = append(stream, answer("session_id", id, n, usage(i, r, rapid.IntRange(0, 3).Draw(t, "so far"))))
 					}
 					transcript = append(transcript, answer("sessionId", id, n, usage(i, r, o)))
 				}
-				in, hit, out = in+i, hit+r, out+o
+				all = [3]int{all[0] + i, all[1] + r, all[2] + o}
+				if !whole {
+					in, hit, out = in+i, hit+r, out+o
+				}
 			}
-			stream = append(stream, fmt.Sprintf(`{"type":"result","subtype":"success","session_id":"s","uuid":"result-%d","num_turns":1,"result":"","usage":%s}`, run, usage(in, hit, out)))
-			used.Input, used.CacheRead, used.Output = used.Input+int64(in), used.CacheRead+int64(hit), used.Output+int64(out)
+			stream = append(stream, fmt.Sprintf(`{"type":"result","subtype":"success","session_id":"s","uuid":"result-%d","num_turns":1,"result":"","usage":%s,"modelUsage":{"claude-test-1":{"inputTokens":%d,"cacheReadInputTokens":%d,"outputTokens":%d}}}`,
+				run, usage(in, hit, out), all[0], all[1], all[2]))
 		}
+		used.Input, used.CacheRead, used.Output = int64(all[0]), int64(all[1]), int64(all[2])
 		s := normalizers.NewSession(envelopes.ClaudeCode, "s")
 		var sum envelopes.Usage
 		for len(stream)+len(transcript) > 0 {

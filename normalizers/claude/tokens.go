@@ -155,7 +155,14 @@ func (e *emitter) raise(call apiCall, request string, figures core.Consumption) 
 		e.st.Runs.move(call.more)
 	}
 	if now.Run != outsideRuns && !e.copied {
+		counted := e.st.Runs.Counted
 		now.Run = e.st.Runs.addCall(u, call.before, now, e.streamed && !e.internal)
+		if now.Run == e.st.Runs.current() {
+			e.st.Runs.noteModel(e.model)
+		}
+		if e.whole {
+			e.st.Runs.Whole = e.st.Runs.Whole.Plus(e.st.Runs.Counted.Minus(counted))
+		}
 	}
 	if call.key != "" && (!call.stored || now != call.before) {
 		e.Session.APICalls.Put(call.slot, now)

@@ -485,6 +485,7 @@ func (s *claudeScript) speak() {
 	if s.Chance(5) {
 		r["error"] = s.OneOf("authentication_failed", "rate_limit")
 	}
+	s.Maybe(20, message, map[string]any{"stop_reason": "end_turn"})
 	r["message"] = message
 	s.Emit(r)
 }

@@ -53,6 +53,8 @@ type claudeBook struct {
 	results normalizerstest.Figures // what results have above the calls
 	ahead   normalizerstest.Figures // the part that calls of their runs may still state
 	unseen  normalizerstest.Figures // of results alone
+	whole   normalizerstest.Figures // the part of used from messages that state why they ended
+	models  [4]int64                // what the last modelUsage has counted
 	alone   normalizerstest.Figures // of calls without a run
 	settled normalizerstest.Figures // of calls, already in a result or another session
 }
@@ -146,7 +148,7 @@ func (l ledger) Add(session string, record []byte) {
 	case is == "system" && normalizerstest.Member[string](v, "subtype") == "init":
 		b.next()
 	case is == "result" && normalizerstest.Member[string](v, "key") == "":
-		b.result(claudeUsageOf(normalizerstest.Member[any](v, "usage")))
+		b.result(b.allOf(v))
 	case is == "stream_event":
 		b.start(session, v)
 	case is == "assistant", normalizerstest.Member[string](v, "message", "role") == "assistant":
@@ -169,7 +171,31 @@ func (b *claudeBook) repeats(v any, record []byte) bool {
 // next begins the next run.
 func (b *claudeBook) next() {
 	b.run++
-	b.used, b.named = normalizerstest.Figures{}, false
+	b.used, b.whole, b.named = normalizerstest.Figures{}, normalizerstest.Figures{}, false
+}
+
+// allOf returns the usage of a result, together with the messages that came whole where both are all that modelUsage
+// counts, since the last result or at all.
+func (b *claudeBook) allOf(v any) normalizerstest.Figures {
+	usage := claudeUsageOf(normalizerstest.Member[any](v, "usage"))
+	var counted, since [4]int64
+	for _, model := range normalizerstest.Member[map[string]any](v, "modelUsage") {
+		for i, name := range []string{"inputTokens", "cacheReadInputTokens", "cacheCreationInputTokens", "outputTokens"} {
+			counted[i] += normalizerstest.Count(model, name)
+		}
+	}
+	for i, n := range counted {
+		since[i] = max(0, n-b.models[i])
+	}
+	if counted != [4]int64{} {
+		b.models = counted
+	}
+	all := usage
+	all.Add(b.whole)
+	if sum := [4]int64{all.Input, all.Cached, all.CacheWrite, all.Output}; sum == counted || sum == since {
+		return all
+	}
+	return usage
 }
 
 // result counts what the result of the run has above its calls.
@@ -209,6 +235,7 @@ func (b *claudeBook) message(session string, v any) {
 	before := call.figures
 	call.figures = highest(before, claudeUsage(v))
 	more := above(call.figures, before)
+	ended := normalizerstest.Member[any](v, "message", "stop_reason") != nil
 	call.hour += more.CacheWrite1h
 	switch stream := normalizerstest.Member[string](v, "sessionId") == ""; {
 	case elsewhere:
@@ -218,8 +245,14 @@ func (b *claudeBook) message(session string, v any) {
 		call.run, b.named = b.run, true
 		b.alone = above(b.alone, before)
 		b.used.Add(call.figures)
+		if ended {
+			b.whole.Add(call.figures)
+		}
 	case call.run == b.run:
 		b.used.Add(more)
+		if ended && stream && main {
+			b.whole.Add(more)
+		}
 	case call.run == 0:
 		b.alone.Add(above(more, b.settle(more, &b.unseen)))
 	default:
