@@ -34,8 +34,23 @@ var speechPrefixes = []struct {
 }
 
 // speechOf classifies a text of Claude Code. It returns the text without the elements that wrap a command, and
-// without those that an IDE or Claude Code put into a prompt.
+// without those that an IDE or Claude Code put into a prompt. A text that they only precede is classified, too.
 func speechOf(s string) (kind core.Speech, text string) {
+	if kind, text = beginningOf(s); kind != core.SpeechHuman {
+		return kind, text
+	}
+	text, found := cutInjected(text)
+	if !found {
+		return core.SpeechHuman, text
+	}
+	if text == "" {
+		return core.SpeechInjected, s
+	}
+	return beginningOf(text)
+}
+
+// beginningOf classifies a text by its beginning. It returns the text without the elements that wrap a command.
+func beginningOf(s string) (kind core.Speech, text string) {
 	trimmed := strings.TrimSpace(s)
 	for _, c := range speechPrefixes {
 		if !strings.HasPrefix(trimmed, c.prefix) {
@@ -53,11 +68,7 @@ func speechOf(s string) (kind core.Speech, text string) {
 			return c.speech, s
 		}
 	}
-	text, found := cutInjected(s)
-	if found && text == "" {
-		return core.SpeechInjected, s
-	}
-	return core.SpeechHuman, text
+	return core.SpeechHuman, s
 }
 
 // slashCommand returns "/name args" for a wrapped slash command; false if it has no name.

@@ -33,6 +33,13 @@ func TestTextsOfRoleUserThatNoHumanTyped(t *testing.T) {
 		{"a text about an element", "<command-message> is what I saw", prompt, chat, "<command-message> is what I saw"},
 		{"the feedback of a hook", "Stop hook feedback:\n- [make test]: 1 failed", injected, envelopes.ChannelSystem, "Stop hook feedback:\n- [make test]: 1 failed"},
 		{"the result of a local command", "<local-command-result>done</local-command-result>", injected, envelopes.ChannelSystem, "<local-command-result>done</local-command-result>"},
+		{
+			"a command behind a reminder", "<system-reminder>\nBe kind.\n</system-reminder>\n<command-name>/compact</command-name>\n<command-args>now</command-args>",
+			prompt, cli, "/compact now",
+		},
+		{"a command behind an opened file", "<ide_opened_file>a.go</ide_opened_file>\n<command-message>init</command-message>", prompt, cli, "/init"},
+		{"an empty command behind a reminder", "<system-reminder>x</system-reminder><command-name></command-name>fix it", prompt, chat, "fix it"},
+		{"a notice behind a reminder", "<system-reminder>x</system-reminder>\n<task-notification>y</task-notification>", injected, envelopes.ChannelSystem, "<task-notification>y</task-notification>"},
 		{"a text about the feedback of a hook", "What is Stop hook feedback: for?", prompt, chat, "What is Stop hook feedback: for?"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

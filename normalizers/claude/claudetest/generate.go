@@ -50,6 +50,8 @@ func lines(t *rapid.T, session string) [][]byte {
 var claudePhrases = []string{
 	"fix the test", "yes", "and let's add a test for this please", "  \n", "", "what is \"this\"?\n\ttwo lines \u2028 \U0001F642",
 	"<system-reminder>be brief</system-reminder>", "<system-reminder>be brief</system-reminder>\nfix the test",
+	"<system-reminder>be brief</system-reminder>\n<command-name>/compact</command-name>",
+	"<ide_opened_file>a.go</ide_opened_file>[Request interrupted by user]", "<system-reminder>x</system-reminder><bash-stdout>ok</bash-stdout>",
 	"<ide_opened_file>The user opened main.go</ide_opened_file>", "<ide_selection>lines 1 to 2</ide_selection>yes",
 	"<command-name>/review</command-name>\n<command-message>review</command-message>\n<command-args>the diff</command-args>",
 	"<command-message>init is running</command-message>\n<command-name>/init</command-name>", "<command-message>broken",

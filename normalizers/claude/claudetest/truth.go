@@ -88,13 +88,15 @@ var machineText = []string{
 	"This session is being continued from a previous conversation",
 }
 
-// claudePrompt returns the text that a human typed without its wrapper, or false.
+// claudePrompt returns the text that a human typed without its wrapper and without what was inserted, or false.
 func claudePrompt(text string) (string, bool) {
 	text = strings.TrimSpace(text)
-	for _, p := range machineText {
-		if strings.HasPrefix(text, p) {
-			return "", false
-		}
+	rest := strings.TrimSpace(claudeInserted.ReplaceAllString(text, ""))
+	if rest == "" || slices.ContainsFunc(machineText, func(p string) bool { return strings.HasPrefix(text, p) || strings.HasPrefix(rest, p) }) {
+		return "", false
+	}
+	if !strings.HasPrefix(text, "<command-") {
+		text = rest
 	}
 	if strings.HasPrefix(text, "<command-name>") || strings.HasPrefix(text, "<command-message>") {
 		for _, m := range [][]string{claudeName.FindStringSubmatch(text), claudeMessage.FindStringSubmatch(text)} {
