@@ -8,6 +8,7 @@ package pi
 
 import (
 	"regexp"
+	"strings"
 	"time"
 
 	"tributary/envelopes"
@@ -130,8 +131,14 @@ func (d *Dialect) readPrompt(w *chat.Writer, m *Message) {
 // inserted matches what Pi puts before a prompt: the text of a skill, and the files that the command line names.
 var inserted = regexp.MustCompile(`(?s)^(?:\s*(?:<skill name="[^"\n]*"[^>\n]*>.*?</skill>|<file name="[^"\n]*">.*?</file>)\s*)*`)
 
+// skill matches what Pi makes of a typed "/skill:name arguments": the text of the skill, and the arguments.
+var skill = regexp.MustCompile(`(?s)^<skill name="([^"\n]+)" location="[^"\n]*">\n.*?\n</skill>(?:\n\n(.+))?$`)
+
 // SpeechOf separates what a human typed from what Pi put before it. A text of which nothing was typed is injected.
 func SpeechOf(text string) (core.Speech, string) {
+	if m := skill.FindStringSubmatch(text); m != nil {
+		return core.SpeechCommand, strings.TrimSpace("/skill:" + m[1] + " " + m[2])
+	}
 	typed := text[len(inserted.FindString(text)):]
 	if typed == "" && text != "" {
 		return core.SpeechInjected, text

@@ -29,7 +29,8 @@ func lines(t *rapid.T, session, agent string, more func(*normalizerstest.Script,
 }
 
 func (s *script) word() string {
-	return s.Text("Command exited with code 3", "a\n\nCommand exited with code 127\n", "<skill name=\"review\" location=\"/s\">\nLook twice.\n</skill>\n\nthe ledger", "<file name=\"a.go\">\nx\n</file>\n")
+	return s.Text("Command exited with code 3", "a\n\nCommand exited with code 127\n", "<skill name=\"review\" location=\"/s\">\nLook twice.\n</skill>\n\nthe ledger",
+		"<skill name=\"commit\" location=\"/c\">\nCommit it.\n</skill>", "<file name=\"a.go\">\nx\n</file>\n")
 }
 
 // put writes an entry.

@@ -149,8 +149,18 @@ func (d Dialect) read(r *normalizerstest.Reader, v any) {
 	}
 }
 
-// typed returns a prompt without the skills and files before it.
+// typed returns a prompt without the skills and files before it; a command, if Pi has put its skill in its place.
 func typed(body string) string {
+	if named, ok := strings.CutPrefix(body, `<skill name="`); ok {
+		name, placed, _ := strings.Cut(named, `" location="`)
+		_, text, whole := strings.Cut(placed, "\">\n")
+		for end := "\n</skill>"; whole; {
+			_, text, whole = strings.Cut(text, end)
+			if args := strings.TrimPrefix(text, "\n\n"); whole && (text == "" || args != text && args != "") {
+				return strings.TrimSpace("/skill:" + name + " " + args)
+			}
+		}
+	}
 	for _, name := range []string{"skill", "file"} {
 		if rest, ok := strings.CutPrefix(strings.TrimSpace(body), "<"+name+" name="); ok {
 			if _, after, ok := strings.Cut(rest, "</"+name+">"); ok {
