@@ -2,6 +2,7 @@ package gemini
 
 import (
 	"strconv"
+	"strings"
 
 	"tributary/envelopes"
 	"tributary/normalizers/core"
@@ -191,5 +192,30 @@ func emitRunUsage(m *mapper) {
 	if m.First < 0 {
 		m.putSystem(lenient.Text("@"+strconv.FormatUint(m.Session.Records, 10)+"#usage"), envelopes.Meta, "")
 	}
-	m.AddUsage(i.usage, i.set)
+	model := runModel(m)
+	m.AddUsage(i.usage, func(e *envelopes.AgentEventV1) {
+		i.set(e)
+		if e.Model == nil {
+			e.Model = model.Ptr()
+		}
+	})
+}
+
+// runModel returns the model of the tokens of a run: the only one of its figures by model, or the one with which the
+// run began where there are no such figures. Empty for several, or if the run began with the name of a choice of
+// models.
+func runModel(m *mapper) lenient.Text {
+	models := m.Stats.Value.Models.Value
+	if len(models) > 1 {
+		return ""
+	}
+	for name := range models {
+		return lenient.Text(core.Cut(name, core.MaxName))
+	}
+	switch model := m.Session.Model; {
+	case strings.HasPrefix(model, "auto"), model == "pro", model == "flash", model == "flash-lite":
+		return ""
+	default:
+		return lenient.Text(model)
+	}
 }
