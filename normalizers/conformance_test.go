@@ -85,7 +85,7 @@ func TestLawsCatch(t *testing.T) {
 				records := slices.DeleteFunc(normalizerstest.Frame(g.File(s.Source), g.Raw), func(r normalizers.Framed) bool { return r.Err != nil })
 				all, cases = append(all, records...), append(cases, records)
 			}
-			cases = append(cases, all) // for what no case alone shows
+			cases = append(cases, all) // a breakage may need the records of several cases
 			for _, b := range normalizerstest.Breakages {
 				if s.Tokenless && (b.Law == "sums" || b.Law == "parts_of_usage") {
 					continue

@@ -63,8 +63,8 @@ func environment(home, url string) []string {
 	return []string{"HOME=" + home, "TZ=UTC", "TRIBUTARY_IDENTITY=off", "NATS_URL=" + url, seldomCollected}
 }
 
-// seldomCollected is what [pipelinetest.Parallel] does for the tests: much of the time of a short process is garbage
-// collection. Tests of memory add usuallyCollected.
+// Settings of the garbage collector, which takes much of the time of a short process. Tests of memory add
+// usuallyCollected.
 const (
 	seldomCollected  = "GOGC=400"
 	usuallyCollected = "GOGC=100"

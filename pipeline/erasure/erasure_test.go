@@ -215,7 +215,7 @@ func TestKilledErasuresAreFinished(t *testing.T) {
 				t.Errorf("an erasure has only %d requests", at)
 			}
 			d.exact("v1")
-			d.requireGone(doomed("at-")) // what all of them begin with
+			d.requireGone(doomed("at-")) // the beginning of the ids and markers of all rounds
 			d.requireNoneExpired()
 		})
 	}

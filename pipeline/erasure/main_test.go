@@ -224,7 +224,7 @@ func (d *deployment) lasts() map[string]uint64 {
 	return all
 }
 
-// eachMessage passes on every message of every stream behind the given sequences, the archives as what they hold.
+// eachMessage passes on every message of every stream behind the given sequences, with archives unpacked.
 func (d *deployment) eachMessage(behind map[string]uint64, pass func(stream string, sequence uint64, text []byte)) {
 	d.tb.Helper()
 	for _, name := range pipelinetest.StreamNames(d.tb, d.js) {

@@ -11,8 +11,8 @@ import (
 	"tributary/normalizers/core"
 )
 
-// Known is what earlier comparisons have computed from messages with the same bytes: a comparison reads both streams in
-// full, and folds and decodes only what is new. The zero value is ready for use.
+// Known keeps the results of earlier comparisons: a comparison reads both streams in full, but folds and decodes only
+// messages with new bytes. The zero value is ready for use.
 type Known struct {
 	fold   *rawFold
 	report Report              // of the fold
