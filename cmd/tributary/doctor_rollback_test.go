@@ -4,9 +4,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/normalizers/core"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/runner"
 	"tributary/pipeline/streams"
 )
 
@@ -41,16 +45,45 @@ func TestDoctorTellsTheCureOfALostTail(t *testing.T) {
 	}
 
 	pipelinetest.Publish(t, js, records...)
+	began := time.Now()
 	for _, command := range []string{"replay start v2", "replay promote v2 --wait"} {
 		if code, out := ended(start(t, home, server.URL(), strings.Fields(command)...)); code != 0 || strings.Contains(out, "rights") { // this broker has no users
 			t.Fatalf("%s: exit code %d\n%s", command, code, out)
 		}
 	}
 	top.Generation = "v2"
-	awaitWorkers(t, js, top, func(w []streams.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == top.Partitions })
+	awaitReady(t, js, "v2", began)
 	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
 	if code, out := ended(start(t, home, server.URL(), "doctor")); code != 0 || !strings.Contains(out, "every record is done") {
 		t.Errorf("doctor of the new generation: exit code %d\n%s", code, out)
+	}
+}
+
+// awaitReady waits until the worker is ready with a generation that was made since a time. Until then it is not unready
+// for longer than that: an earlier generation does not count.
+func awaitReady(t *testing.T, js jetstream.JetStream, generation string, since time.Time) {
+	t.Helper()
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	limit := time.After(patience)
+	for {
+		states, err := runner.Ask(t.Context(), js.Conn(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(states) == 1 && states[0].Generation == generation {
+			if states[0].NotReady == "" {
+				return
+			}
+			if unready := time.Duration(states[0].Unready) * time.Second; unready > time.Since(since) {
+				t.Fatalf("not ready for %v, since the stage of another generation stopped: %s", unready, states[0].NotReady)
+			}
+		}
+		select {
+		case <-look.C:
+		case <-limit:
+			t.Fatalf("not ready: %+v", states)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -277,14 +278,17 @@ func textOf(content []block) string {
 	return strings.Join(texts, "\n")
 }
 
-// callTag matches the start of a call in the text of an answer.
-var callTag = regexp.MustCompile(`<(execute_command|read_file|write_to_file|replace_in_file|apply_diff|insert_content|search_and_replace|` +
-	`list_files|list_code_definition_names|search_files|codebase_search|browser_action|use_mcp_tool|access_mcp_resource|web_fetch|` +
-	`ask_followup_question|attempt_completion|plan_mode_respond|new_task|switch_mode|update_todo_list|fetch_instructions|condense|use_subagents)>`)
+// callTag matches the start of a call in the text of an answer. It is made when needed: not every start of the program
+// pays for so many names.
+var callTag = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`<(execute_command|read_file|write_to_file|replace_in_file|apply_diff|insert_content|search_and_replace|` +
+		`list_files|list_code_definition_names|search_files|codebase_search|browser_action|use_mcp_tool|access_mcp_resource|web_fetch|` +
+		`ask_followup_question|attempt_completion|plan_mode_respond|new_task|switch_mode|update_todo_list|fetch_instructions|condense|use_subagents)>`)
+})
 
 // cutCall cuts a text at its first call.
 func cutCall(text string) (before, name, body, after string) {
-	at := callTag.FindStringSubmatchIndex(text)
+	at := callTag().FindStringSubmatchIndex(text)
 	if at == nil {
 		return text, "", "", ""
 	}

@@ -328,8 +328,8 @@ func (r *Runner) start(ctx context.Context, g streams.Generation) (*runningStage
 	case r.live != g.Name:
 		r.config.Logger.InfoContext(ctx, "another generation is live: the worker goes on with it", slog.String("from", r.live), slog.String("generation", g.Name))
 	}
-	if g.IsLive() {
-		r.live = g.Name
+	if g.IsLive() && r.live != g.Name {
+		r.live, r.unready = g.Name, time.Time{} // not since the stage of another generation stopped
 	}
 	go func() {
 		s.err = stage.Run(ctx)

@@ -27,7 +27,7 @@ type State struct {
 	Name       string `json:"name"`                       // as in [worker.Config]
 	Generation string `json:"generation,omitzero"`        // live or configured generation; empty when it works on neither
 	NotReady   string `json:"not_ready,omitzero"`         // what keeps it from working, see [Runner.Ready]
-	Unready    int64  `json:"not_ready_seconds,omitzero"` // how long it has not been ready
+	Unready    int64  `json:"not_ready_seconds,omitzero"` // how long it has not been ready, with this generation
 	Error      string `json:"error,omitzero"`             // last warning or error in its log that has a cause
 	Seconds    int64  `json:"error_seconds_ago,omitzero"` // age of Error
 
