@@ -228,7 +228,7 @@ func TestRefusedCalls(t *testing.T) {
 			t.Errorf("%s, again: %v", name, err)
 		}
 	}
-	bomb := plogotlp.NewExportRequestFromLogs(logsOf("claude-code", "one", strings.Repeat("x", 64<<20)))
+	bomb := plogotlp.NewExportRequestFromLogs(logsOf("claude-code", "one", strings.Repeat("x", 16<<20)))
 	if _, err := client.Export(t.Context(), bomb, grpcGzip); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("a bomb: %v", err)
 	}
