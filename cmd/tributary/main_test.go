@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	if code, is := pipelinetest.RunProgram(nil); is {
 		os.Exit(code)
 	}
-	testscript.Main(leakChecked{m}, map[string]func(){"tributary": main, "consumer": consume, "commands": runCommands})
+	testscript.Main(leakChecked{m}, map[string]func(){"tributary": main, "consumer": consume})
 }
 
 // leakChecked runs the tests, then looks for goroutines that still run.

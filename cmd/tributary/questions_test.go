@@ -110,7 +110,6 @@ type fleet struct {
 	home, url string
 	js        jetstream.JetStream
 	top       streams.Topology
-	commands  *commands
 }
 
 func newFleet(t *testing.T) *fleet {
@@ -119,14 +118,16 @@ func newFleet(t *testing.T) *fleet {
 	server := pipelinetest.NewServer(t)
 	f.url, f.js = server.URL(), server.Provision(f.top)
 	start(t, f.home, f.url, "run")
-	f.commands = startCommands(t, f.home, f.url)
 	return f
 }
 
 // ship ships logs.
 func (f *fleet) ship(t *testing.T, args ...string) {
 	t.Helper()
-	f.run(t, append([]string{"ship", "--once"}, args...)...)
+	p := start(t, f.home, f.url, append([]string{"ship", "--once"}, args...)...)
+	if code := p.wait(); code != 0 {
+		t.Fatalf("ship %v: exit code %d\n%s", args, code, &p.stderr)
+	}
 }
 
 // shipSamples ships the built-in samples, one after the other: a session of two files has one order.
@@ -159,11 +160,8 @@ func (f *fleet) settle(t *testing.T) {
 // run runs a command and returns its standard output.
 func (f *fleet) run(t *testing.T, args ...string) string {
 	t.Helper()
-	code, stdout, stderr := f.commands.run(nil, args...)
-	if code != 0 {
-		t.Fatalf("%v: exit code %d\n%s", args, code, stderr)
-	}
-	return stdout
+	lines, _ := outputs(t, f.home, f.url, args...)
+	return strings.Join(lines, "\n") + "\n"
 }
 
 // ask exports the events, and returns the answers to the questions in SQL, by their names: a row a line.

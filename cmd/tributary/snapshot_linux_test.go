@@ -55,13 +55,13 @@ func TestTerminalShowsWhatItIsMeantTo(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(logs, "last", "0b6a7f58.jsonl"), hello+`{"type":"user",oops}`+"\n"+`{"type":"user","uuid":[]}`+"\n"+again)
-	edge := startCommands(t, home, server.URL())
 	err := filepath.WalkDir(logs, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		if code, _, stderr := edge.run([]string{"TRIBUTARY_PARTITIONS=1"}, "ship", "--once", path); code != 0 { // one after the other
-			t.Fatalf("ship %s: exit code %d\n%s", path, code, stderr)
+		edge := startWith(t, setup, home, server.URL(), "ship", "--once", path) // one after the other
+		if code := edge.wait(); code != 0 {
+			t.Fatalf("ship %s: exit code %d\n%s", path, code, &edge.stderr)
 		}
 		return nil
 	})

@@ -52,8 +52,7 @@ type deadLetter struct {
 type content struct {
 	cell        int  // the one that is read
 	killed      bool // as in [Expectation]
-	known       *Known
-	kept        int // as in [Report]
+	kept        int  // as in [Report]
 	events      map[sessionID][]event
 	deadLetters map[uint64][]deadLetter // by cell and raw sequence, see [streams.PlaceOf]
 	states      map[sessionID][]byte
@@ -82,7 +81,7 @@ func newContent() *content {
 // stored reads what the generation contains.
 func (x Expectation) stored(ctx context.Context, js jetstream.JetStream) (*content, error) {
 	c := newContent()
-	c.killed, c.known = x.Killed, x.Known
+	c.killed = x.Killed
 	for cell := range x.cells() {
 		c.cell = cell
 		if err := c.readAll(ctx, js, streams.EventsStream(x.cellName(cell))); err != nil {
@@ -110,11 +109,19 @@ func (c *content) read(m *nats.Msg, sequence uint64) error {
 	kind, _, _ := strings.Cut(m.Subject, ".")
 	switch kind {
 	case "events":
-		e, err := c.known.event(c.cell, m, func() (knownEvent, error) { return c.decode(m) })
+		ce, err := envelopes.Decode(m.Header, m.Data)
 		if err != nil {
 			return err
 		}
-		c.events[e.id] = append(c.events[e.id], e.event)
+		e, p, err := envelopes.FromCloudEvent(ce)
+		if err != nil {
+			return err
+		}
+		if want := envelopes.EventSubject(envelopes.CellName(p.Generation, c.cell), &e); m.Subject != want {
+			return errors.New("event at another subject than its own")
+		}
+		id := sessionID{e.Source, e.SessionID}
+		c.events[id] = append(c.events[id], newEvent(e.Sequence, p.RawSequence, p.Partition, ce.DataEncoded))
 	case "deadletters":
 		raw, err := strconv.ParseUint(m.Header.Get(envelopes.HeaderSequence), 10, 64)
 		if err != nil {
@@ -165,23 +172,6 @@ func (c *content) read(m *nats.Msg, sequence uint64) error {
 		c.archives[m.Subject] = states // the newest message counts
 	}
 	return nil
-}
-
-// decode reads an event.
-func (c *content) decode(m *nats.Msg) (knownEvent, error) {
-	ce, err := envelopes.Decode(m.Header, m.Data)
-	if err != nil {
-		return knownEvent{}, err
-	}
-	e, p, err := envelopes.FromCloudEvent(ce)
-	if err != nil {
-		return knownEvent{}, err
-	}
-	if want := envelopes.EventSubject(envelopes.CellName(p.Generation, c.cell), &e); m.Subject != want {
-		return knownEvent{}, errors.New("event at another subject than its own")
-	}
-	id := sessionID{e.Source, e.SessionID}
-	return knownEvent{id, newEvent(e.Sequence, p.RawSequence, p.Partition, ce.DataEncoded)}, nil
 }
 
 // stateMessage is a stored state, or a part of one, with its sequence.

@@ -30,8 +30,6 @@ type Expectation struct {
 	Crashed []uint64
 	// Departed are processed records that have left the raw stream; nil for none.
 	Departed *Departed
-	// Known is of earlier comparisons of the same generation; nil for none.
-	Known *Known
 	// Killed says that a server was killed. A server that dies between storing a state and removing the previous one
 	// keeps both; the last one counts, if it asks the server to remove the others.
 	Killed bool

@@ -20,18 +20,16 @@ import (
 
 // fold computes what the generation should contain.
 func (x Expectation) fold(ctx context.Context, js jetstream.JetStream, r *Report) (*content, error) {
-	known := x.Known
-	if known == nil {
-		known = &Known{}
-	}
-	if known.fold == nil {
-		known.begin(x)
-	}
+	f := rawFold{Expectation: x, content: newContent(), sessions: make(map[sessionID]*core.Session), partitions: make(map[sessionID]int)}
+	f.places = make([]Places, x.cells())
 	claimStore := claims.NewStore(js)
-	add := func(m rawMessage) error {
-		known.report.Records++
+	for m, err := range x.rawMessages(ctx, js) {
+		if err != nil {
+			return nil, err
+		}
+		r.Records++
 		if m.gone {
-			known.fold.places[m.cell].Forget(m.Sequence - 1)
+			f.places[m.cell].Forget(m.Sequence - 1)
 		}
 		record, claim, cause := records.Read(m.Msg, m.Sequence, m.Stored)
 		if claim != (claims.Claim{}) && cause == nil {
@@ -40,53 +38,11 @@ func (x Expectation) fold(ctx context.Context, js jetstream.JetStream, r *Report
 		if m.cell == 0 && slices.Contains(x.Crashed, m.Sequence) {
 			cause = records.ErrCrashed
 		}
-		if err := known.fold.record(m, record, cause, &known.report); err != nil {
-			known.fold = nil
-			return fmt.Errorf("record %d: %w", m.Sequence, err)
-		}
-		if x.Known != nil {
-			known.raw = append(known.raw, m.digest())
-		}
-		return nil
-	}
-	var same []rawMessage // at the beginning, as those in the fold
-	again := func() error {
-		known.begin(x)
-		for _, m := range same {
-			if err := add(m); err != nil {
-				return err
-			}
-		}
-		same = nil
-		return nil
-	}
-	folded := len(known.raw)
-	for m, err := range x.rawMessages(ctx, js) {
-		if err != nil {
-			return nil, err
-		}
-		if len(same) < folded {
-			if m.digest() == known.raw[len(same)] {
-				same = append(same, m)
-				continue
-			}
-			folded = 0
-			if err := again(); err != nil {
-				return nil, err
-			}
-		}
-		if err := add(m); err != nil {
-			return nil, err
+		if err := f.record(m, record, cause, r); err != nil {
+			return nil, fmt.Errorf("record %d: %w", m.Sequence, err)
 		}
 	}
-	if len(same) < folded {
-		if err := again(); err != nil {
-			return nil, err
-		}
-	}
-	f := known.fold
 	f.encodeStates()
-	r.Records, r.Events, r.DeadLetters = known.report.Records, known.report.Events, known.report.DeadLetters
 	r.Sessions = len(f.states)
 	return f.content, nil
 }
@@ -148,7 +104,6 @@ func (f *rawFold) record(m rawMessage, record core.Record, cause error, r *Repor
 
 // encodeStates adds the states of the sessions and their gaps.
 func (f *rawFold) encodeStates() {
-	clear(f.gaps)
 	for id := range f.states {
 		f.states[id] = f.sessions[id].Encode()
 		if len(f.sessions[id].Gaps()) == 0 {

@@ -67,11 +67,11 @@ func TestStageThatDiesAgainAndAgainLosesNothing(t *testing.T) {
 	}
 	top := topology(4)
 	js := pipelinetest.NewServer(t).Provision(top)
-	pipelinetest.Publish(t, js, pipelinetest.Workload(2, 30, 800)...)
+	pipelinetest.Publish(t, js, pipelinetest.Workload(2, 30, 1500)...)
 	random := rand.New(rand.NewPCG(2, 0))
 	for range 20 {
 		var calls atomic.Int64
-		last := 1 + random.Int64N(38) // fewer than are left
+		last := 1 + random.Int64N(70) // fewer than are left
 		s := startCrashing(t, js, worker.Config{Topology: top}, func(core.Record) bool { return calls.Add(1) == last })
 		if err := s.wait(t); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
@@ -87,11 +87,11 @@ func TestServerRestartsLoseNothing(t *testing.T) {
 	top := topology(4)
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
-	pipelinetest.Publish(t, js, pipelinetest.Workload(3, 30, 900)...)
+	pipelinetest.Publish(t, js, pipelinetest.Workload(3, 30, 1500)...)
 	restart := make(chan struct{}, 1)
 	var calls atomic.Int64
 	s := startCrashing(t, js, worker.Config{Topology: top}, func(core.Record) bool {
-		if calls.Add(1)%240 == 0 {
+		if calls.Add(1)%400 == 0 {
 			select {
 			case restart <- struct{}{}:
 			default:
@@ -151,12 +151,13 @@ func TestTwoStagesAtOnceStoreNothingTwice(t *testing.T) {
 	top := topology(4)
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
-	records := pipelinetest.Workload(4, 30, 1200)
-	pipelinetest.Publish(t, js, records[:400]...)
+	records := pipelinetest.Workload(4, 30, 3000)
+	pipelinetest.Publish(t, js, records[:1000]...)
 	a := start(t, js, worker.Config{Topology: top, Worker: "a"})
 	b := start(t, server.JetStream(), worker.Config{Topology: top, Worker: "b"})
-	for some := range slices.Chunk(records[400:], 40) {
-		pipelinetest.Publish(t, js, some...)
+	for len(records) > 1000 {
+		records = records[100:]
+		pipelinetest.Publish(t, js, records[:min(100, len(records))]...)
 	}
 	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
 	a.stop(t)
@@ -166,7 +167,7 @@ func TestTwoStagesAtOnceStoreNothingTwice(t *testing.T) {
 // The last message of a commit, or its acknowledgement, gets lost.
 func TestCutCommitsAreExact(t *testing.T) {
 	t.Parallel()
-	records := 800
+	records := 2000
 	if testing.Short() {
 		records = 400 // the race detector sees nothing new in many
 	}
@@ -419,7 +420,7 @@ func TestKillsFromOutsideGiveNoRecordUp(t *testing.T) {
 	}
 	top := topology(4)
 	js := pipelinetest.NewServer(t).Provision(top)
-	pipelinetest.Publish(t, js, pipelinetest.Workload(16, 30, 1500)...)
+	pipelinetest.Publish(t, js, pipelinetest.Workload(16, 30, 3000)...)
 	random := rand.New(rand.NewPCG(16, 0))
 	for range 30 {
 		s := start(t, js, worker.Config{Topology: top})
@@ -552,10 +553,10 @@ func TestTinySessionCacheChangesNothing(t *testing.T) {
 	}
 	top := topology(2)
 	js := pipelinetest.NewServer(t).Provision(top)
-	records := pipelinetest.Workload(13, 100, 1000)
+	records := pipelinetest.Workload(13, 300, 3000)
 	s := start(t, js, worker.Config{Topology: top, SessionBytes: 1})
 	for len(records) > 0 { // in many commits, between which sessions are evicted
-		n := min(100, len(records))
+		n := min(300, len(records))
 		pipelinetest.Publish(t, js, records[:n]...)
 		records = records[n:]
 		if err := replay.CatchUp(deadline(t), js, top); err != nil {

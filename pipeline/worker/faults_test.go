@@ -197,8 +197,8 @@ type faultPlan struct {
 }
 
 // archiveAfter is how long states stay under their own subjects, in nanoseconds: with an odd seed a
-// moment, so that they move all the time.
-func (p faultPlan) archiveAfter() int64 { return int64(p.seed % 2 * uint64(100*time.Millisecond)) }
+// millisecond, so that they move all the time.
+func (p faultPlan) archiveAfter() int64 { return int64(p.seed % 2 * uint64(time.Millisecond)) }
 
 // faultRun is a run of faults.
 type faultRun struct {
@@ -213,14 +213,13 @@ type faultRun struct {
 	producer *producer
 	edges    *edges
 	departed pipelinetest.Departed
-	known    *pipelinetest.Known // of the present generation
-	gaps     bool                // records of logs are lost for good
-	killed   bool                // servers were killed
-	expired  int                 // records that were not read
-	arrived  atomic.Int64        // events that workers have sent, stored or not
-	workers  []*workerProcess    // the first one is connected through the proxy
-	started  int                 // number of workers that were started
-	all      []*workerProcess    // also those that have ended
+	gaps     bool             // records of logs are lost for good
+	killed   bool             // servers were killed
+	expired  int              // records that were not read
+	arrived  atomic.Int64     // events that workers have sent, stored or not
+	workers  []*workerProcess // the first one is connected through the proxy
+	started  int              // number of workers that were started
+	all      []*workerProcess // also those that have ended
 }
 
 // worker is a worker in a process of its own.
@@ -243,9 +242,6 @@ func startFaultRun(t *testing.T, plan faultPlan, tally *tally) *faultRun {
 		random:  rand.New(rand.NewPCG(plan.seed, 1)),
 		top:     streams.Topology{Generation: "v1", Partitions: partitionCount, Cells: plan.cells, Replicas: plan.nodes},
 		cluster: pipelinetest.StartCluster(t, plan.nodes, store),
-	}
-	if !plan.large { // or there is no room for it in memory
-		r.known = &pipelinetest.Known{}
 	}
 	r.js = r.cluster.Provision(r.top)
 	sub, err := r.js.Conn().Subscribe("events.>", func(*nats.Msg) { r.arrived.Add(1) })
@@ -356,7 +352,7 @@ func (r *faultRun) catchUp() {
 
 // expectation returns what the generation should hold.
 func (r *faultRun) expectation() pipelinetest.Expectation {
-	return pipelinetest.Expectation{Topology: r.top, Departed: &r.departed, Known: r.known, Killed: r.killed}
+	return pipelinetest.Expectation{Topology: r.top, Departed: &r.departed, Killed: r.killed}
 }
 
 // compare waits until every granted record is done, and compares.
@@ -468,8 +464,8 @@ func TestFullDiskLosesNothing(t *testing.T) {
 	cluster := pipelinetest.StartClusterOn(t, disk)
 	top := topology(4)
 	js := cluster.Provision(top)
-	records := pipelinetest.Workload(31, 40, 1000)
-	pipelinetest.Publish(t, js, records[:500]...)
+	records := pipelinetest.Workload(31, 40, 2000)
+	pipelinetest.Publish(t, js, records[:1000]...)
 	s := start(t, js, member(top, "w"))
 	x := pipelinetest.Expectation{Topology: top}
 	x.RequireExact(t, js)
@@ -478,7 +474,7 @@ func TestFullDiskLosesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	shipped := make(chan error, 1)
-	go func() { shipped <- pipelinetest.Ship(ctx, js, "full", 0, records[500:900]...) }()
+	go func() { shipped <- pipelinetest.Ship(ctx, js, "full", 0, records[1000:1800]...) }()
 	cluster.Nodes[0].AwaitOutput("no space left on device")
 	release()
 	cluster.Stop()
@@ -486,7 +482,7 @@ func TestFullDiskLosesNothing(t *testing.T) {
 	if err := <-shipped; err != nil {
 		t.Fatal(err)
 	}
-	pipelinetest.Publish(t, js, records[900:]...)
+	pipelinetest.Publish(t, js, records[1800:]...)
 	x.RequireExact(t, js)
 	s.stop(t)
 }

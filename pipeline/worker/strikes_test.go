@@ -375,7 +375,7 @@ func (r *faultRun) loseRawTail() {
 	if err := streams.Provision(ctx, r.js, next); err != nil {
 		r.t.Fatal(err)
 	}
-	r.top, r.departed, r.known = next, pipelinetest.Departed{}, nil
+	r.top, r.departed = next, pipelinetest.Departed{}
 	r.drained(r.workers[0])
 	r.workers = []*workerProcess{r.start(r.cluster.URL())}
 	r.expectation().RequireExact(r.t, r.js)

@@ -71,7 +71,7 @@ func (s *script) prompt() {
 	m := map[string]any{"content": text}
 	if s.Chance(20) {
 		comments := s.OneOf("", "The user has approved this document.\n\n\n", "Selection:\n>a step\n\nComment: \"why\"\n", "Comment: \"a\n<truncated 9 bytes>\nb\"\n")
-		m = map[string]any{"content": "Comments on artifact URI: file:///w/plan.md\n\n" + comments + s.OneOf("", text)}
+		m = map[string]any{"content": "Comments on artifact URI: file:///w/plan\n\n" + comments + s.OneOf("", text)}
 	}
 	if s.Chance(20) {
 		m = map[string]any{"content": "<USER_REQUEST>\n" + s.Text() + "\n<truncated 70 bytes>" + s.OneOf("", "\nTA>"), "truncated_fields": []any{"content"}}

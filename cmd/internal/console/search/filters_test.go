@@ -2,7 +2,6 @@ package search_test
 
 import (
 	"context"
-	"math"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -118,14 +117,13 @@ func startKeeper(t *testing.T, js jetstream.JetStream, filterBytes int) (stop fu
 // awaitFilters waits until only the newest events of each cell have no filter.
 func awaitFilters(t *testing.T, js jetstream.JetStream, filterBytes int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	spans, err := events.OpenSpans(ctx, js, "v1", events.Query{})
+	spans, err := events.OpenSpans(t.Context(), js, "v1", events.Query{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
 	for _, span := range spans.Stored {
-		from, sizes := uint64(math.MaxUint64), map[uint64]int{} // of the events from a position on
 		for {
 			v, err := summaries.Open(ctx, js, "v1", func(err error) { t.Error(err) })
 			if err != nil {
@@ -139,21 +137,12 @@ func awaitFilters(t *testing.T, js jetstream.JetStream, filterBytes int) {
 			if len(newest) > 0 {
 				behind.First = newest[0].Span.Last + 1
 			}
-			if behind.First < from {
-				from = behind.First
-				clear(sizes)
-				for m, err := range spans.Read(ctx, behind) {
-					if m == nil {
-						t.Fatal(err)
-					}
-					sizes[m.Sequence] = len(m.Data)
-				}
-			}
 			size := 0
-			for at, bytes := range sizes {
-				if at >= behind.First {
-					size += bytes
+			for m, err := range spans.Read(ctx, behind) {
+				if m == nil {
+					t.Fatal(err)
 				}
+				size += len(m.Data)
 			}
 			if size < filterBytes {
 				break

@@ -131,11 +131,11 @@ func TestSearchFindsWhatReadingEveryEventFinds(t *testing.T) {
 	for _, cells := range []int{1, 3} {
 		t.Run(fmt.Sprint("cells=", cells), func(t *testing.T) {
 			t.Parallel()
-			js := start(t, streams.Topology{Generation: "v1", Partitions: 6, Cells: cells}, 7, 20, 1400)
-			const filterBytes = 180 << 10
+			js := start(t, streams.Topology{Generation: "v1", Partitions: 6, Cells: cells}, 7, 20, 2000)
+			const filterBytes = 256 << 10
 			var middle time.Time
 			var before streams.Positions
-			for e, err := range events.Outlines(t.Context(), js, "v1", events.Query{Last: 700}) {
+			for e, err := range events.Outlines(t.Context(), js, "v1", events.Query{Last: 1000}) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -298,7 +298,7 @@ func TestEventsThatCannotBeReadAreCounted(t *testing.T) {
 // same events as one for a word that every event has, for which it reads the headers, too.
 func TestARareWordIsFoundInBodies(t *testing.T) {
 	t.Parallel()
-	const count = 2700
+	const count = 4000
 	for name, c := range map[string]struct {
 		removed bool
 		user    string
@@ -334,13 +334,13 @@ func TestARareWordIsFoundInBodies(t *testing.T) {
 				t.Fatal(err)
 			}
 			if c.removed {
-				for _, at := range []uint64{700, 2000, 2001} {
+				for _, at := range []uint64{1000, 3000, 3001} {
 					if err := stream.DeleteMsg(t.Context(), at); err != nil {
 						t.Fatal(err)
 					}
 				}
 			}
-			middle, err := stream.GetMsg(t.Context(), 1350)
+			middle, err := stream.GetMsg(t.Context(), 2000)
 			if err != nil {
 				t.Fatal(err)
 			}
