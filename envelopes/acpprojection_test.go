@@ -196,6 +196,7 @@ func TestACPWrapsTextOfTools(t *testing.T) {
 		"texts":                    {"*** Begin Patch", "Done!", nil, `{"input":"*** Begin Patch"}`, `{"output":"Done!"}`},
 		"lists":                    {`["ls", "-l"]`, `[1,2]`, nil, `{"input":["ls","-l"]}`, `{"output":[1,2]}`},
 		"text that looks like one": {`"a"`, `72`, nil, `{"input":"\"a\""}`, `{"output":"72"}`},
+		"names that stand twice":   {`{"n":1,"n":1}`, `[{"n":{"m":1,"m":2}}]`, nil, `{"input":"{\"n\":1,\"n\":1}"}`, `{"output":"[{\"n\":{\"m\":1,\"m\":2}}]"}`},
 		"a failure":                {`{}`, "boom", failing(7), `{}`, `{"exit_code":7,"output":"boom","status":"error"}`},
 		"a failure without text":   {`{}`, "", failing(-1), `{}`, `{"status":"error"}`},
 		"nothing":                  {"", "", nil, "", ""},

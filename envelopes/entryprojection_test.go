@@ -538,6 +538,9 @@ func anyStory() *rapid.Generator[[]AgentEventV1] {
 			if e.EventType == ToolCall || e.EventType == ToolResult {
 				if v := anyJSON(3).Draw(t, "JSON"); rapid.Bool().Draw(t, "text is JSON") {
 					e.Text = new(string(v))
+					if rapid.IntRange(0, 9).Draw(t, "names stand twice") == 0 {
+						e.Text = new(`{"command":1,"command":` + string(v) + `}`)
+					}
 				}
 			}
 			if rapid.Bool().Draw(t, "cites") {

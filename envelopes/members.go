@@ -84,10 +84,10 @@ func listOf(v jsontext.Value) ([]jsontext.Value, bool) {
 }
 
 // jsonOf returns a text that is strict JSON, without the white space between its tokens; nil
-// for any other text.
+// for any other text, like arguments of a model in which a name stands twice.
 func jsonOf(text string) jsontext.Value {
 	v := jsontext.Value(text)
-	if deeper(v, maxDepth) || v.Compact() != nil {
+	if deeper(v, maxDepth) || v.Compact(jsontext.AllowDuplicateNames(false)) != nil {
 		return nil
 	}
 	return v
