@@ -23,7 +23,7 @@ var (
 	knownOutputs = names(`audio image resource resource_link shell_exit terminal text`)
 	// knownCall are the members of an assistant.usage other than token counts.
 	knownCall = names(`acceptedPredictionTokens apiEndpoint availableToolCount cacheDetailsReported cacheExpiresAt cacheTtlSeconds
-		contentFilterTriggered copilotUsage cost duration finishReason frontierSource initiator interactionType
+		contentFilterTriggered cost duration finishReason frontierSource initiator interactionType
 		interTokenLatencyMs isAuto isByok maxOutputTokens maxPromptTokens numToolCalls parentToolCallId providerCallId
 		quotaSnapshots reasoningEffort reasoningSummary rejectedPredictionTokens rte serviceRequestId timeToFirstTokenMs
 		toolCounts toolTokenCount transport ttftMs`)

@@ -27,6 +27,7 @@ type figures struct {
 	Reasoning  lenient.Number             `json:"reasoningTokens"`
 	APICallID  lenient.Text               `json:"apiCallId"`
 	Accounting lenient.Object[accounting] `json:"accounting"`
+	Bill       lenient.Object[bill]       `json:"copilotUsage"`
 
 	// Names that compactions of 2025 have.
 	OldInput     lenient.Number `json:"input"`
@@ -40,6 +41,27 @@ type accounting struct {
 	UsageID lenient.Text `json:"usageId"`
 }
 
+// bill has the counts by which an API call is billed.
+type bill struct {
+	Details lenient.List[lenient.Object[billedPart]] `json:"tokenDetails"`
+}
+
+type billedPart struct {
+	Type  lenient.Text   `json:"tokenType"`
+	Count lenient.Number `json:"tokenCount"`
+}
+
+// cacheWrite returns the cache write of the call. That of a compaction is 0 in its own count, and only in its bill.
+func (f *figures) cacheWrite() int64 {
+	written := f.CacheWrite.Count()
+	for _, p := range f.Bill.Value.Details {
+		if written == 0 && p.Value.Type == "cache_write" {
+			written = p.Value.Count.Count()
+		}
+	}
+	return written
+}
+
 // metrics is what the session has used of one model.
 type metrics struct {
 	Usage lenient.Object[figures] `json:"usage"`
@@ -51,7 +73,7 @@ type metrics struct {
 func (f *figures) consumption() core.Consumption {
 	input, output := f.Input.Count(), f.Output.Count()
 	read := min(f.CacheRead.Count(), input)
-	written := min(f.CacheWrite.Count(), input-read)
+	written := min(f.cacheWrite(), input-read)
 	return core.Consumption{
 		Input:      input - read - written,
 		CacheRead:  read,
@@ -227,12 +249,13 @@ func (e *emitter) bill(event int, before, more core.Consumption, model *string, 
 
 // charge raises the sum of the events, and puts its growth on an event. Counts that are not stated are unknown, not
 // zero. Reasoning counts in tokens_thinking whatever event carried its output; in usage only up to the output of the
-// event.
+// event, and the rest in none, because the next event may be of another call.
 func (e *emitter) charge(event int, more core.Consumption, key string, stated *figures) {
-	before, sum := e.st.Sum, &e.st.Sum
-	*sum = before.Plus(more)
-	thinking := sum.Reasoning - before.Reasoning
-	u := sum.UsageSince(before, key)
+	before := e.st.Sum
+	e.st.Sum = before.Plus(more)
+	grown := e.st.Sum.Minus(before)
+	thinking := grown.Reasoning
+	u := grown.UsageSince(core.Consumption{}, key)
 	if u == nil {
 		if thinking == 0 {
 			return

@@ -316,8 +316,12 @@ func (s *copilotScript) notice() {
 		s.put("session.title_changed", "", map[string]any{"title": "Fixed the tests"})
 	case "compacted":
 		spent := map[string]any{"inputTokens": 900, "outputTokens": 70, "cacheReadTokens": 500, "model": "gpt-5-mini"}
-		if s.OneOf("2025", "2026") == "2025" {
+		switch s.OneOf("2025", "2026", "billed") {
+		case "2025":
 			spent = map[string]any{"input": 900, "output": 70, "cachedInput": 500}
+		case "billed":
+			spent["cacheWriteTokens"] = 0
+			spent["copilotUsage"] = map[string]any{"tokenDetails": []any{map[string]any{"tokenType": "cache_write", "tokenCount": 300}}}
 		}
 		s.put("session.compaction_complete", "", map[string]any{
 			"success": true, "summaryContent": s.OneOf("<overview>\nAll is noted.", ""), "compactionTokensUsed": spent,

@@ -18,8 +18,6 @@ type copilotBill struct {
 	said      map[string]int64                   // the output of each call as messages state it
 	seen      map[string]bool                    // records
 	sum       normalizerstest.Figures
-	reasoning int64 // stated
-	emitted   int64 // the emitted part of it
 	recorded  bool
 	last      int64
 	model     string     // of the main conversation
@@ -142,8 +140,17 @@ func count(v any, name string) int64 { return normalizerstest.Count(v, name) }
 // usageOf returns the parts of a usage.
 func usageOf(v any) normalizerstest.Figures {
 	f := normalizerstest.Figures{CacheRead: count(v, "cacheReadTokens"), CacheWrite: count(v, "cacheWriteTokens"), Output: count(v, "outputTokens"), Thinking: count(v, "reasoningTokens")}
+	details := normalizerstest.Member[[]any](normalizerstest.Member[any](v, "copilotUsage"), "tokenDetails")
+	if i := slices.IndexFunc(details, isCacheWrite); i >= 0 && f.CacheWrite == 0 {
+		f.CacheWrite = count(details[i], "tokenCount")
+	}
 	f.UsageInput = count(v, "inputTokens") - f.CacheRead - f.CacheWrite
 	return f
+}
+
+// isCacheWrite reports whether a part of a bill is the cache write, which the count of a compaction lacks.
+func isCacheWrite(part any) bool {
+	return normalizerstest.Member[string](part, "tokenType") == "cache_write"
 }
 
 // compactionOf returns the parts of the usage of a compaction. In 2025 it had names of its own.
@@ -272,12 +279,9 @@ func difference(f, g normalizerstest.Figures) normalizerstest.Figures {
 	}
 }
 
-// charge adds to the sum. An event cannot carry more reasoning than output; the rest comes with the next one.
-// tokens_thinking has all of it at once.
+// charge adds to the sum. An event cannot carry more reasoning than output: only tokens_thinking has the rest.
 func (b *copilotBill) charge(more normalizerstest.Figures) {
-	b.reasoning += more.Thinking
-	reasoning := min(b.reasoning-b.emitted, more.Output)
-	b.emitted += reasoning
+	reasoning := min(more.Thinking, more.Output)
 	b.sum.UsageInput += more.UsageInput
 	b.sum.CacheRead += more.CacheRead
 	b.sum.CacheWrite += more.CacheWrite
