@@ -32,7 +32,7 @@ func read(w *chat.Writer, r *record) {
 	case "message":
 		readMessage(w, messageOf(r))
 	case "compaction_state":
-		w.Say(core.SpeechSummary, r.Summary)
+		readCompaction(w, r)
 	case "agent_turn_outcome":
 		if r.Reason == "error" {
 			w.Error(cmp.Or(r.Kind, r.Reason), "")
@@ -74,6 +74,19 @@ func readStart(w *chat.Writer, r *record) {
 	if title := cmp.Or(r.Session.Value.Title, r.Title, r.Old); title != "New Session" {
 		w.Say(core.SpeechSummary, title)
 	}
+}
+
+// readCompaction writes the summary with which a compacted session goes on.
+func readCompaction(w *chat.Writer, r *record) {
+	text := r.Summary
+	if of := r.Titled.Value; text == "" {
+		text = lenient.Text(strings.TrimSpace(string(of.Title + "\n\n" + of.Body)))
+	}
+	if strings.TrimSpace(string(text)) == "" {
+		w.Meta()
+		return
+	}
+	w.Say(core.SpeechSummary, text)
 }
 
 // messageOf returns the message of a record: a member, or the record itself.

@@ -24,11 +24,12 @@ type record struct {
 	Calling lenient.Text         `json:"callingSessionId"`
 	Session lenient.Object[head] `json:"session"`
 
-	Summary lenient.Text `json:"summaryText"` // of a compaction_state
-	Reason  lenient.Text `json:"reason"`      // of an agent_turn_outcome
-	Kind    lenient.Text `json:"resultKind"`
-	Final   lenient.Text `json:"finalText"` // of a session_end or a completion
-	Result  lenient.Text `json:"result"`    // the same in the only line that a run prints
+	Summary lenient.Text           `json:"summaryText"` // of a compaction_state
+	Titled  lenient.Object[titled] `json:"summary"`     // the same in another form
+	Reason  lenient.Text           `json:"reason"`      // of an agent_turn_outcome
+	Kind    lenient.Text           `json:"resultKind"`
+	Final   lenient.Text           `json:"finalText"` // of a session_end or a completion
+	Result  lenient.Text           `json:"result"`    // the same in the only line that a run prints
 
 	// Of a run.
 	Text       lenient.Text             `json:"text"`
@@ -51,6 +52,12 @@ type head struct {
 	ID    lenient.Text `json:"id"`
 	Cwd   lenient.Text `json:"cwd"`
 	Title lenient.Text `json:"title"`
+}
+
+// titled is a summary with a title.
+type titled struct {
+	Title lenient.Text `json:"title"`
+	Body  lenient.Text `json:"body"`
 }
 
 // message is a message of a session.

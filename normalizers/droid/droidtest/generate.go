@@ -111,6 +111,10 @@ func (s *script) settings() {
 }
 
 func (s *script) other() {
+	if s.Chance(10) {
+		s.put("compaction_state", map[string]any{"summary": map[string]any{"title": s.word(), "body": s.word()}})
+		return
+	}
 	s.put(s.OneOf("todo_state", "compaction_state", "agent_turn_outcome", "error"), map[string]any{
 		"todos": map[string]any{}, "summaryText": s.word(), "reason": s.OneOf("completed", "error"), "resultKind": "x", "source": "cli", "message": s.word(),
 	})
