@@ -85,7 +85,7 @@ func (s *state) reads(f form) bool {
 
 // form returns the form of a known line.
 func (r *wireRecord) form() form {
-	if r.Type == "" || r.Type == "turn_ended" {
+	if r.Type == "" || r.Type == "turn_ended" || r.Type == "error" {
 		return formTranscript
 	}
 	return formLog
@@ -147,7 +147,7 @@ func (m *mapper) dispatch() {
 		emitToolCall(m)
 	case m.Type == "result":
 		emitRunEnd(m)
-	case m.Type == "turn_ended":
+	case m.Type == "turn_ended" || m.Type == "error":
 		emitTurnEnd(m)
 	case m.Type == "interaction_query":
 		m.putSystem(envelopes.Meta, m.plan())
@@ -160,7 +160,7 @@ func (m *mapper) dispatch() {
 // because its meaning for them is unknown.
 func (r *wireRecord) isKnown() bool {
 	switch r.Type {
-	case "thinking", "system", "tool_call", "result", "turn_ended", "interaction_query", "connection", "retry":
+	case "thinking", "system", "tool_call", "result", "turn_ended", "error", "interaction_query", "connection", "retry":
 		return true
 	default:
 		return r.isMessage()
@@ -279,9 +279,9 @@ func emitRunEnd(m *mapper) {
 	m.Emit(m.Session.ErrorDraft(code, cmp.Or(errorText(m.Result), errorText(m.Error))))
 }
 
-// emitTurnEnd emits the end of a turn of a transcript.
+// emitTurnEnd emits the end of a turn of a transcript, or an error line, which a transcript may have without an end.
 func emitTurnEnd(m *mapper) {
-	if !lenient.IsValue(m.Error) && m.Status != "error" {
+	if !lenient.IsValue(m.Error) && m.Status != "error" && m.Type != "error" {
 		m.putSystem(envelopes.Meta, m.Status)
 		return
 	}

@@ -258,6 +258,9 @@ func (s *cursorScript) ended() {
 	if s.Chance(40) {
 		r["error"] = "User aborted/interrupted manually."
 	}
+	if s.Chance(10) {
+		r = map[string]any{"type": "error", "error": "The provider is busy."}
+	}
 	s.emit(r, false)
 }
 

@@ -28,7 +28,7 @@ func (f *form) accepts(v any, data []byte) bool {
 		if *f == "transcript" {
 			return true
 		}
-	case cursorKnows(kind, messaged, normalizerstest.Member[string](v, "role")) && (kind == "" || kind == "turn_ended"):
+	case cursorKnows(kind, messaged, normalizerstest.Member[string](v, "role")) && (kind == "" || kind == "turn_ended" || kind == "error"):
 		is = "transcript"
 	case kind == "thinking", cursorKnows(kind, messaged, normalizerstest.Member[string](v, "role")):
 		is = "log"

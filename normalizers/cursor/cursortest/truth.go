@@ -193,7 +193,7 @@ func (r *cursorReader) read(data []byte) {
 
 // cursorKnows reports whether the type of a record is known.
 func cursorKnows(kind string, messaged bool, role string) bool {
-	known := []string{"user", "assistant", "system", "tool_call", "result", "turn_ended", "interaction_query", "connection", "retry"}
+	known := []string{"user", "assistant", "system", "tool_call", "result", "turn_ended", "error", "interaction_query", "connection", "retry"}
 	return slices.Contains(known, kind) || kind == "" && messaged && (role == "user" || role == "assistant")
 }
 
