@@ -72,18 +72,27 @@ func (m *mapper) pair(calls []statedCall, shown []shownCall) []int {
 	return pairs
 }
 
-// expect notes the calls of the model that parts of an answer show.
-func (m *mapper) expect(parts []part, used *metadata) {
+// expect notes the calls of the model that parts of an answer show. The unshown calls of the request are shown before
+// them, and are not noted.
+func (m *mapper) expect(q *request, parts []part, used *metadata) {
 	m.stated, m.written = make(map[lenient.Text]*statedCall), make(map[lenient.Text]bool)
-	calls := used.calls()
+	stated := used.calls()
+	if len(stated) == 0 {
+		return
+	}
+	var calls []statedCall
+	for _, c := range q.Unshown {
+		calls = append(calls, statedCall{roundCall: roundCall{ID: c.ID, Name: c.Tool}})
+	}
+	calls = append(calls, stated...)
 	var shown []shownCall
 	for _, p := range parts {
-		if len(calls) > 0 && p.Kind == invoked && p.Agent == "" && p.CallID != "" {
+		if p.Kind == invoked && p.Agent == "" && p.CallID != "" {
 			shown = append(shown, shownCall{ID: p.CallID, Tool: toolOf(p.ToolID)})
 		}
 	}
 	for i, k := range m.pair(calls, shown) {
-		if k >= 0 {
+		if k >= 0 && i >= len(q.Unshown) {
 			m.stated[shown[k].ID] = &calls[i]
 		}
 	}

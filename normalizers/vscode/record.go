@@ -87,6 +87,7 @@ type result struct {
 		Total lenient.Number `json:"totalElapsed"` // milliseconds
 	}] `json:"timings"`
 	Error    lenient.Object[problem]  `json:"errorDetails"`
+	Details  lenient.Text             `json:"details"` // the name of the model and its price
 	Metadata lenient.Object[metadata] `json:"metadata"`
 }
 
@@ -106,6 +107,7 @@ type metadata struct {
 		}] `json:"thinking"`
 	}] `json:"toolCallRounds"`
 	Results jsontext.Value `json:"toolCallResults"` // by the id of a call
+	Limited lenient.Flag   `json:"maxToolCallsExceeded"`
 	Model   lenient.Text   `json:"resolvedModel"`
 	Prompt  lenient.Number `json:"promptTokens"` // of the last API call, like the output
 	Output  lenient.Number `json:"outputTokens"`

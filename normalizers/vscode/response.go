@@ -29,7 +29,7 @@ func (m *mapper) answer(q *request, n int, response jsontext.Value, used *metada
 	if response.Kind() == '"' {
 		parts = []part{{Value: response}}
 	}
-	m.expect(parts, used)
+	m.expect(q, parts, used)
 	for i := range parts {
 		m.part(q, &parts[i])
 	}

@@ -44,6 +44,7 @@ type request struct {
 	Ended   core.Window[endedText]   `json:"e,omitzero"` // texts and thoughts of the answer before the last text
 	Stopped bool                     `json:"x,omitzero"` // by a human
 	Rounds  bool                     `json:"r,omitzero"` // the texts of the model were stated
+	Limited bool                     `json:"l,omitzero"` // the limit of calls ended it
 }
 
 // endedText is a text of an answer that nothing is added to.
@@ -196,6 +197,15 @@ func (q *request) addUnshown(c unshownCall) {
 	if len(c.ID)+len(c.Tool) <= core.MaxName {
 		q.Unshown = q.Unshown.Push(c, maxCalls, nil)
 	}
+}
+
+// unanswered returns the calls that the limit of the n-th request left to the next one, which runs and shows them.
+func (s *state) unanswered(n int) core.Window[unshownCall] {
+	q := s.request(n)
+	if !q.Limited {
+		return nil
+	}
+	return q.Unshown.Without(func(c unshownCall) bool { return c.Returned })
 }
 
 // takeUnshown returns the call that the answer now shows, under its id or an own one; nil for none.

@@ -12,6 +12,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -100,6 +101,9 @@ func (m *mapper) request(n int, raw jsontext.Value) {
 	var r wireRequest
 	lenient.ReadObject(raw, &r)
 	q := request{Index: n, ID: cmp.Or(r.ID, placeOf(n))}
+	if r.Confirmation != "" {
+		q.Unshown = m.st.unanswered(n - 1)
+	}
 	m.Copied = m.st.copies(n, &r)
 	m.At(core.TimeOfMillis(r.Timestamp))
 	m.setModel(&q, q.modelOf(&r))
@@ -119,17 +123,27 @@ func (m *mapper) request(n int, raw jsontext.Value) {
 func placeOf(n int) lenient.Text { return lenient.Text("requests/" + strconv.Itoa(n)) }
 
 // modelOf returns the model that a request states. With auto Copilot chooses one, which a part of the answer or the
-// result states.
+// result states; versions of spring 2026 state its name alone.
 func (q *request) modelOf(r *wireRequest) lenient.Text {
 	id := lenient.Text(strings.TrimPrefix(string(r.ModelID), "copilot/"))
 	switch chosen := r.Result.Value.Metadata.Value.Model; {
 	case id != "" && id != "auto":
 		return id
 	case q.Model == "" || r.ModelID != "":
-		return chosen
+		return cmp.Or(chosen, r.shownModel())
 	default:
 		return ""
 	}
+}
+
+// shownModel returns the name of the model that the editor shows with its price, unless a part of the answer states
+// the model's id.
+func (r *wireRequest) shownModel() lenient.Text {
+	name, _, ok := strings.Cut(string(r.Result.Value.Details), " • ")
+	if !ok || slices.ContainsFunc(lenient.ReadElements[part](r.Response), func(p part) bool { return p.Resolved.Value.ID != "" }) {
+		return ""
+	}
+	return lenient.Text(name)
 }
 
 // setModel notes the model of a request, unless it is empty.
@@ -167,6 +181,7 @@ func (m *mapper) prompt(q *request, r *wireRequest) {
 func (m *mapper) settle(q *request, r *wireRequest) {
 	result := &r.Result.Value
 	m.calls(q, &result.Metadata.Value)
+	q.Limited = q.Limited || bool(result.Metadata.Value.Limited)
 	texts := &modelTexts{m, q}
 	texts.rounds(&result.Metadata.Value)
 	m.At(core.TimeOfMillis(r.State.Value.Completed))

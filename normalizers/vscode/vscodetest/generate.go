@@ -114,6 +114,9 @@ func (s *script) push() {
 		s.requests = s.requests[:n-1]
 		entry["i"] = n - 1
 	}
+	if n := len(s.requests); n > 0 && normalizerstest.Member[bool](s.requests[n-1], "result", "metadata", "maxToolCallsExceeded") && s.Chance(80) {
+		q["confirmation"], q["response"] = "Continue", slices.Concat(s.late(), s.parts())
+	}
 	s.requests, s.future = append(s.requests, q), nil
 	s.Emit(copied(entry))
 }
@@ -176,7 +179,13 @@ func (s *script) answer() {
 	if q == nil || s.stopped[text(q, "requestId")] {
 		return
 	}
-	more := s.parts()
+	more := slices.Concat(s.parts(), s.late())
+	q["response"] = slices.Concat(q["response"].([]any), more)
+	s.Emit(map[string]any{"kind": 2, "k": []any{"requests", n, "response"}, "v": more})
+}
+
+// late returns parts that show the calls which were stated before.
+func (s *script) late() (parts []any) {
 	for _, id := range s.future {
 		c := map[string]any{
 			"kind": "toolInvocationSerialized", "toolCallId": id, "isComplete": true, "toolId": "run_in_terminal",
@@ -185,17 +194,16 @@ func (s *script) answer() {
 		if s.n++; s.isOld {
 			c["toolCallId"] = fmt.Sprintf("%08d-0000-4000-8000-000000000000", s.n)
 		}
-		more = append(more, c)
+		parts = append(parts, c)
 	}
 	s.future = nil
-	q["response"] = slices.Concat(q["response"].([]any), more)
-	s.Emit(map[string]any{"kind": 2, "k": []any{"requests", n, "response"}, "v": more})
+	return parts
 }
 
 // rewrite replaces the end of an answer: from within its last text, or from behind another part.
 func (s *script) rewrite() {
 	n, q := s.last()
-	if q == nil || s.stopped[text(q, "requestId")] || q["result"] != nil {
+	if q == nil || s.stopped[text(q, "requestId")] || q["result"] != nil || q["confirmation"] != nil {
 		return
 	}
 	before := q["response"].([]any)
@@ -268,6 +276,12 @@ func (s *script) result() {
 		"toolCallRounds": []any{map[string]any{"response": s.word(), "toolCalls": calls, "timestamp": s.Now.UnixMilli()}}, "toolCallResults": results,
 		"promptTokens": s.number("input"), "outputTokens": s.number("output"),
 	}}
+	if s.Chance(20) {
+		v["metadata"].(map[string]any)["maxToolCallsExceeded"] = true
+	}
+	if s.Chance(20) {
+		v["details"] = "Tern mini (Preview) • 1x"
+	}
 	if s.Chance(20) {
 		v["errorDetails"] = map[string]any{"code": s.OneOf("canceled", "failed"), "message": s.word()}
 	}

@@ -10,6 +10,7 @@ package vscodetest
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -95,13 +96,17 @@ func read(r *normalizerstest.Reader, v any, c *channels) {
 		r.Note("session", string(whole))
 	}
 	keys := list(v, "k")
+	var left []shown
 	for i, q := range list(m, "requests") {
 		known := "copy of " + text(q, "requestId")
 		if r.Noted(known) == "" {
 			r.Note(known, strconv.FormatBool(isCopy(m, q)))
 		}
 		r.Copied = r.Noted(known) == "true"
-		readRequest(r, c, q, fmt.Sprint("requests/", i), len(keys) == 3 && keys[2] == "result")
+		if text(q, "confirmation") == "" {
+			left = nil
+		}
+		left = readRequest(r, c, q, fmt.Sprint("requests/", i), len(keys) == 3 && keys[2] == "result", left)
 	}
 	r.Copied = false
 }
@@ -218,8 +223,9 @@ type shown struct {
 	isStated        bool // a result is
 }
 
-// readRequest notes what a request states. called means that the record states the calls of the model alone.
-func readRequest(r *normalizerstest.Reader, c *channels, q any, place string, called bool) {
+// readRequest notes what a request states. called means that the record states the calls of the model alone. before are
+// the calls that the request before left to this one; the result are those that this one leaves to the next.
+func readRequest(r *normalizerstest.Reader, c *channels, q any, place string, called bool, before []shown) (left []shown) {
 	id := text(q, "requestId")
 	if id == "" {
 		id = place
@@ -249,9 +255,15 @@ func readRequest(r *normalizerstest.Reader, c *channels, q any, place string, ca
 	}
 	model := modelCalls(q)
 	seen, ids := showing(parts, id), make(map[string]shown)
-	join(r, model, seen)
-	for _, c := range model {
+	all := slices.Concat(before, model)
+	join(r, all, seen)
+	model = all[len(before):]
+	for _, c := range all {
 		ids[c.id] = c
+		isShown := slices.ContainsFunc(slices.Collect(maps.Values(seen)), func(s shown) bool { return s.id == c.id })
+		if !c.isStated && !isShown && normalizerstest.Member[bool](q, "result", "metadata", "maxToolCallsExceeded") {
+			left = append(left, c)
+		}
 	}
 	if called {
 		noteCalls(r, model, seen)
@@ -292,6 +304,7 @@ func readRequest(r *normalizerstest.Reader, c *channels, q any, place string, ca
 	}
 	say()
 	noteCalls(r, model, seen)
+	return left
 }
 
 // isStopped reports whether a human stopped a request, which then has no texts of the model beside its answer.
