@@ -14,8 +14,9 @@ import (
 type script struct {
 	normalizerstest.Script
 
-	n   int
-	due []int // steps of results that were not written yet
+	n    int
+	due  []int // steps of results that were not written yet
+	rows int
 }
 
 // lines generates the lines of one conversation.
@@ -144,17 +145,23 @@ func (s *script) other() {
 	}
 }
 
-// row writes a row of the database.
+// row writes a row of the database, and sometimes writes it again when its counts have grown.
 func (s *script) row() {
-	s.n++
-	thinking := s.Figure()
+	s.rows++
+	thinking, text := s.Figure(), s.Figure()
 	usage := map[string]any{
-		"response_id": fmt.Sprint(s.Session, "-", s.n), "input": s.Figure(), "cache_read": s.Figure(), "cache_write": s.Figure(), "output": thinking + s.Figure(), "thinking": thinking,
+		"response_id": fmt.Sprint(s.Session, "-", s.rows), "input": s.Figure(), "cache_read": s.Figure(), "cache_write": s.Figure(), "output": thinking + text, "thinking": thinking,
 	}
 	s.Maybe(10, usage, map[string]any{"response_id": ""})
 	data := map[string]any{"model": "gemini-pro-default", "model_name": s.OneOf("Gemini 3.1 Pro (High)", ""), "started_at": s.Stamp(), "usage": usage}
 	if s.Chance(5) {
 		delete(data, "usage")
 	}
-	s.Emit(map[string]any{"table": "gen_metadata", "row": map[string]any{"idx": s.n, "data": data}})
+	row := map[string]any{"table": "gen_metadata", "row": map[string]any{"idx": s.rows, "data": data}}
+	s.Emit(row)
+	if s.Chance(20) {
+		thinking += s.Figure()
+		usage["thinking"], usage["output"] = thinking, thinking+text+s.Figure()
+		s.Emit(row)
+	}
 }
