@@ -47,7 +47,7 @@ func attached(c *mapper) {
 			parts = append(parts, string(m.Text))
 		}
 		c.speak(c.UUID, core.DraftOf(core.SpeechAgent, strings.Join(parts, "\n")))
-	case strings.HasPrefix(string(a.Type), "hook_") && a.Type != "hook_additional_context":
+	case strings.HasPrefix(string(a.Type), "hook_") && a.Type != "hook_additional_context", a.Type == "async_hook_response":
 		c.putSystem(c.UUID, envelopes.Log, distinctLines(a.Stdout, a.Stderr, a.text(), a.BlockingError.Value.Text, a.Message))
 	default:
 		if !knownAttachments[a.Type] {

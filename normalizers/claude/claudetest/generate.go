@@ -308,7 +308,7 @@ func (s *claudeScript) progress() {
 }
 
 func (s *claudeScript) attachment() {
-	kind := s.OneOf("hook_success", "task_reminder", "skill_listing", "deferred_tools_delta", "diagnostics", "edited_text_file",
+	kind := s.OneOf("hook_success", "async_hook_response", "task_reminder", "skill_listing", "deferred_tools_delta", "diagnostics", "edited_text_file",
 		"file", "plan_mode", "date_change", "hook_blocking_error", "nested_memory", "total_tokens_reminder", "one_of_tomorrow")
 	s.Emit(s.chain("attachment", map[string]any{"attachment": map[string]any{"type": kind, "hookName": "Stop", "stdout": "ok", "exitCode": 0, "durationMs": 75, "content": "<system-reminder>x"}}))
 }
