@@ -8,6 +8,7 @@
 package cline
 
 import (
+	"cmp"
 	"regexp"
 	"strconv"
 	"strings"
@@ -163,6 +164,7 @@ type document struct {
 	statements []*statement              // of the element
 	calls      map[string]*statement     // of the tool_use with this id
 	open       map[string]*statement     // the last one of the tool with this name
+	unanswered []*statement              // calls of the last answer without results
 	outputs    map[*statement]*statement // the result of a call that was shown
 	isAsk      bool                      // the element asks the human
 	asked      *statement                // call or answer in the question just before, which a say may repeat
@@ -356,8 +358,10 @@ func (m *mapper) writeResult(e *message, s *statement) {
 			return
 		}
 		r.ID = s.of.id()
-	case r.ID == "" || m.Session.HasEvent(string(s.of.id())):
+	case m.Session.HasEvent(string(s.of.id())):
 		r.ID, r.Name = s.of.id(), "" // the call that was written may have another name
+	case r.ID == "":
+		r.ID = cmp.Or(s.of.call.ID, s.of.id())
 	}
 	if r.Text == nil {
 		r.Text = &s.text

@@ -179,6 +179,9 @@ func toolOf(shown string) string {
 	return b.String()
 }
 
+// mcpInfix is between the server and the tool in the name of a tool of a server.
+const mcpInfix = "0mcp0"
+
 // keyOf returns the content that a call has in both files: its tool, and its file or command.
 func keyOf(c *chat.Call) string {
 	var a arguments
@@ -187,6 +190,8 @@ func keyOf(c *chat.Call) string {
 	switch tool := tools[name]; {
 	case strings.HasPrefix(name, "mcp--"):
 		return "mcp " + name[strings.LastIndex(name, "--")+2:]
+	case strings.Contains(name, mcpInfix):
+		return "mcp " + name[strings.LastIndex(name, mcpInfix)+len(mcpInfix):]
 	case name == "use_mcp_tool", name == "access_mcp_resource":
 		return "mcp " + string(a.ToolName+a.SnakeTool)
 	case name == "execute_command":

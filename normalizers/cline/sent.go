@@ -79,6 +79,7 @@ var thinking = regexp.MustCompile(`<thinking>\s?|\s?</thinking>`)
 
 // readAnswer notes the statements of an answer. In earlier versions a call is an element of its text.
 func (d *document) readAnswer(content []block) {
+	d.unanswered = nil
 	for i := range content {
 		switch b := &content[i]; b.Type {
 		case "text":
@@ -108,42 +109,98 @@ func (d *document) readCall(id, name string, input jsontext.Value) {
 	var a arguments
 	lenient.ReadObject(input, &a)
 	var s *statement
-	switch name {
-	case "attempt_completion":
-		s = d.add(answer, string(a.ResultText))
-	case "ask_followup_question", "plan_mode_respond", "act_mode_respond":
-		s = d.add(answer, string(a.Question+a.Response))
-	case "condense", "summarize_task":
-		s = d.add(summary, string(a.Context))
+	switch k := kindOf(name); k {
+	case answer:
+		s = d.add(k, string(a.ResultText+a.Question+a.Response))
+	case summary:
+		s = d.add(k, string(a.Context))
 	default:
 		s = d.addCall(id, name, input)
 	}
-	if d.open[name] = s; id != "" {
+	s.call.Name = lenient.Text(name)
+	if d.unanswered = append(d.unanswered, s); id != "" {
 		d.calls[id] = s
 	}
 }
 
-// header begins the result of a call without an id. The rest of the text is the result, or if it is empty the next text.
-var header = regexp.MustCompile(`(?s)^\[([a-z_]+)(?: .*?)?\] Result:\s*(.*)$`)
+// kindOf returns the kind of what a tool states: those with which the model speaks to the human are no calls.
+func kindOf(tool string) kind {
+	switch tool {
+	case "attempt_completion", "ask_followup_question", "plan_mode_respond", "act_mode_respond":
+		return answer
+	case "condense", "summarize_task":
+		return summary
+	default:
+		return call
+	}
+}
+
+// header matches a result that begins with its tool and argument.
+var header = regexp.MustCompile(`(?s)^\[([a-z_]+)(:? .*?)?\] Result:\s*(.*)$`)
+
+// cutHeader cuts the header from the text of a result; the tool is empty for a text without one.
+func cutHeader(text string) (tool, argument, rest string) {
+	found := header.FindStringSubmatch(text)
+	if found == nil {
+		return "", "", text
+	}
+	if tool = found[1]; tool == "subagents" || tool == "subagent" {
+		tool = "use_subagents"
+	}
+	return tool, found[2], found[3]
+}
+
+// isOf reports whether the tool of a header is that of a call. Servers and subagents have tools of their own.
+func (s *statement) isOf(tool string) bool {
+	name := string(s.call.Name)
+	return name == tool || tool == "use_mcp_tool" && strings.Contains(name, mcpInfix) ||
+		tool == "use_subagents" && strings.HasPrefix(name, "use_subagent_")
+}
+
+// hasArgument reports whether a header states an argument of the call.
+func (s *statement) hasArgument(argument string) bool {
+	return slices.ContainsFunc(lenient.ObjectMembers(s.call.Arguments), func(m lenient.Member) bool {
+		return m.Value.Kind() == '"' && strings.HasPrefix(argument, " for '"+lenient.Unquote(m.Value)+"'")
+	})
+}
+
+// answered returns the call of a header, which is in the answer before; nil if no call is left. Of several calls of a
+// tool the first with the argument counts, else the first, because calls run in their order.
+func (d *document) answered(tool, argument string) *statement {
+	at := slices.IndexFunc(d.unanswered, func(s *statement) bool { return s.isOf(tool) && s.hasArgument(argument) })
+	if at < 0 {
+		at = slices.IndexFunc(d.unanswered, func(s *statement) bool { return s.isOf(tool) })
+	}
+	if at >= 0 {
+		s := d.unanswered[at]
+		d.unanswered = slices.Delete(d.unanswered, at, at+1)
+		return s
+	}
+	if k := kindOf(tool); k != call {
+		return &statement{kind: k}
+	}
+	return nil
+}
 
 // readPrompt notes the statements of a message under the user's name: prompts, results, and texts of Cline.
 func (d *document) readPrompt(content []block) {
 	var of *statement
+	tool := "" // of a header whose result is the next text
 	stated := false
 	images := false
 	for i := range content {
 		switch b := &content[i]; b.Type {
 		case "text":
 			text := string(b.Text)
-			if found := header.FindStringSubmatch(text); found != nil {
-				of, stated = d.open[found[1]], true
-				if text = found[2]; text == "" {
+			if name, argument, rest := cutHeader(text); name != "" {
+				tool, of, stated = name, d.answered(name, argument), true
+				if text = rest; text == "" {
 					continue
 				}
 			}
-			if of != nil {
-				d.addResult("", of, text, false)
-				of = nil
+			if tool != "" {
+				d.addResult(of, chat.Result{Name: lenient.Text(tool)}, text)
+				tool = ""
 				continue
 			}
 			d.readTyped(text)
@@ -181,18 +238,24 @@ func (d *document) readResult(b *block) {
 			texts = append(texts, string(c.Text))
 		}
 	}
-	d.addResult(string(b.ToolUseID), d.calls[string(b.ToolUseID)], strings.Join(texts, "\n"), failed)
+	of, text := d.calls[string(b.ToolUseID)], strings.Join(texts, "\n")
+	d.unanswered = slices.DeleteFunc(d.unanswered, func(s *statement) bool { return s == of })
+	if tool, _, rest := cutHeader(text); tool != "" && (of == nil || of.isOf(tool)) {
+		text = rest
+	}
+	d.addResult(of, chat.Result{ID: b.ToolUseID, Failed: failed}, text)
 }
 
 // addResult notes the result of a call, and the prompts in its text. The result of an answer has prompts only.
-func (d *document) addResult(id string, of *statement, text string, failed bool) {
+func (d *document) addResult(of *statement, r chat.Result, text string) {
 	status := statusOf(text)
 	if of == nil || of.kind == call {
 		s := d.add(result, text)
-		s.of, s.result = of, chat.Result{ID: lenient.Text(id), Failed: failed || status.failed, Running: strings.HasPrefix(text, "Command is still running")}
 		if of != nil {
-			s.result.Name = of.call.Name
+			r.Name = of.call.Name
 		}
+		r.Failed, r.Running = r.Failed || status.failed, strings.HasPrefix(text, "Command is still running")
+		s.of, s.result = of, r
 	}
 	typed := typedIn(text)
 	if status.feedback != "" {
