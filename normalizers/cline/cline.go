@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -215,8 +216,10 @@ var mention = regexp.MustCompile(`@/?(\S+)`)
 // addCall notes the call of a tool.
 func (d *document) addCall(id, name string, args jsontext.Value) *statement {
 	s := d.add(call, "")
-	s.call = chat.Call{ID: lenient.Text(id), Name: lenient.Text(name), Arguments: args}
-	s.key = keyOf(&s.call)
+	var a arguments
+	lenient.ReadObject(args, &a)
+	s.call = chat.Call{ID: lenient.Text(id), Name: lenient.Text(name), Arguments: args, File: a.Absolute}
+	s.key = keyOf(name, &a)
 	d.open[name] = s
 	if strings.HasPrefix(s.key, "mcp ") {
 		d.open["mcp"] = s
@@ -367,13 +370,19 @@ func (m *mapper) writeResult(e *message, s *statement) {
 		r.Text = &s.text
 	}
 	if m.IsShell(r.ID, r.Name) {
-		r.Exit = core.ExitCode(exits, *r.Text)
+		r.Exit = core.ExitCode(exits(), *r.Text)
+		r.Failed = r.Failed || hasPrefix(*r.Text, "Command terminated by signal ", "Command cancelled.")
+		r.Running = hasPrefix(*r.Text, "Command is still running", "Command timed out after ", "Command execution timed out after ")
 	}
 	m.Result(r)
 }
 
 // exits match where the result of a command states its exit code.
-var exits = regexp.MustCompile(`^(?:Command executed in [^\n]*?(?:\. |adjust as needed\.\n)Exit code: (-?\d{1,10})(?:\n|$)|\[Command exited with code (-?\d{1,10})\])`)
+var exits = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(?:Command executed in [^\n]*?(?:\. |adjust as needed\.\n)Exit code: (-?\d{1,10})(?:\n|$)|` +
+		`\[Command exited with code (-?\d{1,10})\]|` +
+		`Command (?:executed successfully \(exit code (0)\)|failed with exit code (-?\d{1,10}))\.(?:\n|$))`)
+})
 
 // writeUsage writes the tokens of an API call. Both files of a task state them. The messages shown to the human have
 // more figures, which are added to those of the other file.

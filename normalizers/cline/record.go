@@ -7,7 +7,6 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"tributary/normalizers/chat"
 	"tributary/normalizers/core"
 	"tributary/normalizers/lenient"
 )
@@ -112,6 +111,7 @@ type arguments struct {
 	Command    lenient.Text                        `json:"command"`
 	Path       lenient.Text                        `json:"path"`
 	FilePath   lenient.Text                        `json:"file_path"`
+	Absolute   lenient.Text                        `json:"absolutePath"`
 	Patch      lenient.Text                        `json:"patch"`
 	Input      lenient.Text                        `json:"input"`
 	Files      lenient.List[lenient.Object[named]] `json:"files"`
@@ -143,7 +143,7 @@ func (a *arguments) file() string {
 	if files := core.PatchFiles(string(a.Patch + a.Input)); len(files) > 0 {
 		return files[0].Path
 	}
-	return string(cmp.Or(a.Path, a.FilePath))
+	return string(cmp.Or(a.Path, a.FilePath, a.Absolute))
 }
 
 // tools are the tools that other agents lack.
@@ -183,10 +183,7 @@ func toolOf(shown string) string {
 const mcpInfix = "0mcp0"
 
 // keyOf returns the content that a call has in both files: its tool, and its file or command.
-func keyOf(c *chat.Call) string {
-	var a arguments
-	lenient.ReadObject(c.Arguments, &a)
-	name := string(c.Name)
+func keyOf(name string, a *arguments) string {
 	switch tool := tools[name]; {
 	case strings.HasPrefix(name, "mcp--"):
 		return "mcp " + name[strings.LastIndex(name, "--")+2:]
@@ -199,13 +196,16 @@ func keyOf(c *chat.Call) string {
 	case name == "browser_action":
 		return "browser " + string(a.Action)
 	case tool == core.ToolWrite, tool == core.ToolModify:
-		return "edit " + path.Base(a.file())
+		return "edit " + baseOf(a.file())
 	case name == "read_file":
-		return "read " + path.Base(a.file())
+		return "read " + baseOf(a.file())
 	default:
 		return name
 	}
 }
+
+// baseOf returns the name of a file without its folders. The shown messages have / where those sent may have \.
+func baseOf(file string) string { return path.Base(strings.ReplaceAll(file, `\`, "/")) }
 
 // squeezed returns a text with single spaces.
 func squeezed(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -254,7 +254,7 @@ func (d *document) addResult(of *statement, r chat.Result, text string) {
 		if of != nil {
 			r.Name = of.call.Name
 		}
-		r.Failed, r.Running = r.Failed || status.failed, strings.HasPrefix(text, "Command is still running")
+		r.Failed = r.Failed || status.failed
 		s.of, s.result = of, r
 	}
 	typed := typedIn(text)
@@ -281,7 +281,12 @@ func statusOf(text string) outcome {
 	if readText(text, &s) && s.Status != "" {
 		return outcome{s.Status == "denied" || s.Status == "error", string(s.Feedback)}
 	}
-	return outcome{failed: strings.HasPrefix(text, "The user denied this operation") || strings.HasPrefix(text, "The tool execution failed")}
+	return outcome{failed: hasPrefix(text, "The user denied this operation", "The tool execution failed")}
+}
+
+// hasPrefix reports whether a text has one of the prefixes.
+func hasPrefix(text string, prefixes ...string) bool {
+	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(text, p) })
 }
 
 // typedTags match the elements that have what a human typed.
@@ -312,6 +317,10 @@ var injectedPrefixes = []string{
 	"[TASK RESUMPTION]", "[ERROR]", "[NOTE]", "[[NOTE]", "[Continue assisting", "[Response interrupted", "Tool [",
 	"The user denied this operation", "The tool execution failed", "The user has accepted the condensed",
 	"You seem to be having trouble", "(The user did not provide", "New instructions for task continuation", "New message to respond to",
+	"# TODO LIST UPDATE REQUIRED", "# task_progress", "Files attached by the user:", "The user provided additional content:",
+	"The user has provided feedback on the results.", "Skipping tool due to", "Tool was interrupted", "Command executed",
+	"Command failed with exit code", "Command terminated by signal", "Command timed out after", "Command execution timed out after",
+	"Command is still running", "Command cancelled.",
 }
 
 // readTyped notes a text under the user's name, which a human typed or Cline wrote.
@@ -321,9 +330,9 @@ func (d *document) readTyped(text string) {
 	for _, t := range typed {
 		d.add(prompt, t)
 	}
-	switch begins := func(s string) bool { return strings.HasPrefix(strings.TrimSpace(text), s) }; {
+	switch {
 	case typed != nil:
-	case slices.ContainsFunc(injectedPrefixes, begins):
+	case hasPrefix(strings.TrimSpace(text), injectedPrefixes...):
 		d.add(injected, text)
 	default:
 		d.add(prompt, text)

@@ -27,7 +27,7 @@ func lines(t *rapid.T, session string) [][]byte {
 	isDocument := s.Chance(25)
 	s.protocol = s.Chance(40) && !isDocument
 	s.prompt()
-	moves := []func(){s.prompt, s.answer, s.answer, s.native, s.native, s.old, s.asked, s.note, s.note}
+	moves := []func(){s.prompt, s.answer, s.answer, s.native, s.native, s.headed, s.old, s.asked, s.note, s.note}
 	if isDocument {
 		moves = []func(){s.prompt, s.answer, s.native, s.native}
 	}
@@ -184,6 +184,47 @@ func (s *script) native() {
 		content = []any{block(out)}
 	}
 	s.send("user", nil, map[string]any{"type": "tool_result", "tool_use_id": id, "content": content}, environment)
+}
+
+// headed adds calls with ids, and their results, which begin with a header: each a text or a tool_result.
+func (s *script) headed() {
+	more := s.request()
+	var uses, results []any
+	for range rapid.IntRange(1, 3).Draw(s.T, "parallel") {
+		s.calls++
+		id, file := fmt.Sprintf("%s-call%d", s.Session, s.calls), s.OneOf("a.go", "b.go")
+		name, input, header, out := "read_file", map[string]any{"path": file}, "read_file for '"+file+"'", "1 | package a"
+		switch s.OneOf("command", "read", "read", "write", "subagent", "served") {
+		case "command":
+			command := s.OneOf("ls", "make")
+			s.show("ask", "command", command)
+			name, input, header = "execute_command", map[string]any{"command": command}, "execute_command for '"+command+"'"
+			out = s.OneOf("Command executed successfully (exit code 0).", "Command failed with exit code 255.\nOutput:\nx", "Command terminated by signal SIGINT.",
+				"Command timed out after 30 seconds. Running in background.\n", "Command failed with exit code 1. So it goes")
+		case "read":
+			s.show("say", "tool", compact(map[string]any{"tool": "readFile", "path": "src/" + file}))
+		case "write":
+			s.show("ask", "tool", compact(map[string]any{"tool": "newFileCreated", "path": "src/" + file}))
+			name, input, header = "write_to_file", map[string]any{"absolutePath": `c:\w\src\` + file}, `write_to_file for 'c:\w\src\`+file+"'"
+			out = "The user denied this operation.\n<feedback>\nnot this\n</feedback>"
+			s.show("say", "user_feedback", "not this")
+		case "subagent":
+			name, header = s.OneOf("use_subagents", "use_subagent_finder"), s.OneOf("subagents", "subagent: Finder")
+		case "served":
+			s.show("say", "use_mcp_server", compact(map[string]any{"type": "use_mcp_tool", "serverName": "s", "toolName": "t"}))
+			name, input, header = "s10mcp0t", map[string]any{"q": file}, "use_mcp_tool for 's'"
+		}
+		uses = append(uses, map[string]any{"type": "tool_use", "id": id, "name": name, "input": input})
+		text := "[" + header + "] Result:\n" + out
+		switch s.OneOf("text", "text", "result", "none") {
+		case "text":
+			results = append(results, block(text))
+		case "result":
+			results = append(results, map[string]any{"type": "tool_result", "tool_use_id": id, "content": text})
+		}
+	}
+	s.send("assistant", more, uses...)
+	s.send("user", nil, append(results, block(s.OneOf("\n\n\t# TODO LIST UPDATE REQUIRED - now", "\n# task_progress RECOMMENDED\n", "Files attached by the user:\n\n<file_content path=\"a\">\nx\n</file_content>")), environment)...)
 }
 
 // old adds a call of the earlier protocol, which is an element of the answer.

@@ -100,12 +100,20 @@ type file struct {
 	counts  map[string]int
 	calls   map[string]*use // by id; nil for what is no tool
 	last    map[string]*use // by name
+	waiting []asked         // tools that the last answer asked for
 	ask     *use            // call in the question just before
 	asked   string          // answer in the question just before
 }
 
 // use is a call of a tool.
 type use struct{ id, name, key, args string }
+
+// asked is a tool without a result; use is nil for what is no tool.
+type asked struct {
+	id, tool string
+	input    any
+	use      *use
+}
 
 // number counts a content of the file.
 func (f *file) number(kind, key string) string {
@@ -193,7 +201,7 @@ func (f *file) call(id, name string, input any, args string) *use {
 
 // keyOf returns the content that a call has in both files.
 func keyOf(name string, input any) string {
-	at := cmp.Or(text(input, "path"), text(input, "file_path"))
+	at := cmp.Or(text(input, "path"), text(input, "file_path"), text(input, "absolutePath"))
 	for _, list := range []string{"batchFiles", "files"} {
 		if files := normalizerstest.Member[[]any](input, list); len(files) > 0 {
 			at = text(files[0], "path")
@@ -202,7 +210,11 @@ func keyOf(name string, input any) string {
 	if _, files, ok := strings.Cut(text(input, "patch"), "*** Update File: "); ok {
 		at, _, _ = strings.Cut(files, "\n")
 	}
+	at = strings.Join(strings.Split(at, "\\"), "/")
+	_, served, isServed := strings.Cut(name, "0mcp0")
 	switch {
+	case isServed:
+		return "mcp " + served
 	case strings.HasPrefix(name, "mcp--"):
 		return "mcp " + name[strings.LastIndex(name, "-")+1:]
 	case name == "execute_command":
@@ -220,21 +232,33 @@ func keyOf(name string, input any) string {
 	}
 }
 
-// result notes the result of a call.
-func (f *file) result(u *use, id, body string, shell bool) {
-	if u != nil && (id == "" || f.Noted("event "+u.key) != "") && f.session == "" {
-		id = u.key
+// result notes the result of a call of a tool.
+func (f *file) result(u *use, tool, id, body string, shell bool) {
+	if u != nil && f.session == "" {
+		id = cmp.Or(id, u.id)
+		if f.Noted("event "+u.key) != "" {
+			id = u.key
+		}
 	}
 	var code *int64
-	name := f.Tool(id)
-	if found := exits.FindStringSubmatch(body); found != nil && shell && (name == "execute_command" || name == "run_commands") {
-		n, _ := strconv.ParseInt(found[1]+found[2], 10, 64)
-		code = &n
+	form := "Exit code"
+	if name := cmp.Or(f.Tool(id), tool); shell && (name == "execute_command" || name == "run_commands") {
+		if found := exits.FindStringSubmatch(body); found != nil {
+			n, _ := strconv.ParseInt(found[1]+found[2], 10, 64)
+			code = &n
+		} else if first, _, _ := strings.Cut(body, "\n"); ended.MatchString(first) {
+			n, _ := strconv.ParseInt(number.FindString(first), 10, 64)
+			code, form = &n, "exit code"
+		}
 	}
-	f.Result(id, code, "Exit code")
+	f.Result(id, code, form)
 }
 
-var exits = regexp.MustCompile(`^(?:Command executed in [^\n]*(?:\. |\n)Exit code: (-?\d+)(?:\n|$)|\[Command exited with code (-?\d+)\])`)
+var (
+	exits  = regexp.MustCompile(`^(?:Command executed in [^\n]*(?:\. |\n)Exit code: (-?\d+)(?:\n|$)|\[Command exited with code (-?\d+)\])`)
+	ended  = regexp.MustCompile(`^Command (?:executed successfully \(exit code 0\)|failed with exit code -?\d+)\.$`)
+	number = regexp.MustCompile(`-?\d+`)
+)
 
 func count(v any, name string) int64 { return normalizerstest.Count(v, name) }
 
@@ -341,7 +365,7 @@ func (f *file) show(e any, first bool) {
 		if u == nil {
 			f.Result("", nil, "")
 		} else if f.Noted("sent "+u.key) == "" {
-			f.result(u, u.key, body, false)
+			f.result(u, "", u.key, body, false)
 		}
 	}
 }
@@ -379,6 +403,7 @@ func (f *file) send(e any) {
 	switch {
 	case normalizerstest.Member[bool](e, "isSummary"), text(e, "metadata", "kind") != "":
 	case role == "assistant":
+		f.waiting = nil
 		for _, b := range content {
 			switch text(b, "type") {
 			case "text":
@@ -404,20 +429,76 @@ func (f *file) send(e any) {
 
 // toolUse notes a call, or the answer that a tool has as its input.
 func (f *file) toolUse(id, name string, input any) *use {
-	switch name {
-	case "attempt_completion", "ask_followup_question":
-		f.answer(text(input, "result") + text(input, "question"))
-		f.last[name] = nil
-		return nil
+	a := asked{id: id, tool: name, input: input}
+	if isSpeech(name) {
+		f.answer(text(input, "result") + text(input, "question") + text(input, "response"))
+	} else {
+		a.use = f.call(id, name, input, "")
 	}
-	return f.call(id, name, input, "")
+	f.waiting = append(f.waiting, a)
+	return a.use
+}
+
+func isSpeech(tool string) bool {
+	return tool == "attempt_completion" || tool == "ask_followup_question" || tool == "plan_mode_respond"
+}
+
+// headed returns the tool of a header, with the argument that it quotes, and the text behind it.
+func headed(body string) (tool, quoted, rest string) {
+	found := header.FindStringSubmatch(body)
+	if found == nil {
+		return "", "", body
+	}
+	_, quoted, _ = strings.Cut(found[2], " for '")
+	if strings.HasPrefix(found[1], "subagent") {
+		return "use_subagents", quoted, found[3]
+	}
+	return found[1], quoted, found[3]
+}
+
+// isTool reports whether a header with this tool is of a call with this name.
+func isTool(tool, name string) bool {
+	switch {
+	case tool == "use_subagents" && strings.HasPrefix(name, "use_subagent_"), tool == "use_mcp_tool" && strings.Contains(name, "0mcp0"):
+		return true
+	default:
+		return tool == name
+	}
+}
+
+// answers returns what the text behind a header answers, and does not wait for it any longer.
+func (f *file) answers(tool, quoted string) (found asked) {
+	at, best := -1, 0
+	for i, a := range f.waiting {
+		points := 0
+		if isTool(tool, a.tool) {
+			points = 1
+			input, _ := a.input.(map[string]any)
+			for _, v := range input {
+				if value, ok := v.(string); ok && !isSpeech(a.tool) && strings.HasPrefix(quoted, value+"'") {
+					points = 2
+				}
+			}
+		}
+		if points > best {
+			at, best = i, points
+		}
+	}
+	if at < 0 {
+		return asked{tool: tool}
+	}
+	found = f.waiting[at]
+	f.waiting = append(append([]asked{}, f.waiting[:at]...), f.waiting[at+1:]...)
+	return found
 }
 
 var (
 	element   = regexp.MustCompile(`(?s)^(.*?)<(execute_command|write_to_file|ask_followup_question)>(.*?)</(?:execute_command|write_to_file|ask_followup_question)>(.*)$`)
 	parameter = regexp.MustCompile(`(?s)<(command|path|question)>(.*?)</`)
 	tags      = regexp.MustCompile(`(?s)<(task|user_message|feedback|answer|user_input)(?: [^<>]*)?>(.*?)</(?:task|user_message|feedback|answer|user_input)>`)
-	header    = regexp.MustCompile(`(?s)^\[([a-z_]+)(?: .*?)?\] Result:\s*(.*)$`)
+	header    = regexp.MustCompile(`(?s)^\[([a-z_]+)((?:: | ).*?)?\] Result:\s*(.*)$`)
+	machine   = regexp.MustCompile(`^\s*(?:<environment_details>|\[|# (?:TODO LIST UPDATE|task_progress)|Files attached by the user:|The user (?:has provided feedback on|provided additional content)|` +
+		`Command (?:is still running|executed|execution timed out|timed out|failed with|cancelled|terminated by)|Skipping tool due|Tool was interrupted)`)
 )
 
 // answerOf notes a text of the model, in which calls may be elements.
@@ -439,7 +520,7 @@ func (f *file) answerOf(body string) {
 
 // receive notes the statements of a message under the user's name.
 func (f *file) receive(content []any) {
-	var of string
+	var of *asked
 	images, stated := false, false
 	defer func() {
 		if images && !stated {
@@ -454,18 +535,19 @@ func (f *file) receive(content []any) {
 			f.resultOf(text(b, "tool_use_id"), member(b, "content"))
 			continue
 		}
-		if found := header.FindStringSubmatch(body); found != nil {
-			if of, body = found[1], found[2]; body == "" {
+		if tool, quoted, rest := headed(body); tool != "" {
+			found := f.answers(tool, quoted)
+			if of, body = &found, rest; body == "" {
 				continue
 			}
 		}
-		if of != "" {
-			if u := f.last[of]; u != nil {
-				f.result(u, "", body, true)
+		if of != nil {
+			if !isSpeech(of.tool) {
+				f.result(of.use, of.tool, "", body, true)
 			}
 			f.typed(body)
-			of = ""
-		} else if !f.typed(body) && !strings.HasPrefix(body, "<environment_details>") && !strings.HasPrefix(body, "[") {
+			of = nil
+		} else if !f.typed(body) && !machine.MatchString(body) {
 			f.human(body)
 		}
 	}
@@ -481,8 +563,23 @@ func (f *file) resultOf(id string, content any) {
 		}
 		body = strings.Join(all, "\n")
 	}
-	if u, known := f.calls[id]; u != nil || !known {
-		f.result(u, id, body, true)
+	of := asked{id: id}
+	for i, a := range f.waiting {
+		if a.id == id && id != "" {
+			of = a
+			f.waiting = append(append([]asked{}, f.waiting[:i]...), f.waiting[i+1:]...)
+			break
+		}
+	}
+	u, known := f.calls[id]
+	if u != nil {
+		of.tool = u.name
+	}
+	if tool, _, rest := headed(body); tool != "" && (of.tool == "" || isTool(tool, of.tool)) {
+		body = rest
+	}
+	if u != nil || !known {
+		f.result(u, "", id, body, true)
 	}
 	f.typed(body)
 	if is := normalizerstest.Parse([]byte(body)); text(is, "status") != "" {
