@@ -372,14 +372,16 @@ func (m *mapper) writeResult(e *message, s *statement) {
 	if m.IsShell(r.ID, r.Name) {
 		r.Exit = core.ExitCode(exits(), *r.Text)
 		r.Failed = r.Failed || hasPrefix(*r.Text, "Command terminated by signal ", "Command cancelled.")
-		r.Running = hasPrefix(*r.Text, "Command is still running", "Command timed out after ", "Command execution timed out after ")
+		r.Running = hasPrefix(*r.Text, "Command is still running", "Command timed out after ",
+			"Command execution timed out after ")
 	}
 	m.Result(r)
 }
 
 // exits match where the result of a command states its exit code.
 var exits = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^(?:Command executed in [^\n]*?(?:\. |adjust as needed\.\n)Exit code: (-?\d{1,10})(?:\n|$)|` +
+	return regexp.MustCompile(`^(?:` +
+		`Command executed in [^\n]*?(?:\. |adjust as needed\.\n)Exit code: (-?\d{1,10})(?:\n|$)|` +
 		`\[Command exited with code (-?\d{1,10})\]|` +
 		`Command (?:executed successfully \(exit code (0)\)|failed with exit code (-?\d{1,10}))\.(?:\n|$))`)
 })

@@ -317,10 +317,10 @@ var injectedPrefixes = []string{
 	"[TASK RESUMPTION]", "[ERROR]", "[NOTE]", "[[NOTE]", "[Continue assisting", "[Response interrupted", "Tool [",
 	"The user denied this operation", "The tool execution failed", "The user has accepted the condensed",
 	"You seem to be having trouble", "(The user did not provide", "New instructions for task continuation", "New message to respond to",
-	"# TODO LIST UPDATE REQUIRED", "# task_progress", "Files attached by the user:", "The user provided additional content:",
-	"The user has provided feedback on the results.", "Skipping tool due to", "Tool was interrupted", "Command executed",
-	"Command failed with exit code", "Command terminated by signal", "Command timed out after", "Command execution timed out after",
-	"Command is still running", "Command cancelled.",
+	"# TODO LIST UPDATE REQUIRED", "# task_progress", "Files attached by the user:",
+	"The user provided additional content:", "The user has provided feedback on the results.", "Skipping tool due to",
+	"Tool was interrupted", "Command executed", "Command failed with exit code", "Command terminated by signal",
+	"Command timed out after", "Command execution timed out after", "Command is still running", "Command cancelled.",
 }
 
 // readTyped notes a text under the user's name, which a human typed or Cline wrote.

@@ -199,13 +199,14 @@ func (s *script) headed() {
 			command := s.OneOf("ls", "make")
 			s.show("ask", "command", command)
 			name, input, header = "execute_command", map[string]any{"command": command}, "execute_command for '"+command+"'"
-			out = s.OneOf("Command executed successfully (exit code 0).", "Command failed with exit code 255.\nOutput:\nx", "Command terminated by signal SIGINT.",
-				"Command timed out after 30 seconds. Running in background.\n", "Command failed with exit code 1. So it goes")
+			out = s.OneOf("Command executed successfully (exit code 0).", "Command failed with exit code 255.\nOutput:\nx",
+				"Command terminated by signal SIGINT.", "Command timed out after 30 seconds. Running in background.\n", "Command failed with exit code 1. So it goes")
 		case "read":
 			s.show("say", "tool", compact(map[string]any{"tool": "readFile", "path": "src/" + file}))
 		case "write":
 			s.show("ask", "tool", compact(map[string]any{"tool": "newFileCreated", "path": "src/" + file}))
-			name, input, header = "write_to_file", map[string]any{"absolutePath": `c:\w\src\` + file}, `write_to_file for 'c:\w\src\`+file+"'"
+			at := `c:\w\src\` + file
+			name, input, header = "write_to_file", map[string]any{"absolutePath": at}, "write_to_file for '"+at+"'"
 			out = "The user denied this operation.\n<feedback>\nnot this\n</feedback>"
 			s.show("say", "user_feedback", "not this")
 		case "subagent":
@@ -224,7 +225,9 @@ func (s *script) headed() {
 		}
 	}
 	s.send("assistant", more, uses...)
-	s.send("user", nil, append(results, block(s.OneOf("\n\n\t# TODO LIST UPDATE REQUIRED - now", "\n# task_progress RECOMMENDED\n", "Files attached by the user:\n\n<file_content path=\"a\">\nx\n</file_content>")), environment)...)
+	reminder := s.OneOf("\n\n\t# TODO LIST UPDATE REQUIRED - now", "\n# task_progress RECOMMENDED\n",
+		"Files attached by the user:\n\n<file_content path=\"a\">\nx\n</file_content>")
+	s.send("user", nil, append(results, block(reminder), environment)...)
 }
 
 // old adds a call of the earlier protocol, which is an element of the answer.

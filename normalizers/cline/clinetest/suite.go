@@ -355,7 +355,10 @@ func (f *file) show(e any, first bool) {
 		body = strings.TrimSuffix(body, "REQ_APP")
 		f.tool("execute_command", map[string]any{"command": body}, body, isAsk)
 	case "tool":
-		name := map[string]string{"readFile": "read_file", "searchFiles": "search_files", "editedExistingFile": "replace_in_file", "newFileCreated": "write_to_file", "appliedDiff": "apply_diff"}[text(is, "tool")]
+		name := map[string]string{
+			"readFile": "read_file", "searchFiles": "search_files", "editedExistingFile": "replace_in_file", "newFileCreated": "write_to_file", "appliedDiff": "apply_diff",
+			"listFilesTopLevel": "list_files", "listFilesRecursive": "list_files", "listCodeDefinitionNames": "list_code_definition_names",
+		}[text(is, "tool")]
 		f.tool(name, is, body, isAsk)
 	case "use_mcp_server":
 		f.tool(text(is, "type"), is, body, isAsk)
@@ -459,7 +462,9 @@ func headed(body string) (tool, quoted, rest string) {
 // isTool reports whether a header with this tool is of a call with this name.
 func isTool(tool, name string) bool {
 	switch {
-	case tool == "use_subagents" && strings.HasPrefix(name, "use_subagent_"), tool == "use_mcp_tool" && strings.Contains(name, "0mcp0"):
+	case tool == "use_subagents" && strings.HasPrefix(name, "use_subagent_"):
+		return true
+	case tool == "use_mcp_tool" && strings.Contains(name, "0mcp0"):
 		return true
 	default:
 		return tool == name
@@ -497,8 +502,10 @@ var (
 	parameter = regexp.MustCompile(`(?s)<(command|path|question)>(.*?)</`)
 	tags      = regexp.MustCompile(`(?s)<(task|user_message|feedback|answer|user_input)(?: [^<>]*)?>(.*?)</(?:task|user_message|feedback|answer|user_input)>`)
 	header    = regexp.MustCompile(`(?s)^\[([a-z_]+)((?:: | ).*?)?\] Result:\s*(.*)$`)
-	machine   = regexp.MustCompile(`^\s*(?:<environment_details>|\[|# (?:TODO LIST UPDATE|task_progress)|Files attached by the user:|The user (?:has provided feedback on|provided additional content)|` +
-		`Command (?:is still running|executed|execution timed out|timed out|failed with|cancelled|terminated by)|Skipping tool due|Tool was interrupted)`)
+	machine   = regexp.MustCompile(`^\s*(?:<environment_details>|\[|\(The user did not provide|Files attached by the user:|` +
+		`# (?:TODO LIST UPDATE|task_progress)|The user (?:has provided feedback on|provided additional content)|` +
+		`Command (?:is still running|executed|execution timed out|timed out|failed with|cancelled|terminated by)|` +
+		`Skipping tool due|Tool was interrupted)`)
 )
 
 // answerOf notes a text of the model, in which calls may be elements.
