@@ -12,13 +12,12 @@ import (
 
 // notes are the types of messages about the task, which have no part in the conversation.
 var notes = map[lenient.Text]bool{
-	"api_req_finished": true, "api_req_retried": true, "api_req_retry_delayed": true, "api_req_deleted": true,
-	"api_req_rate_limit_wait": true, "auto_approval_max_req_reached": true, "checkpoint_created": true,
+	"api_req_deleted": true, "api_req_finished": true, "api_req_rate_limit_wait": true, "api_req_retried": true,
+	"api_req_retry_delayed": true, "auto_approval_max_req_reached": true, "checkpoint_created": true,
 	"checkpoint_saved": true, "compaction": true, "conditional_rules_applied": true, "error_retry": true,
-	"hook_output_stream": true,
-	"hook_status":        true, "image": true, "info": true, "load_mcp_documentation": true, "mcp_notification": true,
-	"mcp_server_request_started": true, "report_bug": true, "resume_completed_task": true, "resume_task": true,
-	"shell_integration_warning": true, "shell_integration_warning_with_suggestion": true,
+	"hook_output_stream": true, "hook_status": true, "image": true, "info": true, "load_mcp_documentation": true,
+	"mcp_notification": true, "mcp_server_request_started": true, "report_bug": true, "resume_completed_task": true,
+	"resume_task": true, "shell_integration_warning": true, "shell_integration_warning_with_suggestion": true,
 	"sliding_window_truncation": true, "subagent": true, "task_progress": true, "too_many_tools_warning": true,
 	"user_edit_todos": true,
 }
