@@ -31,7 +31,7 @@ var Vendor = core.Vendor{
 	Checked: "4.1",
 
 	Evidence: core.Evidence{
-		Read:   []core.Basis{core.Fixtures, core.Code},
+		Read:   []core.Basis{core.RealLogs, core.Fixtures, core.Code},
 		Limits: "the folder and start of a session that only its manifest states",
 	},
 
