@@ -164,7 +164,7 @@ func checkCodexTexts(p *normalizerstest.Problems, records []codextest.Raw, emitt
 }
 
 // checkCodexOrigins: each event has the time of its record, and is copied when that is;
-// tokens have the key of their turn.
+// tokens have the key of their turn and its model.
 func checkCodexOrigins(p *normalizerstest.Problems, byLine map[uint64]*codextest.Raw, emitted []core.Emitted, counts map[string]int) {
 	for _, e := range emitted {
 		r := byLine[e.Sequence]
@@ -184,6 +184,9 @@ func checkCodexOrigins(p *normalizerstest.Problems, byLine map[uint64]*codextest
 		if u := e.Event.Usage; u != nil {
 			if want := cmp.Or(r.Turn, u.Key); u.Key != want || u.Key == "" {
 				p.Errorf("record %d: usage of key %q, want %q", e.Sequence, u.Key, want)
+			}
+			if e.Event.EventType == envelopes.Meta && normalizerstest.Value(e.Event.Model) != r.Model {
+				p.Errorf("record %d: usage of model %q, want %q", e.Sequence, normalizerstest.Value(e.Event.Model), r.Model)
 			}
 		}
 	}

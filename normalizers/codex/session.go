@@ -17,6 +17,7 @@ func (m *mapper) learn() {
 		m.st.TurnID = core.Cut(string(m.TurnID), core.MaxName)
 		m.st.Ahead = tokens{}
 	}
+	m.st.InTurn = m.beginsTurn() || m.st.InTurn && !m.endsTurn()
 	m.Session.SetRoot(string(cmp.Or(m.CWD, m.ThreadSettings.Value.CWD)))
 	switch {
 	case m.kind == "session_meta", m.isBareHeader():
@@ -27,13 +28,22 @@ func (m *mapper) learn() {
 		m.Session.SetTextExtension("effort", m.Effort)
 	case m.kind == "response_item":
 		m.Session.SetModel(string(m.Model))
-	case m.ThreadSettings.OK:
-		m.Session.SetModel(string(m.ThreadSettings.Value.Model))
+	case m.ThreadSettings.OK && len(m.ThreadSettings.Value.Model) <= core.MaxName:
+		m.st.NextModel = cmp.Or(string(m.ThreadSettings.Value.Model), m.st.NextModel)
+	}
+	if m.beginsTurn() || m.ThreadSettings.OK && !m.st.InTurn {
+		m.Session.SetModel(m.st.NextModel)
+		m.st.NextModel = ""
 	}
 }
 
-func (r *record) startsTurn() bool {
-	return r.kind == "turn_context" || r.Type == "task_started" || r.Type == "turn_started"
+// startsTurn reports whether the record states the turn of the records after it. A long turn has several turn_context.
+func (r *record) startsTurn() bool { return r.kind == "turn_context" || r.beginsTurn() }
+
+func (r *record) beginsTurn() bool { return r.Type == "task_started" || r.Type == "turn_started" }
+
+func (r *record) endsTurn() bool {
+	return r.Type == "task_complete" || r.Type == "turn_complete" || r.Type == "turn_aborted"
 }
 
 // isBareHeader reports whether the record is the first line of a bare rollout.

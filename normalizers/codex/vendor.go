@@ -57,6 +57,9 @@ type state struct {
 	fork
 	Agent  string `json:"agent,omitzero"` // id of the subagent that wrote the rollout
 	TurnID string `json:"turn,omitzero"`  // id of the turn
+	InTurn bool   `json:"in,omitzero"`    // the turn has begun and not ended
+	// NextModel is pending until the next turn, because the settings of a turn that runs do not change.
+	NextModel string `json:"next,omitzero"`
 	totals
 	texts
 	Letters   core.Window[seenLetter] `json:"letters,omitzero"` // between agents
@@ -75,7 +78,7 @@ func (s *state) Clone() core.State { c := *s; return &c }
 // Size implements [core.State].
 func (s *state) Size() int {
 	n := s.texts.size() + len(s.MetaID) + len(s.Counted) + len(s.Copied) + len(s.Fork) + len(s.Agent) + len(s.TurnID)
-	n += 24 * len(s.Letters)
+	n += len(s.NextModel) + 24*len(s.Letters)
 	for _, o := range s.Outputs {
 		n += 64 + len(o.Text)
 	}

@@ -91,17 +91,24 @@ var codexV7 = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]
 // markCodex sets for each record whether it is copied, its turn and its model (README.md).
 func markCodex(records []Raw) {
 	var c codexCopy
-	turn, model := "", ""
+	turn, model, next, running := "", "", "", false
 	for i := range records {
 		r := &records[i]
 		if r.Kind == "turn_context" || r.Kind == "event_msg" && (r.of == "task_started" || r.of == "turn_started") {
 			turn = normalizerstest.Member[string](r.item, "turn_id")
 		}
-		switch {
+		settings := normalizerstest.Member[string](r.item, "thread_settings", "model")
+		switch notice := strings.TrimPrefix(r.of, "task_"); {
 		case r.Kind == "turn_context", r.Kind == "response_item":
 			model = cmp.Or(normalizerstest.Member[string](r.item, "model"), model)
-		default:
-			model = cmp.Or(normalizerstest.Member[string](r.item, "thread_settings", "model"), model)
+		case notice == "started", notice == "turn_started": // settings of the turn before apply from here on
+			model, next, running = cmp.Or(next, model), "", true
+		case notice == "complete", notice == "turn_complete", notice == "turn_aborted":
+			running = false
+		case running:
+			next = cmp.Or(settings, next)
+		case settings != "":
+			model, next = settings, ""
 		}
 		r.Copied, r.Turn, r.Model = c.follow(*r), turn, model
 		if r.Kind == "token_usage_record" {
