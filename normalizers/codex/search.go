@@ -44,12 +44,25 @@ func takeSearch(m *mapper, id lenient.Text) lenient.Text {
 	if search == nil {
 		return id
 	}
-	if !bytes.Equal(search.Action, compactValue(m.Action)) && search.CallID != string(id) {
+	if !sameAction(search.Action, compactValue(m.Action)) && search.CallID != string(id) {
 		m.st.releaseSearch(&m.emitter)
 		return id
 	}
 	m.st.Search = nil
 	return lenient.Text(search.CallID)
+}
+
+// sameAction reports whether two actions of searches are equal. Codex writes the end of a search that states no action
+// with the action other.
+func sameAction(a, b jsontext.Value) bool {
+	other := jsontext.Value(`{"type":"other"}`)
+	if a == nil {
+		a = other
+	}
+	if b == nil {
+		b = other
+	}
+	return bytes.Equal(a, b)
 }
 
 // releaseSearch emits the call and the result of a pending search that no web_search_call repeats. Pending texts come

@@ -450,12 +450,21 @@ func (s *codexScript) injected() {
 }
 
 func (s *codexScript) search() {
-	action := map[string]any{"type": "search", "query": s.OneOf("one", "two")}
+	var ended, called any
+	switch {
+	case s.Chance(80):
+		ended = map[string]any{"type": "search", "query": s.OneOf("one", "two")}
+		called = ended
+	case s.Chance(80):
+		ended = map[string]any{"type": "other"}
+	default:
+		called = map[string]any{"type": "other"}
+	}
 	if s.Chance(80) {
-		s.event("web_search_end", map[string]any{"call_id": s.id("ws"), "query": action["query"], "action": action})
+		s.event("web_search_end", map[string]any{"call_id": s.id("ws"), "query": normalizerstest.Member[string](ended, "query"), "action": ended})
 	}
 	if s.Chance(60) {
-		p := map[string]any{"type": "web_search_call", "status": "completed", "action": action}
+		p := map[string]any{"type": "web_search_call", "status": "completed", "action": called}
 		if s.Chance(30) {
 			p["id"] = s.id("ws")
 		}

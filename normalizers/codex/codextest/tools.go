@@ -204,7 +204,7 @@ func (u *toolUses) finishedCall(i int, id, typed string) {
 	for end > 0 && (u.records[end].bad || u.records[end].unknown()) {
 		end--
 	}
-	if len(u.all) > 0 && u.isSearchEnd(end, u.records[i].item) {
+	if typed == "web_search_call" && len(u.all) > 0 && u.isSearchEnd(end, u.records[i].item) {
 		if t := u.all[len(u.all)-1]; t.Result == end {
 			t.Call, t.Result = i, i
 			return
@@ -219,8 +219,12 @@ func (u *toolUses) isSearchEnd(at int, item any) bool {
 		return false
 	}
 	r := u.records[at]
-	return r.of == "web_search_end" && r.Kind == "event_msg" &&
-		reflect.DeepEqual(normalizerstest.Member[any](r.item, "action"), normalizerstest.Member[any](item, "action"))
+	return r.of == "web_search_end" && r.Kind == "event_msg" && reflect.DeepEqual(searched(r.item), searched(item))
+}
+
+// searched returns the action of a search: other, if it states none.
+func searched(item any) any {
+	return cmp.Or(normalizerstest.Member[any](item, "action"), any(map[string]any{"type": "other"}))
 }
 
 // unknown reports whether no version writes records of this type: a generated record, which is named so, an item of
