@@ -198,7 +198,7 @@ func (e *emitter) emitResult(id lenient.Text, call core.Call, r result) {
 		d.ToolLatencyMS, _ = e.sentCall(id)
 	}
 	if r.stated {
-		d.Text = &r.text
+		d.Text, d.TextTruncated = &r.text, r.cut
 	}
 	d.Patch(r.files)
 	e.put(core.PartID(id, "result"), d)

@@ -86,7 +86,13 @@ func TestRolloutTruthCatches(t *testing.T) {
 		"another time":              normalizerstest.Each(func(e *core.Emitted) { e.Event.TS = "2026-01-01T00:00:00Z" }),
 		"copied history as its own": normalizerstest.Each(func(e *core.Emitted) { e.Event.Origin = "" }),
 		"everything copied":         normalizerstest.Each(func(e *core.Emitted) { e.Event.Origin = envelopes.OriginCopied }),
-		"a running tool is done":    nth(envelopes.ToolResult, func(e *core.Emitted) { e.Event.ToolStatus = new(envelopes.StatusSuccess) }),
+		"a repeated result of its own code": normalizerstest.Each(func(e *core.Emitted) {
+			if e.Event.Supersedes != "" && e.Event.ToolExitCode != nil {
+				e.Event.ToolExitCode = new(*e.Event.ToolExitCode + 1)
+			}
+		}),
+		"a cut text as a whole":  nth(envelopes.ToolResult, func(e *core.Emitted) { e.Event.TextTruncated = false }),
+		"a running tool is done": nth(envelopes.ToolResult, func(e *core.Emitted) { e.Event.ToolStatus = new(envelopes.StatusSuccess) }),
 		"a key of its own": normalizerstest.Each(func(e *core.Emitted) {
 			if e.Event.Usage != nil {
 				u := *e.Event.Usage
@@ -206,6 +212,7 @@ func checkCodexTools(p *normalizerstest.Problems, records []codextest.Raw, byLin
 		}
 	}
 	first := make(map[string]envelopes.AgentEventV1)
+	repeats := repeatedResults(records)
 	for _, e := range emitted {
 		ev := e.Event
 		switch ev.EventType { //nolint:exhaustive // the others are no tools
@@ -238,6 +245,10 @@ func checkCodexTools(p *normalizerstest.Problems, records []codextest.Raw, byLin
 				}
 				first[ev.EventID] = ev
 				counts["repeated results"]++
+				if again, ok := repeats[e.Sequence]; ok {
+					again.check(p, e)
+					delete(repeats, e.Sequence)
+				}
 				continue
 			}
 			first[ev.EventID] = ev
@@ -249,6 +260,9 @@ func checkCodexTools(p *normalizerstest.Problems, records []codextest.Raw, byLin
 			t := results[e.Sequence][i]
 			checkCodexResult(p, e, t, counts)
 		}
+	}
+	for line, again := range repeats {
+		p.Errorf("record %d: result %q is not repeated, though its end states more", line, again.tool.ID)
 	}
 }
 

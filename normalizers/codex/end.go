@@ -40,17 +40,19 @@ func toolEnd(m *mapper) {
 }
 
 // supersedeResult emits the result of a call again, because its output lacked the exit code or the time that the end
-// states. What the text of the end lacks of the output's text stays in front of it. An end that would lose a text too
-// long to keep is skipped.
+// states. What the text of the end lacks of the output's text stays in front of it. An output too long to keep stays
+// only where the end begins with it: any other text of the end counts as cut, and an end without a text is skipped.
 func supersedeResult(m *mapper, id lenient.Text, call core.Call, end result) {
 	key := core.FingerprintOf(string(id))
 	at := slices.IndexFunc(m.st.Outputs, func(o output) bool { return o.Call == key })
 	if at >= 0 {
 		switch o := m.st.Outputs[at]; {
-		case o.Text == "" && len(end.text) < o.Size:
+		case o.Text == "" && end.text == "":
 			m.skip = core.SkipMirror
 			return
-		case o.Text != "" && (end.text == "" || !strings.Contains(end.text, strings.TrimSpace(bodyOf(o.Text)))):
+		case o.Text == "":
+			end.cut = !o.begins(end.text)
+		case end.text == "" || !strings.Contains(end.text, strings.TrimSpace(bodyOf(o.Text))):
 			end.text = continued(o.Text, end.text)
 		}
 	}
@@ -83,7 +85,14 @@ const (
 type output struct {
 	Call core.Fingerprint `json:"c"`
 	Text string           `json:"t,omitzero"` // empty if it is too long
-	Size int              `json:"n,omitzero"` // its bytes without the header
+	Size int              `json:"n,omitzero"` // bytes of the body of such a text
+	Body core.Fingerprint `json:"b,omitzero"` // that body
+}
+
+// begins reports whether a text begins with the body of an output too long to keep.
+func (o *output) begins(text string) bool {
+	text = strings.TrimSpace(text)
+	return len(text) >= o.Size && core.FingerprintOf(text[:o.Size]) == o.Body
 }
 
 // rememberOutput keeps the text of a result for an end that may supersede it.
@@ -91,9 +100,10 @@ func (s *state) rememberOutput(id lenient.Text, r result) {
 	if id == "" || r.text == "" || r.exit != nil && r.latency != nil {
 		return
 	}
-	o := output{Call: core.FingerprintOf(string(id)), Text: r.text, Size: len(strings.TrimSpace(bodyOf(r.text)))}
+	o := output{Call: core.FingerprintOf(string(id)), Text: r.text}
 	if len(o.Text) > maxOutputText {
-		o.Text = ""
+		body := strings.TrimSpace(bodyOf(o.Text))
+		o.Text, o.Size, o.Body = "", len(body), core.FingerprintOf(body)
 	}
 	others := s.Outputs.Without(func(p output) bool { return p.Call == o.Call })
 	s.Outputs = others.Push(o, maxOutputs, nil)

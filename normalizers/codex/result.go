@@ -16,6 +16,7 @@ import (
 // result is what is known about how a call ended.
 type result struct {
 	text      string
+	cut       bool // the text may lack a part
 	stated    bool // the log has a text, maybe an empty one
 	exit      *int64
 	latency   *int64 // milliseconds

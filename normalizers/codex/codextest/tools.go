@@ -28,12 +28,24 @@ type Tool struct {
 	Failed   bool
 	Files    []envelopes.File // of the patch in the call
 	Changed  []envelopes.File // of the end of the tool
+	Body     string           // of the output in its result, without a header
+	Repeats  []Repeat
+}
+
+// Repeat is an end behind the result of a tool with an exit code or a latency that the records before it lack.
+type Repeat struct {
+	At      int // index of the record
+	Code    *int64
+	Latency *int64
+	Failed  bool
+	Mute    bool // the end has no text
 }
 
 var (
 	codexExitHeader    = regexp.MustCompile(`^Exit code: (-?\d+)\nWall time: ([\d.]+) seconds\n`)
 	codexProcessHeader = regexp.MustCompile(`(?s)^(?:Command: .*?\n)?Chunk ID: [^\n]*\nWall time: ([\d.]+) seconds\nProcess (?:exited with code (-?\d+)|running with session ID \S+)\n`)
 	codexWallHeader    = regexp.MustCompile(`^Wall time: ([\d.]+) seconds\nOutput:\n`)
+	codexHeaded        = regexp.MustCompile(`^(?:Command|Chunk ID|Exit code|Wall time:?|Script)\b`)
 	codexScriptHeader  = regexp.MustCompile(`^Script (\w+)[^\n]*\nWall time ([\d.]+) seconds\nOutput:`)
 )
 
@@ -47,6 +59,10 @@ func (t *Tool) stated(output any) {
 		return
 	}
 	head := texts[0]
+	t.Body = strings.Join(texts, "\n")
+	if at := strings.Index(t.Body, "\nOutput:\n"); at >= 0 && codexHeaded.MatchString(head) {
+		t.Body = t.Body[at+len("\nOutput:\n"):]
+	}
 	milliseconds := func(seconds string) {
 		f, err := strconv.ParseFloat(seconds, 64)
 		if err == nil {
@@ -264,9 +280,27 @@ func (u *toolUses) end(i int, id string) {
 	case r.of == "dynamic_tool_call_response" && u.records[t.Call].of == "dynamic_tool_call_request" && t.Result < 0:
 		t.Result = i
 	case t.Result >= 0 && t.Result < i:
+		t.endedAgain(i, r)
 		return
 	}
 	t.ended(r)
+}
+
+// endedAgain reads an end behind the result, which repeats the result if it states more.
+func (t *Tool) endedAgain(i int, r Raw) {
+	code, latency := t.Code, t.Latency
+	if n := len(t.Repeats); n > 0 {
+		code, latency = t.Repeats[n-1].Code, t.Repeats[n-1].Latency
+	}
+	var end Tool
+	end.ended(r)
+	mute := r.of == "exec_command_end"
+	for _, name := range []string{"aggregated_output", "stdout", "stderr"} {
+		mute = mute && normalizerstest.Member[string](r.item, name) == ""
+	}
+	if code == nil && end.Code != nil || latency == nil && end.Latency != nil {
+		t.Repeats = append(t.Repeats, Repeat{At: i, Code: cmp.Or(end.Code, code), Latency: cmp.Or(end.Latency, latency), Failed: end.Failed, Mute: mute})
+	}
 }
 
 // endedTool returns the name of the tool whose end an event_msg states, or false.
