@@ -33,16 +33,21 @@ func message(m *mapper) {
 // userMessage maps a message with the user's role: the prompt of a human, or text that a machine put into the
 // conversation.
 func userMessage(m *mapper) {
-	parts := m.Content.texts()
+	content := m.userContent()
+	if len(content.parts) == 0 && len(m.Content.parts) > 0 {
+		injectedMessage(m, m.Content.text())
+		return
+	}
+	parts := content.texts()
 	text, speech := typedText(parts, m.joint())
 	if speech == core.SpeechInjected {
-		if !m.Content.hasAttachment() {
-			m.put(m.ID, core.DraftOf(core.SpeechInjected, text))
+		if !content.hasAttachment() {
+			injectedMessage(m, text)
 			return
 		}
 		text = "" // the human sent only a picture
 	}
-	if text == "" && !m.Content.hasAttachment() {
+	if text == "" && !content.hasAttachment() {
 		m.skip = core.SkipEmpty
 		return
 	}
@@ -56,6 +61,42 @@ func userMessage(m *mapper) {
 	d := core.DraftOf(core.SpeechHuman, text)
 	d.Text = lenient.Text(text).Ptr()
 	m.put(m.ID, d)
+}
+
+// userContent returns the content of a message without the parts that a machine wrote by their stated kinds. Kinds
+// count only if each part has one.
+func (p *payload) userContent() content {
+	kinds := p.Passthrough.Value.Kinds
+	if len(kinds) != len(p.Content.parts) {
+		return p.Content
+	}
+	own := content{present: p.Content.present}
+	for i, k := range kinds {
+		if isUserKind(k) {
+			own.parts = append(own.parts, p.Content.parts[i])
+		}
+	}
+	return own
+}
+
+// isUserKind reports whether a part of this kind is the user's. A heartbeat is of a schedule, though its kind begins as
+// the user's do.
+func isUserKind(k lenient.Text) bool {
+	switch k {
+	case "", "unknown", "images.preparation_error", "images.unsupported", "audio.unsupported":
+		return true
+	default:
+		return strings.HasPrefix(string(k), "user.") && k != "user.heartbeat"
+	}
+}
+
+// injectedMessage maps a message with the user's role that a machine wrote.
+func injectedMessage(m *mapper, text string) {
+	if m.st.dropInjected(text) {
+		m.skip = core.SkipMirror
+		return
+	}
+	m.put(m.ID, core.DraftOf(core.SpeechInjected, text))
 }
 
 // reasoning maps the agent's reasoning. Most reasoning is encrypted and has no text.
@@ -143,6 +184,7 @@ var injectedPrefixes = []string{
 	"<hook_prompt ",
 	"<codex_internal_context",
 	"<goal_context>",
+	"<heartbeat>",
 	"<extension_context>",
 	"<external_",
 	"<agent_message_board_notification>",
@@ -193,8 +235,15 @@ func behindBlock(s string) (string, bool) {
 // it.
 const requestHeading = "## My request for Codex:"
 
+// contextHeading begins the state of an IDE, and filesHeading a list of what the human attached, such as a long text
+// that the human pasted as the request.
+const (
+	contextHeading = "# Context from my IDE setup:"
+	filesHeading   = "# Files mentioned by the user"
+)
+
 // typedText returns what a human typed in the parts of a message, joined, without what a machine added. If a human
-// typed nothing, the message is injected, and the text is all of it.
+// typed nothing, the message is injected, and the text is all of it; a list of attachments alone is the prompt.
 func typedText(parts []string, j joint) (string, core.Speech) {
 	injected := func() (string, core.Speech) { return strings.Join(parts, "\n"), core.SpeechInjected }
 	var typed []string
@@ -211,11 +260,13 @@ func typedText(parts []string, j joint) (string, core.Speech) {
 		return text, core.SpeechHuman
 	}
 	_, request, ok := strings.Cut(text, requestHeading)
-	if !ok && !strings.HasPrefix(strings.TrimSpace(text), "# Context from my IDE setup:") {
+	context := strings.HasPrefix(strings.TrimSpace(text), contextHeading)
+	switch request = strings.TrimSpace(request); {
+	case request != "":
+		return request, core.SpeechHuman
+	case !ok && !context, ok && strings.Contains(text, filesHeading):
 		return text, core.SpeechHuman
-	}
-	if request = strings.TrimSpace(request); request == "" {
+	default:
 		return injected()
 	}
-	return request, core.SpeechHuman
 }

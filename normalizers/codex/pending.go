@@ -23,6 +23,7 @@ const (
 	userText textKind = iota
 	agentText
 	reasoningText
+	injectedText // of a response_item with the user's role that a machine wrote
 )
 
 // texts has the texts that one of the two records has stated, to recognize the other record.
@@ -162,7 +163,7 @@ func eventText(m *mapper, kind textKind, text string) {
 	}
 	t := &m.st.texts
 	t.releaseOtherSide(&m.emitter, kind)
-	if t.takeCanonical(kind, key) {
+	if t.takeCanonical(kind, key) || kind == userText && t.takeCanonical(injectedText, key) {
 		m.skip = core.SkipMirror
 		return
 	}
@@ -319,6 +320,26 @@ func (t *texts) drop(e *emitter, kind textKind, repeated []canonicalText) (emitt
 	t.setCanonical(kind, &x)
 	t.release(e, releasable(rest[:front], kind))
 	return x.emitted
+}
+
+// dropInjected drops the pending text that an injected message repeats, or else keeps its text for the event_msg that
+// may follow. Other texts stay: a machine may write between the two records of a prompt. It returns whether the text
+// already has an event.
+func (t *texts) dropInjected(text string) (emitted bool) {
+	c := canonicalText{Kind: injectedText, Key: core.PromptKey(text)}
+	t.Canonical = t.Canonical.Without(func(o canonicalText) bool { return o.Kind == injectedText })
+	found := false
+	t.Pending = t.Pending.Without(func(p pendingText) bool {
+		if found || p.Kind != userText || p.Key != c.Key {
+			return false
+		}
+		found, emitted = true, p.Emitted
+		return true
+	})
+	if !found {
+		t.Canonical = t.Canonical.Push(c, 3*maxCanonical+1, nil)
+	}
+	return emitted
 }
 
 // setCanonical replaces the texts of a kind that an event_msg may repeat by the unmatched texts of the current

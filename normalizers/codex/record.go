@@ -43,20 +43,21 @@ type payload struct {
 	ID   lenient.Text `json:"id"`
 
 	// Conversation.
-	Role           lenient.Text   `json:"role"`
-	Content        content        `json:"content"`
-	Summary        content        `json:"summary"`
-	Text           lenient.Text   `json:"text"`
-	Message        lenient.Text   `json:"message"`
-	Author         lenient.Text   `json:"author"`
-	Recipient      lenient.Text   `json:"recipient"`
-	TriggerTurn    lenient.Flag   `json:"trigger_turn"`
-	Encrypted      jsontext.Value `json:"encrypted_content"`
-	Item           jsontext.Value `json:"item"`
-	ThreadName     lenient.Text   `json:"thread_name"`
-	CodexErrorInfo jsontext.Value `json:"codex_error_info"`
-	Error          jsontext.Value `json:"error"`
-	Reason         lenient.Text   `json:"reason"`
+	Role           lenient.Text                `json:"role"`
+	Content        content                     `json:"content"`
+	Summary        content                     `json:"summary"`
+	Text           lenient.Text                `json:"text"`
+	Message        lenient.Text                `json:"message"`
+	Author         lenient.Text                `json:"author"`
+	Recipient      lenient.Text                `json:"recipient"`
+	TriggerTurn    lenient.Flag                `json:"trigger_turn"`
+	Encrypted      jsontext.Value              `json:"encrypted_content"`
+	Item           jsontext.Value              `json:"item"`
+	Passthrough    lenient.Object[passthrough] `json:"internal_chat_message_metadata_passthrough"`
+	ThreadName     lenient.Text                `json:"thread_name"`
+	CodexErrorInfo jsontext.Value              `json:"codex_error_info"`
+	Error          jsontext.Value              `json:"error"`
+	Reason         lenient.Text                `json:"reason"`
 
 	// Tools.
 	Name          lenient.Text               `json:"name"`
@@ -117,6 +118,11 @@ type payload struct {
 	AgentPath     lenient.Text   `json:"agent_path"`
 	ActivityKind  lenient.Text   `json:"kind"`
 	ReviewOutput  jsontext.Value `json:"review_output"`
+}
+
+// passthrough is what Codex notes about a message in it.
+type passthrough struct {
+	Kinds lenient.List[lenient.Text] `json:"content_item_kinds"` // of each part of the content
 }
 
 type git struct {

@@ -15,7 +15,7 @@ var codexMachine = []string{
 	"# AGENTS.md instructions", "<INSTRUCTIONS>", "<environment_context>", "<user_instructions>", "<turn_aborted>", "<user_shell_command>",
 	"<user_action>", "<recommended_plugins>", "<skill>", "<subagent_notification>", "<permissions instructions>", "<collaboration_mode>",
 	"<model_switch>", "<multi_agent_mode>", "<skills_instructions>", "<personality_spec>", "<hook_prompt ", "<codex_internal_context",
-	"<goal_context>", "<extension_context>", "<external_", "<agent_message_board_notification>", "<app-context>", "<apps_instructions>",
+	"<goal_context>", "<heartbeat>", "<extension_context>", "<external_", "<agent_message_board_notification>", "<app-context>", "<apps_instructions>",
 	"<plugins_instructions>", "Warning: apply_patch was requested via ", "Warning: Your account was flagged for potentially high-risk cyber activity",
 	"Warning: The maximum number of unified exec processes you can keep open is",
 }
@@ -74,8 +74,11 @@ func codexTyped(texts []string, pictures bool, joint string) (string, bool) {
 	}
 	phrase := strings.Join(typed, joint)
 	if m := codexRequest.FindStringSubmatch(phrase); m != nil {
-		phrase = strings.TrimSpace(m[1])
-		return phrase, phrase != "" || pictures
+		request := strings.TrimSpace(m[1])
+		if attached := regexp.MustCompile(`(?m)^\s*# Files mentioned by the user`).MatchString(phrase); request == "" && attached {
+			return phrase, true // the request is in a file
+		}
+		return request, request != "" || pictures
 	}
 	if strings.HasPrefix(strings.TrimSpace(phrase), "# Context from my IDE setup:") {
 		return "", pictures
@@ -366,9 +369,28 @@ func (l *recordSayings) eventMessage(r Raw) {
 	}
 }
 
+// userParts returns the content of a message. If it states a kind for each part, it has only those of the user's.
+func userParts(item any) any {
+	list, _ := normalizerstest.Member[any](item, "content").([]any)
+	kinds := normalizerstest.Member[[]any](item, "internal_chat_message_metadata_passthrough", "content_item_kinds")
+	if len(list) == 0 || len(kinds) != len(list) || normalizerstest.Member[string](item, "role") != "user" {
+		return normalizerstest.Member[any](item, "content")
+	}
+	var users []any
+	for i, p := range list {
+		kind, _ := kinds[i].(string)
+		family, _, _ := strings.Cut(kind, ".")
+		machine := kind == "user.heartbeat" || kind != "" && !slices.Contains([]string{"user", "unknown", "images", "audio"}, family)
+		if !machine {
+			users = append(users, p)
+		}
+	}
+	return users
+}
+
 // message adds a message item. A duplicate may repeat all of it, its plan, or one of its parts.
 func (l *recordSayings) message(r Raw) {
-	texts, pictures := codexTexts(normalizerstest.Member[any](r.item, "content"))
+	texts, pictures := codexTexts(userParts(r.item))
 	texts = deliveredTexts(r, texts)
 	joined := strings.Join(texts, "\n")
 	keys := []string{joined}
