@@ -206,14 +206,24 @@ func (s *codexScript) prompt() {
 	}
 	if s.Chance(10) {
 		ide := "# Context from my IDE setup:\n\n## Open tabs:\n- a.go\n\n## My request for Codex:\n" + phrase
+		if s.Chance(30) {
+			ide = fmt.Sprint("# Files mentioned by the user:\n\n## text ", len(s.Lines), "\n\n## My request for Codex:\n")
+		}
 		content, phrase = s.texts("input_text", ide), ide
 	} else if s.Chance(20) {
 		parts := []string{phrase + s.OneOf("", "\n"), s.phrase(), s.phrase()}
 		content, phrase = s.texts("input_text", parts...), strings.Join(parts, s.OneOf("", "", "\n"))
 	}
-	s.pair(
-		func() { s.item("message", map[string]any{"role": "user", "content": content}) },
-		func() { s.duplicate("user", phrase) })
+	message := map[string]any{"role": "user", "content": content}
+	if s.Chance(15) {
+		kinds := []any{"agents_md.instructions"}
+		for range content {
+			kinds = append(kinds, s.OneOf("user.text", "unknown", ""))
+		}
+		message["content"] = append(s.texts("input_text", s.phrase()), content...)
+		message["internal_chat_message_metadata_passthrough"] = map[string]any{"content_item_kinds": kinds}
+	}
+	s.pair(func() { s.item("message", message) }, func() { s.duplicate("user", phrase) })
 }
 
 func (s *codexScript) answer() {
@@ -285,7 +295,7 @@ func (s *codexScript) result() {
 	if len(s.open) == 0 && s.Chance(70) {
 		return
 	}
-	body := s.OneOf("", "Exit code: 9\n", "Process exited with code 8\nOutput:\n", "x\n")
+	body := s.OneOf("", "Exit code: 9\n", "Process exited with code 8\nOutput:\n", "x\n", strings.Repeat("x\n", 2_000))
 	code := rapid.IntRange(-1, 3).Draw(s.T, "code")
 	text := func(phrase string) []any { return s.texts("input_text", phrase, body) }
 	output := rapid.SampledFrom([]any{
@@ -444,7 +454,7 @@ func (s *codexScript) context() {
 }
 
 func (s *codexScript) injected() {
-	phrase := s.OneOf("# AGENTS.md instructions for /x", "<environment_context>\n</environment_context>", "<turn_aborted>\n</turn_aborted>", "<user_shell_command>\nls\n</user_shell_command>", "# Context from my IDE setup:\n\n## My request for Codex:\n")
+	phrase := s.OneOf("# AGENTS.md instructions for /x", "<environment_context>\n</environment_context>", "<turn_aborted>\n</turn_aborted>", "<user_shell_command>\nls\n</user_shell_command>", "<heartbeat>\n</heartbeat>", "# Context from my IDE setup:\n\n## My request for Codex:\n")
 	role := s.OneOf("user", "user", "developer", "system")
 	s.item("message", map[string]any{"role": role, "content": s.texts("input_text", phrase)})
 }
