@@ -43,15 +43,23 @@ func repeatedResults(records []codextest.Raw) map[uint64]repeated {
 // check compares a repeated result with its end: its text may lack a part of the output only if it is marked as cut.
 func (r repeated) check(p *normalizerstest.Problems, e core.Emitted) {
 	ev, line := e.Event, e.Sequence
-	if normalizerstest.Value(ev.ToolCallID) != r.tool.ID || !reflect.DeepEqual(ev.ToolExitCode, r.Code) || !reflect.DeepEqual(ev.ToolLatencyMS, r.Latency) {
-		p.Errorf("record %d: result %q again with exit code %v after %v ms, want %q, %v, %v", line, normalizerstest.Value(ev.ToolCallID),
-			normalizerstest.Value(ev.ToolExitCode), normalizerstest.Value(ev.ToolLatencyMS), r.tool.ID, normalizerstest.Value(r.Code), normalizerstest.Value(r.Latency))
+	id, status := normalizerstest.Value(ev.ToolCallID), normalizerstest.Value(ev.ToolStatus)
+	if id != r.tool.ID {
+		p.Errorf("record %d: result of %q again, want %q", line, id, r.tool.ID)
+	}
+	if code := ev.ToolExitCode; !reflect.DeepEqual(code, r.Code) {
+		p.Errorf("record %d: result %q again with exit code %v, want %v",
+			line, id, normalizerstest.Value(code), normalizerstest.Value(r.Code))
+	}
+	if latency := ev.ToolLatencyMS; !reflect.DeepEqual(latency, r.Latency) {
+		p.Errorf("record %d: result %q again took %v ms, want %v",
+			line, id, normalizerstest.Value(latency), normalizerstest.Value(r.Latency))
 	}
 	failed := r.Failed || r.Code != nil && *r.Code != 0
-	if status := normalizerstest.Value(ev.ToolStatus); status == envelopes.StatusInProgress || failed != (status == envelopes.StatusError) {
-		p.Errorf("record %d: result %q again, status %q, failed %t", line, r.tool.ID, status, failed)
+	if status == envelopes.StatusInProgress || failed != (status == envelopes.StatusError) {
+		p.Errorf("record %d: result %q again, status %q, failed %t", line, id, status, failed)
 	}
 	if !ev.TextTruncated && !strings.Contains(normalizerstest.Value(ev.Text), strings.TrimSpace(r.tool.Body)) {
-		p.Errorf("record %d: result %q again without a part of its output", line, r.tool.ID)
+		p.Errorf("record %d: result %q again without a part of its output", line, id)
 	}
 }
