@@ -162,6 +162,20 @@ func TestDatabaseThatCannotBeReadIsNamed(t *testing.T) {
 		w.exec(`COMMIT`)
 		f.until("all rows are stored", over(2+parts))
 	})
+	t.Run("migrated behind a lock", func(t *testing.T) {
+		e, path := newEdge(t), garden(t)
+		w := writeDatabase(t, path, "delete")
+		w.exec(openCodeSchema, insertSession("ses_1"))
+		w.exec(`PRAGMA cache_size = 1`, `BEGIN`, insertMessage("ses_1", "msg_ses_1"))
+		for n := range 20 {
+			w.exec(insertPart("ses_1", strconv.Itoa(n), strings.Repeat("water ", 2000)))
+		}
+		w.exec(`ALTER TABLE part RENAME TO part_old`)
+		f := e.follow(ofDatabase(path))
+		trouble(t, f, ship.ReasonLocked)
+		w.exec(`COMMIT`)
+		trouble(t, f, ship.ReasonUnknownSchema)
+	})
 	t.Run("migrated", func(t *testing.T) {
 		e, path := newEdge(t), garden(t)
 		w := writeDatabase(t, path, "wal")

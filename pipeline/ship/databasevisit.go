@@ -30,6 +30,7 @@ type polls struct {
 	next, full time.Time      // when the next read may begin, and the next that compares all rows
 	waits      bool           // the last read left out rows that may not be complete
 	failing    time.Time      // since when it cannot be read; zero when it can
+	reason     Reason         // why it cannot be read, as was reported last
 }
 
 // databaseVisit is the visit of a database instead of a log.
@@ -282,8 +283,8 @@ func (v databaseVisit) sent() {
 	v.rows = nil
 }
 
-// reportDatabase reports why a database cannot be read, once until it can be read. It returns false while
-// the reason may still be over soon.
+// reportDatabase reports why a database cannot be read, once until it can be read or another reason is found behind
+// its lock. It returns false while the reason may still be over soon.
 func (v databaseVisit) reportDatabase(ctx context.Context, failed error) bool {
 	f := v.f
 	if errors.Is(failed, fs.ErrNotExist) {
@@ -308,8 +309,8 @@ func (v databaseVisit) reportDatabase(ctx context.Context, failed error) bool {
 	case errors.Is(failed, database.ErrUnknownSchema), errors.Is(failed, database.ErrNoDatabase):
 		r.Reason = ReasonUnknownSource
 	}
-	if !f.unreadable {
-		f.unreadable = true
+	if !f.unreadable || r.Reason != f.polls.reason && r.Reason != ReasonLocked {
+		f.unreadable, f.polls.reason = true, r.Reason
 		v.refuse(ctx, r)
 	}
 	return true
