@@ -44,8 +44,10 @@ func codexTexts(content any) (texts []string, pictures bool) {
 }
 
 var (
-	codexBlock   = regexp.MustCompile(`(?s)^\s*<([^\s>]+)`)
-	codexRequest = regexp.MustCompile(`(?s)^\s*#.*?## My request for Codex:(.*)$`)
+	codexBlock    = regexp.MustCompile(`(?s)^\s*<([^\s>]+)`)
+	codexRequest  = regexp.MustCompile(`(?s)^\s*#.*?## My request for Codex:(.*)$`)
+	codexUserKind = regexp.MustCompile(`^(?:|unknown|user\..*|images\.(?:preparation_error|unsupported)|audio\.unsupported)$`)
+	codexAttached = regexp.MustCompile(`(?m)^\s*# Files mentioned by the user`)
 )
 
 // codexTyped joins what a human typed in some texts. It returns false if a machine wrote them.
@@ -75,7 +77,7 @@ func codexTyped(texts []string, pictures bool, joint string) (string, bool) {
 	phrase := strings.Join(typed, joint)
 	if m := codexRequest.FindStringSubmatch(phrase); m != nil {
 		request := strings.TrimSpace(m[1])
-		if attached := regexp.MustCompile(`(?m)^\s*# Files mentioned by the user`).MatchString(phrase); request == "" && attached {
+		if request == "" && codexAttached.MatchString(phrase) {
 			return phrase, true // the request is in a file
 		}
 		return request, request != "" || pictures
@@ -379,9 +381,7 @@ func userParts(item any) any {
 	var users []any
 	for i, p := range list {
 		kind, _ := kinds[i].(string)
-		family, _, _ := strings.Cut(kind, ".")
-		machine := kind == "user.heartbeat" || kind != "" && !slices.Contains([]string{"user", "unknown", "images", "audio"}, family)
-		if !machine {
+		if codexUserKind.MatchString(kind) && kind != "user.heartbeat" {
 			users = append(users, p)
 		}
 	}
