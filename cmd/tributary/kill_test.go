@@ -106,13 +106,14 @@ func shipWithKills(t *testing.T, dir string, seed uint64) {
 	for range workers {
 		pool = append(pool, start(t, home, server.URL(), "run"))
 	}
-	t.Cleanup(func() {
+	defer func() {
 		for _, worker := range pool {
 			if t.Failed() {
+				worker.endWithStacks()
 				t.Logf("%v:\n%s", worker.cmd.Args, &worker.stderr)
 			}
 		}
-	})
+	}()
 	for n, round := range logs.rounds(*killRounds) {
 		count, _ := sent.now()
 		edge := startShip(t, home, server.URL(), round.files)

@@ -249,15 +249,20 @@ func (b *outbox) addTo(ctx context.Context, to *batch) {
 	if c.empty() || !to.accepts(c) {
 		return
 	}
+	select {
+	case b.sending <- struct{}{}:
+	default:
+		return // the ownership is ending, see [partition.runOnce]
+	}
 	if c == b.building {
 		b.seal()
 	}
 	e, err := b.entry(c)
 	if err != nil {
+		b.sending.Release()
 		b.fail(err)
 		return
 	}
-	b.sending <- struct{}{} // free, because the committer stores one batch at a time
 	to.add(e)
 }
 

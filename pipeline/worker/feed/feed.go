@@ -27,8 +27,8 @@ import (
 type Limits struct {
 	Messages int // waiting in the queues of all partitions
 	Bytes    int // bytes of these messages
-	// Slack is how many sequences of the stream a partition may be behind the feed and still join it. The feed then
-	// goes back that far for all partitions.
+	// Slack is how many sequences of the stream a partition may be behind most of the others. The feed goes back that
+	// far for all of them.
 	Slack uint64
 	// Settle is how long the feed waits for other partitions to join or leave before it reopens its consumer.
 	Settle time.Duration
@@ -203,16 +203,9 @@ func (f *Feed) plan() (partitions []int, from uint64, changed <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.changed = make(chan struct{})
-	var needed []uint64
-	for _, m := range f.members {
-		if m.fed {
-			m.next = max(m.next, f.position) // everything before position was read
-		}
-		needed = append(needed, m.next)
-	}
-	slices.Sort(needed)
+	middle := f.middle()
 	for n, m := range f.members {
-		if m.next+f.limits.Slack < needed[len(needed)/2] {
+		if m.next+f.limits.Slack < middle {
 			f.detach(m, errAlone)
 			continue
 		}
@@ -225,6 +218,24 @@ func (f *Feed) plan() (partitions []int, from uint64, changed <-chan struct{}) {
 	slices.Sort(partitions)
 	f.position = from
 	return partitions, from, f.changed
+}
+
+// middle returns the median of the sequences that the partitions need next; 0 for no partitions. It is the one
+// measure of which partition is far behind, for joining and for leaving: with two, a partition might join and leave
+// for ever. The caller holds the lock.
+func (f *Feed) middle() uint64 {
+	if len(f.members) == 0 {
+		return 0
+	}
+	var needed []uint64
+	for _, m := range f.members {
+		if m.fed {
+			m.next = max(m.next, f.position) // everything before position was read
+		}
+		needed = append(needed, m.next)
+	}
+	slices.Sort(needed)
+	return needed[len(needed)/2]
 }
 
 // deliver waits for room, then appends a message to the queue of its partition, if that needs it.
@@ -348,31 +359,31 @@ func (f *Feed) fail(err error) {
 // Subscribe begins to read a partition at a sequence. The caller closes the subscription.
 func (f *Feed) Subscribe(ctx context.Context, partition int, from uint64) (*Subscription, error) {
 	s := &Subscription{feed: f, partition: partition, arrived: make(chan struct{}, 1), next: from}
-	if err := s.join(ctx); err != nil {
+	if _, err := s.join(ctx); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// join adds the subscription to the feed, or gives it a consumer of its own when it is far behind.
-func (s *Subscription) join(ctx context.Context) error {
+// join adds the subscription to the feed. joined is false when it is far behind and has to read alone.
+func (s *Subscription) join(ctx context.Context) (joined bool, err error) {
 	f := s.feed
 	next, some, err := f.firstUnread(ctx, s.partition, max(s.next, f.Part.Sequence))
 	if err != nil {
-		return err
+		return false, err
 	}
 	s.Idle = !some
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s.next = next
-	if len(f.members) > 0 && next+f.limits.Slack < f.position {
+	if next+f.limits.Slack < f.middle() {
 		s.err = errAlone
-		return nil
+		return false, nil
 	}
 	s.err, s.fed = nil, false
 	f.members[s.partition] = s
 	f.change()
-	return nil
+	return true, nil
 }
 
 // firstUnread returns the sequence of the first message of a partition at or after from. If there is none, some is
@@ -470,8 +481,14 @@ func (s *Subscription) readAlone(ctx context.Context, stop <-chan struct{}) ([]b
 		s.beginAlone(r)
 	}
 	if s.caughtUp() {
-		s.endAlone()
-		return nil, s.join(ctx)
+		joined, err := s.join(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if joined {
+			s.endAlone()
+			return nil, nil
+		}
 	}
 	messages, err := s.alone.Next(ctx, stop)
 	if len(messages) > 0 {
@@ -487,7 +504,7 @@ func (s *Subscription) caughtUp() bool {
 	f := s.feed
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return s.unread.Load() == 0 || len(f.members) == 0 || s.next+f.limits.Slack/2 >= f.position
+	return s.unread.Load() == 0 || s.next+f.limits.Slack/2 >= f.middle()
 }
 
 func (s *Subscription) beginAlone(r *broker.Reader) {

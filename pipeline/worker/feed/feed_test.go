@@ -5,10 +5,12 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
@@ -179,6 +181,52 @@ func firstDifference(a, b []uint64) [3]uint64 {
 		}
 	}
 	return [3]uint64{uint64(min(len(a), len(b)))}
+}
+
+// TestPartitionFarBehindStopsNoOther lets partitions join together. One of them is too far behind most of the others,
+// but not behind the one that the feed reads next.
+func TestPartitionFarBehindStopsNoOther(t *testing.T) {
+	t.Parallel()
+	const slack = 10
+	const end, behind, far = 32, 24, 20 // the last sequence, and those of the only messages of two partitions
+	top := streams.Topology{Generation: "v1", Partitions: 8}
+	js := pipelinetest.NewServer(t).Provision(top)
+	partitions := map[int]int{behind: 2, far: 1}
+	var messages []*nats.Msg
+	for sequence := 1; sequence <= end; sequence++ {
+		session := 0
+		for envelopes.Partition(envelopes.ClaudeCode, strconv.Itoa(session), top.Partitions) != partitions[sequence] {
+			session++
+		}
+		messages = append(messages, &nats.Msg{Subject: envelopes.RawSubject(envelopes.ClaudeCode, strconv.Itoa(session))})
+	}
+	pipelinetest.PublishMessages(t.Context(), t, js, messages...)
+
+	// Before the feed reopens its consumer, it waits longer than a partition needs to join again.
+	f := feed.New(js, streams.RawStream, top.Partitions, feed.Limits{Messages: 100, Bytes: 1 << 20, Slack: slack, Settle: 100 * time.Millisecond, Patience: time.Minute})
+	from := []uint64{end + 1, 1, 1, end + 1, end + 1}
+	subscriptions := make([]*feed.Subscription, len(from))
+	for partition, sequence := range from {
+		s, err := f.Subscribe(t.Context(), partition, sequence)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		subscriptions[partition] = s
+	}
+	runFeed(t, f)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var readers sync.WaitGroup
+	for sequence, partition := range partitions {
+		readers.Go(func() {
+			got, err := readNext(ctx, subscriptions[partition])
+			if err != nil || !slices.Equal(got, []uint64{uint64(sequence)}) {
+				t.Errorf("partition %d: read %d, %v, want %d", partition, got, err, sequence)
+			}
+		})
+	}
+	readers.Wait()
 }
 
 // TestPartitionThatTakesNothingStopsNoOther reads all but one partition, whose messages fill
