@@ -20,9 +20,12 @@ type result struct {
 	code, message string // of the error
 }
 
-// callCompleted maps the result of a call.
+// callCompleted maps the result of a call. Its model is that of a session whose other records name none.
 func callCompleted(m *mapper) {
 	d := &m.data
+	if m.Session.Model == "" {
+		m.setModel(d.Model)
+	}
 	var returned toolResult
 	lenient.ReadObject(d.Result, &returned)
 	noteOutput(m, &returned)

@@ -239,7 +239,7 @@ func (s *copilotScript) complete() {
 		i := rapid.IntRange(0, len(s.calls)-1).Draw(s.T, "call")
 		id = s.calls[i]["toolCallId"].(string)
 	}
-	d := map[string]any{"toolCallId": id, "success": true, "model": "gpt-5-mini"}
+	d := map[string]any{"toolCallId": id, "success": true, "model": s.OneOf("gpt-5-mini", "claude-haiku-4.5", "auto")}
 	switch s.OneOf("done", "failed", "error", "text", "nothing", "running") {
 	case "done":
 		d["result"] = map[string]any{"content": s.OneOf(
@@ -263,7 +263,7 @@ func (s *copilotScript) complete() {
 	if s.Chance(20) {
 		d["shellExecution"] = map[string]any{"exitCode": rapid.IntRange(0, 2).Draw(s.T, "exit")}
 	}
-	s.put("tool.execution_complete", "", d)
+	s.put("tool.execution_complete", s.agent(), d)
 }
 
 // usage writes the record of an API call, which a message may have named.

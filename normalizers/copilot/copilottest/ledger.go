@@ -57,6 +57,9 @@ func (b *copilotBill) follow(v, d any) string {
 		"session.tools_updated": "model", "session.auto_mode_resolved": "chosenModel", "assistant.message": "model",
 	}
 	stated := normalizerstest.Member[string](d, names[normalizerstest.Member[string](v, "type")])
+	if b.model == "" && normalizerstest.Member[string](v, "type") == "tool.execution_complete" {
+		stated = normalizerstest.Member[string](d, "model")
+	}
 	if isModel(stated) && !sub {
 		b.model = stated
 	}
