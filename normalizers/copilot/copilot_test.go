@@ -245,3 +245,13 @@ func TestRepeatedLogBeyondMemoryAddsNothing(t *testing.T) {
 		t.Errorf("%d tokens, want %d", sum, 3*messages)
 	}
 }
+
+// Every record that the SDK declares is known.
+func TestRecordsThatTheSDKDeclaresAreKnown(t *testing.T) {
+	t.Parallel()
+	for i, st := range copilottest.Steps(string(copilottest.Golden(t, "fusion").Raw)) {
+		if len(st.Result.Unknown) > 0 {
+			t.Errorf("record %d has %v", i+1, st.Result.Unknown)
+		}
+	}
+}

@@ -23,9 +23,9 @@ var (
 	knownOutputs = names(`audio image resource resource_link shell_exit terminal text`)
 	// knownCall are the members of an assistant.usage other than token counts.
 	knownCall = names(`acceptedPredictionTokens apiEndpoint availableToolCount cacheDetailsReported cacheExpiresAt cacheTtlSeconds
-		contentFilterTriggered cost duration finishReason frontierSource initiator interactionType
-		interTokenLatencyMs isAuto isByok maxOutputTokens maxPromptTokens numToolCalls parentToolCallId providerCallId
-		quotaSnapshots reasoningEffort reasoningSummary rejectedPredictionTokens rte serviceRequestId timeToFirstTokenMs
+		contentFilterTriggered cost duration finishReason frontierSource fusion initiator interactionType
+		interTokenLatencyMs isAuto isByok maxOutputTokens maxPromptTokens numToolCalls outputTtftMs parentToolCallId
+		providerCallId quotaSnapshots reasoningEffort reasoningSummary rejectedPredictionTokens rte serviceRequestId timeToFirstTokenMs
 		toolCounts toolTokenCount transport ttftMs`)
 )
 
