@@ -41,12 +41,15 @@ const notification = "system_notification"
 
 // speechOf separates what a human typed from what Cursor wrote around it. In a text with <user_query> elements, that
 // is their content; in any other, the rest after cutting Cursor's elements from its beginning and end. A text without
-// a rest is injected, and so is a notification with the request behind it.
+// a rest is injected, and so are a notification with the request behind it, and that request alone.
 func speechOf(s string) (kind core.Speech, text string) {
 	if isNotification(s) {
 		return core.SpeechInjected, s
 	}
-	if queries := userQueries(s); len(queries) > 0 {
+	switch queries := userQueries(s); {
+	case len(queries) == 1 && isFollowUp(queries[0]):
+		return core.SpeechInjected, s
+	case len(queries) > 0:
 		return core.SpeechHuman, strings.Join(queries, "\n")
 	}
 	text, wasCut := cutElements(s)
@@ -55,6 +58,16 @@ func speechOf(s string) (kind core.Speech, text string) {
 	}
 	return core.SpeechHuman, text
 }
+
+// followUp is the request that Cursor writes when a task in the background has ended, also without a notification, and
+// followUpQuietly what it may add.
+const (
+	followUp        = "Briefly inform the user about the task result and perform any follow-up actions (if needed)."
+	followUpQuietly = " If there's no follow-ups needed, don't explicitly say that."
+)
+
+// isFollowUp reports whether a request is exactly that of Cursor. A longer one is a human's.
+func isFollowUp(query string) bool { return query == followUp || query == followUp+followUpQuietly }
 
 // isNotification reports whether Cursor's elements in front of a text have a notification among them.
 func isNotification(s string) bool {

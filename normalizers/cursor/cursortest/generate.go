@@ -43,6 +43,9 @@ func lines(t *rapid.T, session string) [][]byte {
 	return s.Lines
 }
 
+// ended is what Cursor asks for when a task has ended.
+const ended = "Briefly inform the user about the task result and perform any follow-up actions (if needed)."
+
 // cursorTexts are texts that matter to a rule, and some that do not.
 var cursorTexts = []string{
 	"fix the test", "ha", "  \n", "", "what is \"this\"?\n\ttwo lines \u2028 \U0001F642", "please login first", "<user_query>\nrun ls\n</user_query>",
@@ -51,6 +54,9 @@ var cursorTexts = []string{
 	"<user_query>", "<user_query></user_query>", "<div>x</div>", "<",
 	"<timestamp>soon</timestamp>\n<system_notification>\nA task has ended.\n<task>\nkind: shell\n</task>\n</system_notification>\n<user_query>Go on.</user_query>",
 	"<system_notification source=\"goal\">\nGo on.\n</system_notification>", "<system_notification>x",
+	"<timestamp>soon</timestamp>\n\n<user_query>" + ended + "</user_query>",
+	"<user_query>" + ended + " If there's no follow-ups needed, don't explicitly say that.\n</user_query>",
+	"<user_query>" + ended + " Then stop.</user_query>", "<user_query>" + ended + "</user_query><user_query>look</user_query>", ended,
 	"<user_query>what is <system_notification>x</system_notification>?</user_query>",
 }
 

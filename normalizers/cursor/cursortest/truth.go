@@ -317,6 +317,10 @@ func (r *cursorReader) placeID() string {
 var notice = regexp.MustCompile(`(?s)^\s*(?:(?:<timestamp>.*?</timestamp>|<user_info>.*?</user_info>|<attached_files>.*?</attached_files>|` +
 	`<system_reminder>.*?</system_reminder>)\s*)*<system_notification(?: [^<]*)?>.*</system_notification>`)
 
+// taskEnded matches what Cursor asks for, alone, when a task has ended.
+var taskEnded = regexp.MustCompile(`^Briefly inform the user about the task result and perform any follow-up actions \(if needed\)\.` +
+	`(?: If there's no follow-ups needed, don't explicitly say that\.)?$`)
+
 // cursorTyped returns what a human typed, in the wrappings of the generator and the golden files.
 func cursorTyped(s string) (string, bool) {
 	if notice.MatchString(s) {
@@ -329,7 +333,7 @@ func cursorTyped(s string) (string, bool) {
 			typed = append(typed, strings.TrimSpace(p))
 		}
 		text := strings.TrimSpace(strings.Join(typed, "\n"))
-		return text, text != ""
+		return text, text != "" && (len(typed) > 1 || !taskEnded.MatchString(text))
 	}
 	cut := false
 	for again := true; again; {
