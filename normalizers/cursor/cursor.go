@@ -13,6 +13,7 @@ import (
 	"cmp"
 	"strings"
 	"sync"
+	"time"
 
 	"tributary/envelopes"
 	"tributary/normalizers/core"
@@ -117,6 +118,7 @@ func (m *mapper) dispatch() {
 		m.skip = core.SkipMirror
 		return
 	}
+	m.st.noteDate(&m.wireRecord)
 	m.Session.SetRoot(string(m.Cwd))
 	switch {
 	case m.Type == "thinking" && m.Subtype != "completed":
@@ -137,7 +139,7 @@ func (m *mapper) dispatch() {
 	switch {
 	case m.isMessage():
 		emitMessage(m)
-	case m.Type == "system" && (m.Subtype == "init" || m.Subtype == ""):
+	case m.beginsRun():
 		emitInit(m)
 	case m.Type == "system":
 		m.Unknown(core.UnknownRecord, m.Type, m.Subtype)
@@ -154,6 +156,23 @@ func (m *mapper) dispatch() {
 	default: // a connection that is lost or restored
 		m.putSystem(envelopes.Meta, "")
 	}
+}
+
+// noteDate notes whether the run is of before April 2026, by its last record with a date. A run begins without one.
+func (s *state) noteDate(r *wireRecord) {
+	t, isDated := core.MomentOfMillis(r.TimestampMS)
+	switch {
+	case !r.isKnown():
+	case isDated:
+		s.IsOld = t.Before(time.Date(2026, time.April, 1, 0, 0, 0, 0, time.UTC))
+	case r.beginsRun():
+		s.IsOld = false
+	}
+}
+
+// beginsRun reports whether the record is the first one of a run.
+func (r *wireRecord) beginsRun() bool {
+	return r.Type == "system" && (r.Subtype == "init" || r.Subtype == "")
 }
 
 // isKnown reports whether the type of the record has been seen before. No other type ends the deltas before it,
@@ -300,7 +319,7 @@ func (m *mapper) addUsage() {
 	}
 	v := &m.Usage.Value
 	m.UnknownMembers(core.UnknownUsage, v.Others)
-	now := core.Consumption{Input: v.Input.Count(), CacheRead: v.CacheRead.Count(), CacheWrite: v.CacheWrite.Count(), Output: v.Output.Count()}
+	now := v.consumption(m.st.IsOld)
 	var before core.Consumption
 	if m.RequestID != "" {
 		apiCall := core.FingerprintOf("request", string(m.RequestID))

@@ -22,6 +22,7 @@ type state struct {
 	Form     form `json:"form,omitzero"`
 	IsChild  bool `json:"child,omitzero"`
 	Thoughts form `json:"thoughts,omitzero"` // beside a transcript, whose they are
+	IsOld    bool `json:"old,omitzero"`      // the run is of before April 2026, whose input includes the cache
 
 	Open core.Window[openCall] `json:"open,omitzero"` // calls of a transcript
 
@@ -81,7 +82,7 @@ func (s *state) take() state {
 
 // source returns the state without anything of an answer or a thought.
 func (s *state) source() state {
-	return state{Form: s.Form, IsChild: s.IsChild, Thoughts: s.Thoughts, Open: s.Open}
+	return state{Form: s.Form, IsChild: s.IsChild, Thoughts: s.Thoughts, IsOld: s.IsOld, Open: s.Open}
 }
 
 // flush emits the pending chunks as one event of the last of them.

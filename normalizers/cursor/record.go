@@ -47,14 +47,25 @@ type wireMessage struct {
 	Content jsontext.Value `json:"content"`
 }
 
-// wireUsage is what a run has used. Cache reads and writes are not part of the input: the program states 115 input
-// tokens beside 19,776 cache reads.
+// wireUsage is what a run has used. The input is without cache reads and writes, but before April 2026 with them: a run
+// states 134,150 input tokens with 113,472 cache reads among them.
 type wireUsage struct {
 	Input      lenient.Number `json:"inputTokens"`
 	Output     lenient.Number `json:"outputTokens"`
 	CacheRead  lenient.Number `json:"cacheReadTokens"`
 	CacheWrite lenient.Number `json:"cacheWriteTokens"`
 	Others     jsontext.Value `json:",embed"`
+}
+
+// consumption converts the counts to parts that do not overlap. An input below the cache is without it at any time.
+func (u *wireUsage) consumption(isOld bool) core.Consumption {
+	c := core.Consumption{
+		Input: u.Input.Count(), CacheRead: u.CacheRead.Count(), CacheWrite: u.CacheWrite.Count(), Output: u.Output.Count(),
+	}
+	if cached := c.CacheRead + c.CacheWrite; isOld && c.Input >= cached {
+		c.Input -= cached
+	}
+	return c
 }
 
 // mode returns the permission mode stated in the record.

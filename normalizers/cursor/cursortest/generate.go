@@ -26,7 +26,7 @@ type cursorScript struct {
 
 // lines generates the lines of one session.
 func lines(t *rapid.T, session string) [][]byte {
-	s := &cursorScript{Script: normalizerstest.NewScript(t, session), millis: 1_770_823_434_041}
+	s := &cursorScript{Script: normalizerstest.NewScript(t, session), millis: rapid.SampledFrom([]int64{1_770_823_434_041, 1_775_001_590_000, 1_785_515_118_821}).Draw(t, "start")}
 	if s.Chance(40) {
 		s.database()
 		return s.Lines

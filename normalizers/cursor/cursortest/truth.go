@@ -434,10 +434,38 @@ func cursorFigures(v any) normalizerstest.Figures {
 type ledger struct {
 	runs  map[string]map[string]normalizerstest.Figures
 	forms map[string]*form
+	dates map[string]int64 // of the last dated record of the run, in milliseconds; 0 for none
 }
 
 func newLedger() normalizerstest.Ledger {
-	return &ledger{make(map[string]map[string]normalizerstest.Figures), make(map[string]*form)}
+	return &ledger{make(map[string]map[string]normalizerstest.Figures), make(map[string]*form), make(map[string]int64)}
+}
+
+// april2026 is when the input of a run began to be stated without what the cache has.
+const april2026 = 1_775_001_600_000
+
+// date follows the date of the run.
+func (l *ledger) date(session string, v any) {
+	kind, subtype, role := normalizerstest.Member[string](v, "type"), normalizerstest.Member[string](v, "subtype"), normalizerstest.Member[string](v, "role")
+	_, messaged := normalizerstest.Member[any](v, "message").(map[string]any)
+	if kind != "thinking" && !cursorKnows(kind, messaged, role) {
+		return
+	}
+	if ms, err := normalizerstest.Member[json.Number](v, "timestamp_ms").Float64(); err == nil && ms > 0 {
+		l.dates[session] = int64(ms)
+	} else if kind == "system" && (subtype == "" || subtype == "init") {
+		delete(l.dates, session)
+	}
+}
+
+// runFigures returns the figures of a run, whose input has the cache in it if the run is old enough.
+func (l *ledger) runFigures(session string, v any) normalizerstest.Figures {
+	f := cursorFigures(v)
+	cached := f.CacheRead + f.CacheWrite
+	if date := l.dates[session]; date > 0 && date < april2026 && cached <= f.Input {
+		f.Input, f.UsageInput, f.Total = f.Input-cached, f.UsageInput-cached, f.Total-cached
+	}
+	return f
 }
 
 // Add implements [normalizerstest.Ledger].
@@ -456,14 +484,18 @@ func (l *ledger) Add(session string, record []byte) {
 		}
 		return
 	}
-	if !json.Valid(record) || normalizerstest.Member[string](v, "type") != "result" {
+	if !json.Valid(record) {
+		return
+	}
+	l.date(session, v)
+	if normalizerstest.Member[string](v, "type") != "result" {
 		return
 	}
 	id := normalizerstest.Member[string](v, "request_id")
 	if id == "" {
 		id = fmt.Sprint("@", len(runs))
 	}
-	runs[id] = higher(runs[id], cursorFigures(v))
+	runs[id] = higher(runs[id], l.runFigures(session, v))
 }
 
 // higher returns the higher figures of two statements.
