@@ -25,8 +25,8 @@ var (
 	knownCall = names(`acceptedPredictionTokens apiEndpoint availableToolCount cacheDetailsReported cacheExpiresAt cacheTtlSeconds
 		contentFilterTriggered cost duration finishReason frontierSource fusion initiator interactionType
 		interTokenLatencyMs isAuto isByok maxOutputTokens maxPromptTokens numToolCalls outputTtftMs parentToolCallId
-		providerCallId quotaSnapshots reasoningEffort reasoningSummary rejectedPredictionTokens rte serviceRequestId timeToFirstTokenMs
-		toolCounts toolTokenCount transport ttftMs`)
+		providerCallId quotaSnapshots reasoningEffort reasoningSummary rejectedPredictionTokens rte serviceRequestId
+		timeToFirstTokenMs toolCounts toolTokenCount transport ttftMs`)
 )
 
 // names returns the set of the names in a text.

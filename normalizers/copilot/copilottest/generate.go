@@ -307,7 +307,8 @@ func (s *copilotScript) shutdown() {
 }
 
 func (s *copilotScript) notice() {
-	switch s.OneOf("error", "info", "title", "compacted", "failed", "task", "abort", "hook", "turn", "delta", "phase", "assent") {
+	kinds := []string{"error", "info", "title", "compacted", "failed", "task", "abort", "hook", "turn", "delta", "phase", "assent"}
+	switch s.OneOf(kinds...) {
 	case "error":
 		s.put("session.error", "", map[string]any{"errorType": "query", "message": "Example model error", "statusCode": 400})
 	case "info":
@@ -338,7 +339,9 @@ func (s *copilotScript) notice() {
 		s.put(s.OneOf("assistant.turn_start", "assistant.turn_end"), s.agent(), map[string]any{"turnId": "0"})
 	case "phase":
 		used := map[string]any{"inputTokens": 900, "outputTokens": 70, "cachedTokens": 500, "requestCount": 1}
-		s.put("assistant.fusion_phase_completed", "", map[string]any{"content": "Done.", "model": "gpt-5-mini", "phaseId": "p1", "usage": used})
+		s.put("assistant.fusion_phase_completed", "", map[string]any{
+			"content": "Done.", "model": "gpt-5-mini", "phaseId": "p1", "usage": used,
+		})
 	case "assent":
 		s.put("permission.assentDetected", "", map[string]any{"requestId": "p", "turnIndex": 1})
 	case "delta":

@@ -257,6 +257,10 @@ func (b *copilotBill) span(s *sentSpan) {
 		return
 	}
 	b.spanned[id] = true
+	model := cmp.Or(s.text("gen_ai.response.model"), s.text("gen_ai.request.model"))
+	if isModel(model) && s.text("github.copilot.initiator") != "sub-agent" {
+		b.model = model
+	}
 	n := func(name string) int64 { return normalizerstest.ExportedNumber(s.attributes, "gen_ai.usage."+name) }
 	now := normalizerstest.Figures{CacheRead: n("cache_read.input_tokens"), CacheWrite: n("cache_write.input_tokens"), Output: n("output_tokens"), Thinking: n("reasoning.output_tokens")}
 	now.UsageInput = n("input_tokens") - now.CacheRead - now.CacheWrite

@@ -26,7 +26,8 @@ type cursorScript struct {
 
 // lines generates the lines of one session.
 func lines(t *rapid.T, session string) [][]byte {
-	s := &cursorScript{Script: normalizerstest.NewScript(t, session), millis: rapid.SampledFrom([]int64{1_770_823_434_041, 1_775_001_590_000, 1_785_515_118_821}).Draw(t, "start")}
+	starts := []int64{1_770_823_434_041, 1_775_001_590_000, 1_785_515_118_821} // before, about and after April 2026
+	s := &cursorScript{Script: normalizerstest.NewScript(t, session), millis: rapid.SampledFrom(starts).Draw(t, "start")}
 	if s.Chance(40) {
 		s.database()
 		return s.Lines
@@ -56,7 +57,8 @@ var cursorTexts = []string{
 	"<system_notification source=\"goal\">\nGo on.\n</system_notification>", "<system_notification>x",
 	"<timestamp>soon</timestamp>\n\n<user_query>" + ended + "</user_query>",
 	"<user_query>" + ended + " If there's no follow-ups needed, don't explicitly say that.\n</user_query>",
-	"<user_query>" + ended + " Then stop.</user_query>", "<user_query>" + ended + "</user_query><user_query>look</user_query>", ended,
+	"<user_query>" + ended + " Then stop.</user_query>",
+	"<user_query>" + ended + "</user_query><user_query>look</user_query>", ended,
 	"<user_query>what is <system_notification>x</system_notification>?</user_query>",
 }
 

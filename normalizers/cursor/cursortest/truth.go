@@ -318,8 +318,8 @@ var notice = regexp.MustCompile(`(?s)^\s*(?:(?:<timestamp>.*?</timestamp>|<user_
 	`<system_reminder>.*?</system_reminder>)\s*)*<system_notification(?: [^<]*)?>.*</system_notification>`)
 
 // taskEnded matches what Cursor asks for, alone, when a task has ended.
-var taskEnded = regexp.MustCompile(`^Briefly inform the user about the task result and perform any follow-up actions \(if needed\)\.` +
-	`(?: If there's no follow-ups needed, don't explicitly say that\.)?$`)
+var taskEnded = regexp.MustCompile(`^Briefly inform the user about the task result ` +
+	`and perform any follow-up actions \(if needed\)\.(?: If there's no follow-ups needed, don't explicitly say that\.)?$`)
 
 // cursorTyped returns what a human typed, in the wrappings of the generator and the golden files.
 func cursorTyped(s string) (string, bool) {
@@ -446,9 +446,10 @@ const april2026 = 1_775_001_600_000
 
 // date follows the date of the run.
 func (l *ledger) date(session string, v any) {
-	kind, subtype, role := normalizerstest.Member[string](v, "type"), normalizerstest.Member[string](v, "subtype"), normalizerstest.Member[string](v, "role")
+	text := func(name string) string { return normalizerstest.Member[string](v, name) }
+	kind, subtype := text("type"), text("subtype")
 	_, messaged := normalizerstest.Member[any](v, "message").(map[string]any)
-	if kind != "thinking" && !cursorKnows(kind, messaged, role) {
+	if kind != "thinking" && !cursorKnows(kind, messaged, text("role")) {
 		return
 	}
 	if ms, err := normalizerstest.Member[json.Number](v, "timestamp_ms").Float64(); err == nil && ms > 0 {
