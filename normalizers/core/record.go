@@ -166,9 +166,10 @@ func IsPlainText(line []byte) bool {
 }
 
 // IsFrontText is [IsPlainText] for a line before the first record of a file: if it ends like a record, its beginning
-// may have been cut off.
+// may have been cut off. Closing brackets alone end a printed object.
 func IsFrontText(line []byte) bool {
-	return IsPlainText(line) && !bytes.HasSuffix(bytes.TrimSpace(line), []byte("}"))
+	line = bytes.TrimSpace(line)
+	return IsPlainText(line) && (!bytes.HasSuffix(line, []byte("}")) || len(bytes.Trim(line, "}], \t")) == 0)
 }
 
 // PlainText returns a line of text in the form of an event.

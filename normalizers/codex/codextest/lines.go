@@ -9,7 +9,8 @@ import (
 )
 
 // readLines cuts a log into records. In the output of codex exec --json a line of text is a record, too: any line
-// that is not JSON and does not begin like a record. Before the first record it must not end like one, either.
+// that is not JSON and does not begin like a record. Before the first record it must not end like one, either,
+// unless it only closes what lines before it have opened.
 func readLines(data []byte) []normalizerstest.Line {
 	lines := normalizerstest.ReadLines(data)
 	first := slices.IndexFunc(lines, func(l normalizerstest.Line) bool {
@@ -24,7 +25,8 @@ func readLines(data []byte) []normalizerstest.Line {
 		l := &lines[i]
 		isText := l.Data[0] != '{' && (l.Data[0] != '[' || bytes.IndexByte(l.Data, ']') > 0) && bytes.IndexByte(l.Data, 0) < 0
 		if i < first {
-			isText = isText && l.Data[len(l.Data)-1] != '}'
+			closes := !bytes.ContainsFunc(l.Data, func(r rune) bool { return !strings.ContainsRune(" \t},]", r) })
+			isText = isText && (closes || l.Data[len(l.Data)-1] != '}')
 		}
 		l.Bad = l.Bad && !isText
 	}
