@@ -56,53 +56,18 @@ func addRunUsage(c *mapper) {
 	var figures usage
 	lenient.ReadObject(c.Usage, &figures)
 	c.noteUsage(&figures)
-	models := lenient.ObjectMembers(c.ModelUsage)
-	increment := c.st.Runs.addResult(figures.consumption(), modelsSum(models))
+	r, models := &c.st.Runs, readModelUsage(lenient.ObjectMembers(c.ModelUsage))
+	used := figures.consumption()
+	model := r.modelOfResult(used, models)
+	increment := r.addResult(used, models)
 	if increment == nil {
 		return
 	}
-	set, model := vendorFigures(increment, figures.OutputDetails.Value.Thinking.OK), modelOfRun(&c.st.Runs, models)
+	set := vendorFigures(increment, figures.OutputDetails.Value.Thinking.OK)
 	c.AddUsage(increment, func(e *envelopes.AgentEventV1) {
 		set(e)
 		e.Model = model.Ptr()
 	})
-}
-
-// modelOfRun returns the model of the tokens that only the result of a run states: that of its calls if all have the
-// same, else the only one of its modelUsage, there with the size of its window, as in claude-test-1[1m]. Empty for
-// none.
-func modelOfRun(r *runs, models []lenient.Member) lenient.Text {
-	if r.Model != "" && !r.Mixed {
-		return r.Model
-	}
-	if len(models) != 1 {
-		return ""
-	}
-	model, _, _ := strings.Cut(models[0].Name, "[")
-	return lenient.Text(core.Cut(model, core.MaxName))
-}
-
-// modelCounts are the counts of a model in the modelUsage of a result.
-type modelCounts struct {
-	Input      lenient.Number `json:"inputTokens"`
-	CacheRead  lenient.Number `json:"cacheReadInputTokens"`
-	CacheWrite lenient.Number `json:"cacheCreationInputTokens"`
-	Output     lenient.Number `json:"outputTokens"`
-
-	lenient.Data // the rest is in the metadata
-}
-
-// modelsSum returns the sum of a modelUsage over its models.
-func modelsSum(models []lenient.Member) (sum core.Consumption) {
-	for _, model := range models {
-		var counts modelCounts
-		lenient.ReadObject(model.Value, &counts)
-		sum = sum.Plus(core.Consumption{
-			Input: counts.Input.Count(), CacheRead: counts.CacheRead.Count(),
-			CacheWrite: counts.CacheWrite.Count(), Output: counts.Output.Count(),
-		})
-	}
-	return sum
 }
 
 // outcome returns the final text of a run, and whether the run failed. The flag decides, because the subtype is

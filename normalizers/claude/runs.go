@@ -28,8 +28,8 @@ type runs struct {
 
 	// The part of Counted from messages that came whole, which the result may leave out of its usage.
 	Whole core.Consumption `json:"whole,omitzero"`
-	// All that the last result with a modelUsage has counted there. It goes on over the runs of a process.
-	Models core.Consumption `json:"models,omitzero"`
+	// What the last result with a modelUsage has counted there. It goes on over the runs of a process.
+	Models modelTotals `json:"totals,omitzero"`
 
 	// Sum of the counts of calls that are only in the transcript: no stream has shown them and no result has covered
 	// them.
@@ -94,14 +94,15 @@ func (r *runs) move(more core.Consumption) {
 }
 
 // addResult adds the counts of a result and returns the tokens for its event: those beyond the counts of its calls;
-// nil for none. models is the sum of its modelUsage. Claude Code adds a message to the usage when its stream ends, so
-// a message that came whole, after a stream that failed, is in modelUsage alone. Old versions state why a message of a
-// stream ended too: only exact sums show which it is.
-func (r *runs) addResult(figures, models core.Consumption) *envelopes.Usage {
-	if all := figures.Plus(r.Whole); sameTokens(all, models) || sameTokens(all, models.Minus(r.Models)) {
+// nil for none. Claude Code adds a message to the usage when its stream ends, so a message that came whole, after a
+// stream that failed, is in modelUsage alone. Old versions state why a message of a stream ended too: only exact sums
+// show which it is.
+func (r *runs) addResult(figures core.Consumption, models modelTotals) *envelopes.Usage {
+	sum := models.sum()
+	if all := figures.Plus(r.Whole); sameTokens(all, sum) || sameTokens(all, sum.Minus(r.Models.sum())) {
 		figures = all
 	}
-	if !sameTokens(models, core.Consumption{}) {
+	if !sameTokens(sum, core.Consumption{}) {
 		r.Models = models
 	}
 	credit, counted := &r.StreamCredit, r.Counted
@@ -116,6 +117,19 @@ func (r *runs) addResult(figures, models core.Consumption) *envelopes.Usage {
 		*credit = credit.Plus(now.Minus(counted))
 	}
 	return u
+}
+
+// modelOfResult returns the model of the tokens that only a result states: that of its calls if all have the same, else
+// the only one of its modelUsage, else the one that has its figures there, because others are helpers. Empty for none.
+func (r *runs) modelOfResult(figures core.Consumption, models modelTotals) lenient.Text {
+	switch {
+	case r.Model != "" && !r.Mixed:
+		return r.Model
+	case len(models) == 1:
+		return models[0].Model
+	default:
+		return models.modelWith(figures, r.Models)
+	}
 }
 
 // sameTokens reports whether two counts are the same in all that a modelUsage states of tokens.

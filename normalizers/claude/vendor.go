@@ -76,7 +76,7 @@ func (s *state) Clone() core.State { c := *s; return &c }
 
 // Size implements [core.State].
 func (s *state) Size() int {
-	return s.queue.size() + s.partials.size() + s.channels.size() + 48*len(s.Stated)
+	return s.queue.size() + s.partials.size() + s.channels.size() + 48*len(s.Stated) + s.Runs.Models.size()
 }
 
 // Shrink implements [core.State]. It drops everything at once.
