@@ -8,6 +8,7 @@ package pi
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -65,28 +66,32 @@ func (d *Dialect) Read(w *chat.Writer, r *Record) {
 	case "thinking_level_change":
 		w.Session.SetTextExtension("thinkingLevel", r.Thinking)
 		w.Meta()
-	case "compaction", "branch_summary":
-		w.Say(core.SpeechSummary, r.Summary)
+	case "compaction":
+		if w.Copied || !isStated(w, &r.summary, byEntry) {
+			saySummary(w, &r.summary)
+		}
+	case "branch_summary":
+		saySummary(w, &r.summary)
+	case "usage": // of an API call without an answer, such as one that keeps the cache
+		w.Model = r.Model
+		w.Put(core.SystemDraft(envelopes.Meta, "")) // the same if a run has printed the entry
 		use(w, &r.Usage.Value)
 	case "session_info": // a title
 		w.Say(core.SpeechSummary, r.Name)
 	case "custom_message":
 		text, _ := chat.Text(r.Content)
 		w.Say(core.SpeechInjected, lenient.Text(text))
-	case "custom", "label":
-		w.Meta()
-	case "message_end": // printed by a run, without an id
-		w.At(core.TimeOfMillis(r.Message.Value.Timestamp))
-		d.readMessage(w, &r.Message.Value)
-	case "message_start", "message_update":
-		w.Skip = core.SkipProgress
-	case "turn_end", "agent_end", "tool_execution_start", "tool_execution_update", "tool_execution_end":
-		w.Skip = core.SkipMirror // its messages have records of their own
-	case "agent_start", "turn_start":
+	case "custom", "label", "context_edit":
 		w.Meta()
 	default:
-		w.UnknownRecord(r.Type)
+		d.readPrinted(w, r)
 	}
+}
+
+// saySummary writes a summary and the tokens that it took.
+func saySummary(w *chat.Writer, s *summary) {
+	w.Say(core.SpeechSummary, s.Summary)
+	use(w, &s.Usage.Value)
 }
 
 // readMessage writes a message by its role.
@@ -105,8 +110,24 @@ func (d *Dialect) readMessage(w *chat.Writer, m *Message) {
 		w.Say(core.SpeechInjected, lenient.Text(text))
 	case "branchSummary", "compactionSummary":
 		w.Say(core.SpeechSummary, m.Summary)
+	case "system":
+		readSystem(w, m)
 	default:
 		w.UnknownRecord("message", m.Role)
+	}
+}
+
+// readSystem writes the system prompt, or what changes in it: its content, and behind it its sections. One that only
+// changes the tools has no text.
+func readSystem(w *chat.Writer, m *Message) {
+	text, _ := chat.Text(m.Content)
+	texts := []string{text}
+	for _, section := range lenient.ObjectMembers(m.Sections) {
+		texts = append(texts, string(lenient.Scalar(section.Value)))
+	}
+	texts = slices.DeleteFunc(texts, func(t string) bool { return t == "" })
+	if w.Say(core.SpeechInjected, lenient.Text(strings.Join(texts, "\n\n"))); w.First < 0 && !w.Duplicate {
+		w.Meta()
 	}
 }
 

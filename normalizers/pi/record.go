@@ -18,13 +18,26 @@ type Record struct {
 	Provider   lenient.Text            `json:"provider"`
 	ModelID    lenient.Text            `json:"modelId"`
 	Thinking   lenient.Text            `json:"thinkingLevel"`
-	Summary    lenient.Text            `json:"summary"`
 	Name       lenient.Text            `json:"name"`
 	CustomType lenient.Text            `json:"customType"`
 	Content    jsontext.Value          `json:"content"` // of a custom_message
-	Usage      lenient.Object[usage]   `json:"usage"`   // of a summary
+	Model      lenient.Text            `json:"model"`   // of a usage
 	Message    lenient.Object[Message] `json:"message"`
 	Data       lenient.Object[Data]    `json:"data"` // of a custom entry of OpenClaw
+	summary    `json:",embed"`
+
+	// Of what a run prints.
+	Result lenient.Object[summary] `json:"result"`
+	Entry  jsontext.Value          `json:"entry"` // a record of the log
+	Level  lenient.Text            `json:"level"`
+	Error  lenient.Text            `json:"errorMessage"`
+}
+
+// summary is what a compaction or a branch that was left was reduced to.
+type summary struct {
+	Summary lenient.Text          `json:"summary"`
+	Before  lenient.Number        `json:"tokensBefore"`
+	Usage   lenient.Object[usage] `json:"usage"`
 }
 
 // Data is what a custom entry of OpenClaw states: a model, or an error.
@@ -41,6 +54,7 @@ type Message struct {
 	Provider     lenient.Text          `json:"provider"`
 	Model        lenient.Text          `json:"model"`
 	Usage        lenient.Object[usage] `json:"usage"`
+	Sections     jsontext.Value        `json:"sections"` // of a system message, by name
 	StopReason   lenient.Text          `json:"stopReason"`
 	ErrorMessage lenient.Text          `json:"errorMessage"`
 

@@ -26,7 +26,7 @@ var Vendor = core.Vendor{
 	Normalize: Normalizer(tools, &dialect),
 	NewState:  chat.NewState,
 
-	Checked: "0.75",
+	Checked: "1.6",
 	Evidence: core.Evidence{
 		Read:   []core.Basis{core.RealLogs, core.Code},
 		Lacks:  []core.Fact{core.Subagents},
@@ -62,7 +62,8 @@ func marker(s *core.Shape) string {
 		if s.Text("message", "role") != "" && s.Kind("message", "timestamp") == '0' {
 			return "type " + kind + ", message.role"
 		}
-	case "model_change", "thinking_level_change", "compaction", "branch_summary", "custom", "custom_message", "label", "session_info":
+	case "model_change", "thinking_level_change", "compaction", "branch_summary", "custom", "custom_message", "label",
+		"session_info", "usage", "context_edit":
 		if isEntry(s) {
 			return "type " + kind + ", parentId"
 		}
@@ -74,7 +75,8 @@ func marker(s *core.Shape) string {
 func isShared(s *core.Shape) bool {
 	switch s.Text("type") {
 	case "message":
-		return s.Text("message", "role") == "user"
+		role := s.Text("message", "role")
+		return role == "user" || role == "system"
 	case "session", "model_change", "thinking_level_change", "custom", "custom_message", "label", "session_info":
 		return true
 	default:

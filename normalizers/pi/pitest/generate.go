@@ -1,6 +1,7 @@
 package pitest
 
 import (
+	"maps"
 	"time"
 
 	"pgregory.net/rapid"
@@ -88,8 +89,42 @@ func (s *script) result() {
 	s.message("toolResult", []any{textBlock(s.word())}, map[string]any{"toolCallId": id, "toolName": s.OneOf("bash", "read"), "isError": s.Chance(50)})
 }
 
+// accounted writes tokens beside those of answers: as an entry, as what a run prints, or as both.
+func (s *script) accounted() {
+	u := map[string]any{
+		"input": s.Figure(), "output": s.Figure(), "cacheRead": s.Figure(), "cacheWrite": s.Figure(), "totalTokens": 7,
+		"cost": map[string]any{"total": float64(s.Figure()) / 1000},
+	}
+	result := map[string]any{"summary": s.word(), "tokensBefore": s.Figure(), "usage": u}
+	switch s.OneOf("usage", "warmed", "printed", "twice") {
+	case "usage":
+		s.put("usage", map[string]any{"kind": "cache_warm", "provider": "openai", "model": "gpt-5.5-mini", "usage": u})
+	case "warmed":
+		id, last := s.NextID()
+		entry := map[string]any{
+			"type": "usage", "id": id, "parentId": last, "timestamp": s.Stamp(), "kind": "cache_warm", "model": "m", "usage": u,
+		}
+		s.Emit(map[string]any{"type": "entry_appended", "entry": entry})
+		if s.Chance(50) {
+			s.Emit(entry)
+		}
+	case "printed":
+		s.Emit(map[string]any{"type": "compaction_end", "reason": "threshold", "result": result})
+	case "twice":
+		s.Emit(map[string]any{"type": "compaction_end", "reason": "threshold", "result": result})
+		s.put("compaction", maps.Clone(result))
+	}
+}
+
 func (s *script) other() {
-	switch kind := s.OneOf("model_change", "thinking_level_change", "compaction", "branch_summary", "custom", "custom_message", "label", "session_info", "bash"); kind {
+	switch kind := s.OneOf("model_change", "thinking_level_change", "compaction", "branch_summary", "custom",
+		"custom_message", "label", "session_info", "bash", "accounted", "system", "context_edit", "agent_settled"); kind {
+	case "accounted":
+		s.accounted()
+	case "system":
+		s.message("system", s.word(), map[string]any{"sections": map[string]any{"cwd": s.word(), "skills": nil}})
+	case "agent_settled":
+		s.Emit(map[string]any{"type": kind, "aborted": false})
 	case "model_change":
 		s.put(kind, map[string]any{"provider": "openai", "modelId": "gpt-5.5"})
 	case "bash":

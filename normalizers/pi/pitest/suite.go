@@ -102,7 +102,18 @@ func (d Dialect) read(r *normalizerstest.Reader, v any) {
 			r.Note("forked", text(v, "timestamp"))
 		}
 		return
-	case "compaction", "branch_summary":
+	case "entry_appended": // the entry is in the log, too
+		if text(v, "entry", "type") != "entry_appended" {
+			d.read(r, member(v, "entry"))
+		}
+		return
+	case "compaction":
+		compaction(r, "log", text(v, "id"), v)
+		return
+	case "compaction_end":
+		compaction(r, "run", "", member(v, "result"))
+		return
+	case "branch_summary", "usage":
 		use(r, text(v, "id"), member(v, "usage"))
 		return
 	case "message", "message_end":
@@ -147,6 +158,23 @@ func (d Dialect) read(r *normalizerstest.Reader, v any) {
 		r.Result(call, code, "Command exited with code")
 		use(r, id, member(m, "usage"))
 	}
+}
+
+// compaction notes the tokens of a compaction, which the log and a run may state: the first that does counts. A run
+// states no id.
+func compaction(r *normalizerstest.Reader, by, id string, v any) {
+	is := fmt.Sprint("compaction ", normalizerstest.Count(v, "tokensBefore"), " ", text(v, "summary"))
+	if !r.Copied {
+		if first := r.Noted(is); first == "" {
+			r.Note(is, by)
+		} else if first != by {
+			return
+		}
+	}
+	if by == "run" {
+		id = is
+	}
+	use(r, id, member(v, "usage"))
 }
 
 // typed returns a prompt without the skills and files before it; a command, if Pi has put its skill in its place.
