@@ -24,7 +24,7 @@ func read(w *chat.Writer, r *record) {
 	begin(w, r)
 	switch r.Type {
 	case "turn.prompt", "turn.steer":
-		readPrompt(w, chat.Blocks[part](r.Input), &r.Origin.Value, true)
+		readTurn(w, r)
 	case "context.append_message":
 		readMessage(w, &r.Message.Value)
 	case "context.append_loop_event":
@@ -41,6 +41,8 @@ func read(w *chat.Writer, r *record) {
 		} else {
 			w.Meta()
 		}
+	case "turn.step.retrying":
+		w.Error(r.Failure, r.Problem)
 	case "plugin.session_start":
 		w.Say(core.SpeechInjected, r.Content)
 	case "llm.request", "llm.tools_snapshot", "mcp.tools_discovered", "prompt.accepted":
@@ -74,9 +76,9 @@ func begin(w *chat.Writer, r *record) {
 
 // states are the types of records that change a state of the agent, up to their dot.
 var states = []string{
-	"config", "context", "cron", "forked", "full_compaction", "goal", "interaction", "interruptionReminder", "metadata",
-	"permission", "plan", "plan_mode", "profile", "runtime", "staleGuard", "swarm_mode", "task", "tools", "tower_mode",
-	"turn",
+	"config", "context", "cron", "file_history", "forked", "full_compaction", "goal", "interaction",
+	"interruptionReminder", "metadata", "permission", "plan", "plan_mode", "profile", "prompt", "runtime", "staleGuard",
+	"swarm_mode", "task", "tools", "tower_mode", "turn",
 }
 
 // readState writes a change of a state.
@@ -111,7 +113,11 @@ func readMessage(w *chat.Writer, m *message) {
 	list := chat.Blocks[part](m.Content)
 	switch m.Role {
 	case "user":
-		readPrompt(w, list, &m.Origin.Value, false)
+		if o := &m.Origin.Value; isExpected(w, o.author(), joined(list), m.ID) {
+			w.Skip = core.SkipMirror
+		} else {
+			readPrompt(w, list, o)
+		}
 	case "assistant":
 		for _, p := range list {
 			readPart(w, p)
@@ -124,7 +130,7 @@ func readMessage(w *chat.Writer, m *message) {
 			w.Call(chat.Call{ID: newCall(w, c.ID), Name: f.Name, Arguments: f.Arguments})
 		}
 	case "tool":
-		readResult(w, m.CallID, joined(list), bool(m.IsError))
+		readResult(w, m.CallID, &outcome{m.Content, m.IsError, lenient.Number{}})
 	case "system":
 		w.Say(core.SpeechInjected, lenient.Text(joined(list)))
 	default:
@@ -146,20 +152,21 @@ func readPart(w *chat.Writer, p part) {
 	}
 }
 
-// readPrompt writes a text under the user's name. Most are stated twice: as the input of a turn, and then as a message
-// of the context. The second is a mirror of the first.
-func readPrompt(w *chat.Writer, list []part, o *origin, isInput bool) {
-	if o.Kind == "" {
-		o.Kind = "user"
-	}
-	text := joined(list)
-	if isInput {
-		expect(w, o.Kind, text)
-	} else if isExpected(w, o.Kind, text) {
+// readTurn writes the input of a turn, unless its message is in the context already, which else repeats it later.
+func readTurn(w *chat.Writer, r *record) {
+	o, list, id := &r.Origin.Value, chat.Blocks[part](r.Input), r.messageID()
+	if w.Session.HasEvent(string(id)) {
 		w.Skip = core.SkipMirror
 		return
 	}
-	switch o.Kind {
+	expect(w, o.author(), joined(list), id)
+	readPrompt(w, list, o)
+}
+
+// readPrompt writes a text under the user's name by its author.
+func readPrompt(w *chat.Writer, list []part, o *origin) {
+	text := joined(list)
+	switch o.author() {
 	case "user":
 		skills := min(len(o.Skills), len(list))
 		sayPrompt(w, list[skills:])
@@ -201,10 +208,11 @@ func command(o *origin) lenient.Text {
 	return lenient.Text(strings.TrimSpace("/" + string(name) + " " + string(arguments)))
 }
 
-// A session remembers the inputs of turns whose messages are not in the context yet as one value: a key of fixed length
-// for each, oldest first.
+// A session remembers the inputs of turns whose messages are not in the context yet as two values, oldest first: a key
+// of fixed length for the text of each, and one for the id of its message.
 const (
 	inputs    = "inputs"
+	inputIDs  = "input ids"
 	inputSize = 8
 )
 
@@ -212,22 +220,44 @@ func inputKey(kind lenient.Text, text string) string {
 	return core.FingerprintOf(string(kind), strings.TrimSpace(text)).String()
 }
 
+func inputIDKey(id lenient.Text) string { return core.FingerprintOf("message", string(id)).String() }
+
 // expect notes that a message of the context will repeat an input.
-func expect(w *chat.Writer, kind lenient.Text, text string) {
-	open := w.Remembered(inputs) + inputKey(kind, text)
-	w.Remember(inputs, open[max(0, len(open)-core.MaxName):])
+func expect(w *chat.Writer, kind lenient.Text, text string, id lenient.Text) {
+	for _, key := range [][2]string{{inputs, inputKey(kind, text)}, {inputIDs, inputIDKey(id)}} {
+		open := w.Remembered(key[0]) + key[1]
+		w.Remember(key[0], open[max(0, len(open)-core.MaxName):])
+	}
 }
 
 // isExpected reports whether a message of the context repeats an input, which then is no longer expected.
-func isExpected(w *chat.Writer, kind lenient.Text, text string) bool {
-	open, key := w.Remembered(inputs), inputKey(kind, text)
-	for i := 0; i < len(open); i += inputSize {
-		if open[i:i+inputSize] == key {
-			w.Remember(inputs, open[:i]+open[i+inputSize:])
-			return true
+func isExpected(w *chat.Writer, kind lenient.Text, text string, id lenient.Text) bool {
+	at := expected(w, inputKey(kind, text), id)
+	if at < 0 {
+		return false
+	}
+	for _, name := range []string{inputs, inputIDs} {
+		open := w.Remembered(name)
+		w.Remember(name, open[:at]+open[at+inputSize:])
+	}
+	return true
+}
+
+// expected returns the place of the input that a message repeats; -1 for none. The id decides if both state one,
+// because the message may lack images that the model does not accept; else the text does.
+func expected(w *chat.Writer, text string, id lenient.Text) int {
+	texts, ids := w.Remembered(inputs), w.Remembered(inputIDs)
+	none, is, first := inputIDKey(""), inputIDKey(id), -1
+	for i := 0; i < min(len(texts), len(ids)); i += inputSize {
+		of := ids[i : i+inputSize]
+		if of == is && id != "" {
+			return i
+		}
+		if first < 0 && (of == none || id == "") && texts[i:i+inputSize] == text {
+			first = i
 		}
 	}
-	return false
+	return first
 }
 
 // readStep writes an event of the loop.
@@ -247,7 +277,7 @@ func readStep(w *chat.Writer, s *step) {
 		}
 		w.Call(chat.Call{ID: newCall(w, s.CallID), Name: s.Name, Arguments: s.Arguments})
 	case "tool.result":
-		readResult(w, s.CallID, joined(chat.Blocks[part](s.Result.Value.Output)), bool(s.Result.Value.IsError))
+		readResult(w, s.CallID, &s.Result.Value)
 	case "step.end":
 		w.Skip = core.SkipProgress
 		call := s.MessageID
@@ -307,9 +337,10 @@ func numbered(id lenient.Text, n int) lenient.Text { return id + lenient.Text("~
 var exitLine = regexp.MustCompile(`(?m)^Command failed with exit code: (-?\d{1,10})\.`)
 
 // readResult writes the result of a call.
-func readResult(w *chat.Writer, id lenient.Text, text string, failed bool) {
-	r := chat.Result{ID: lastCall(w, id), Text: &text, Failed: failed}
-	if failed && w.IsShell(r.ID, "") {
+func readResult(w *chat.Writer, id lenient.Text, is *outcome) {
+	text := joined(chat.Blocks[part](is.Output))
+	r := chat.Result{ID: lastCall(w, id), Text: &text, Failed: bool(is.IsError), Latency: is.Duration}
+	if r.Failed && w.IsShell(r.ID, "") {
 		r.Exit = core.ExitCode(exitLine, text)
 	}
 	w.Result(r)

@@ -1,6 +1,7 @@
 package kimi
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -22,6 +23,11 @@ type record struct {
 	Usage   lenient.Object[usage]   `json:"usage"`
 	Scope   lenient.Text            `json:"usageScope"`
 
+	// Of the input of a turn: the message that repeats it, which has the id of the prompt, or one of its own.
+	PromptID  lenient.Text               `json:"promptId"`
+	MessageID lenient.Text               `json:"messageId"`
+	PromptIDs lenient.List[lenient.Text] `json:"promptIds"`
+
 	Model    lenient.Text                 `json:"model"`
 	Alias    lenient.Text                 `json:"modelAlias"`
 	Provider lenient.Text                 `json:"provider"`
@@ -33,10 +39,24 @@ type record struct {
 	Content  lenient.Text                 `json:"content"` // of a plugin
 	Reason   lenient.Text                 `json:"reason"`
 	Error    lenient.Object[chat.Problem] `json:"error"`
+	Failure  lenient.Text                 `json:"errorName"` // of a step that is tried again
+	Problem  lenient.Text                 `json:"errorMessage"`
 
 	// Of kimi-cli.
 	Seconds lenient.Number `json:"timestamp"`
 	Role    lenient.Text   `json:"role"`
+}
+
+// messageID returns the id of the message that repeats the input of a turn; empty if it is not stated.
+func (r *record) messageID() lenient.Text {
+	switch {
+	case r.Type == "turn.prompt":
+		return r.PromptID
+	case r.MessageID == "" && len(r.PromptIDs) == 1:
+		return r.PromptIDs[0]
+	default: // prompts that were joined have a message with an id of its own
+		return r.MessageID
+	}
 }
 
 // place is where the agent runs.
@@ -58,6 +78,9 @@ type origin struct {
 	Arguments lenient.Text                 `json:"commandArgs"`
 	Skills    lenient.List[jsontext.Value] `json:"skillActivations"` // each has a part before the prompt
 }
+
+// author returns who wrote the message: a human, if it does not state it.
+func (o *origin) author() lenient.Text { return cmp.Or(o.Kind, "user") }
 
 // message is a message of any role in the context. That of kimi-cli has a type and a payload.
 type message struct {
@@ -102,8 +125,9 @@ type step struct {
 
 // outcome is what a tool returned.
 type outcome struct {
-	Output  jsontext.Value `json:"output"` // a text or parts
-	IsError lenient.Flag   `json:"isError"`
+	Output   jsontext.Value `json:"output"` // a text or parts
+	IsError  lenient.Flag   `json:"isError"`
+	Duration lenient.Number `json:"durationMs"`
 }
 
 // usage has the tokens of an API call. The input is without the cache, the output with the thoughts.

@@ -31,7 +31,7 @@ var Vendor = core.Vendor{
 	Normalize: chat.Normalizer(tools, read),
 	NewState:  chat.NewState,
 
-	Checked: "0.38",
+	Checked: "2.1",
 
 	Evidence: core.Evidence{
 		Versions: "protocol 1.4",

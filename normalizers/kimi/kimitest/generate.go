@@ -73,7 +73,19 @@ func (s *script) prompt() {
 	}
 	origin := map[string]any{"kind": s.OneOf("user", "user", "injection", "system_trigger", "skill_activation", "shell_command", "task"), "name": s.OneOf("subagent", "goal"), "skillName": "review", "trigger": s.OneOf("user-slash", "model-tool")}
 	message := map[string]any{"role": "user", "content": content, "toolCalls": []any{}, "origin": origin}
-	switch s.OneOf("twice", "late", "imported") {
+	s.n++
+	id := fmt.Sprintf("m%d", s.n)
+	switch s.OneOf("twice", "late", "imported", "named", "steered") {
+	case "named": // of 0.40 and later, whose context lacks some images
+		input := append([]any{part("an image")}, content...)
+		s.put(map[string]any{"type": "turn.prompt", "input": input, "origin": origin, "promptId": id})
+		message["id"] = id
+		s.put(map[string]any{"type": "context.append_message", "message": message})
+	case "steered": // of 2.1
+		message["id"] = id
+		s.put(map[string]any{"type": "context.append_message", "message": message})
+		ids := []any{id}
+		s.put(map[string]any{"type": "turn.steer", "input": content, "origin": origin, "messageId": id, "promptIds": ids})
 	case "twice":
 		s.put(map[string]any{"type": s.OneOf("turn.prompt", "turn.steer"), "input": content, "origin": origin})
 		s.put(map[string]any{"type": "context.append_message", "message": message})
@@ -120,7 +132,8 @@ func (s *script) result() {
 	if s.isCLI {
 		s.wire("ToolResult", map[string]any{"tool_call_id": id, "return_value": map[string]any{"is_error": failed, "output": s.word(), "message": s.word()}})
 	} else {
-		s.event(map[string]any{"type": "tool.result", "toolCallId": id, "result": map[string]any{"output": s.word(), "isError": failed}})
+		result := map[string]any{"output": s.word(), "isError": failed, "durationMs": s.Figure()}
+		s.event(map[string]any{"type": "tool.result", "toolCallId": id, "result": result})
 	}
 }
 
@@ -159,8 +172,10 @@ func (s *script) other() {
 		return
 	}
 	s.put(map[string]any{
-		"type":    s.OneOf("config.update", "llm.request", "turn.ended", "context.apply_compaction", "context.undo", "token_counting.measured", "plugin.session_start", "forked"),
+		"type": s.OneOf("config.update", "llm.request", "turn.ended", "context.apply_compaction", "context.undo",
+			"token_counting.measured", "plugin.session_start", "forked", "prompt.steered", "prompt.completed",
+			"file_history.checkpoint", "turn.step.retrying"),
 		"summary": s.word(), "content": s.word(), "reason": s.OneOf("completed", "failed"), "modelAlias": s.OneOf("k", "l"), "cwd": "/w",
-		"error": map[string]any{"code": "c", "message": s.word()},
+		"error": map[string]any{"code": "c", "message": s.word()}, "errorName": "e", "errorMessage": s.word(),
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -56,9 +57,7 @@ func read(r *normalizerstest.Reader, v any) {
 	}
 	switch kind := text(v, "type"); kind {
 	case "turn.prompt", "turn.steer":
-		key := promptKey(v, "input")
-		r.Note("open", r.Noted("open")+key)
-		say(r, list(v, "input"), member(v, "origin"))
+		turnInput(r, v)
 	case "context.append_message":
 		message(r, v)
 	case "context.append_loop_event":
@@ -70,13 +69,59 @@ func read(r *normalizerstest.Reader, v any) {
 	}
 }
 
-// promptKey identifies a prompt by who wrote it and its texts.
-func promptKey(v any, content string) string {
-	kind := text(v, "origin", "kind")
-	if kind == "" {
-		kind = "user"
+// prompt is a prompt of which the log has two statements: who wrote it with its texts, and the id of its message.
+type prompt struct{ texts, id string }
+
+func promptOf(v any, content, id string) prompt {
+	kind := cmp.Or(text(v, "origin", "kind"), "user")
+	return prompt{kind + ": " + strings.TrimSpace(normalizerstest.Texts(member(v, content))), id}
+}
+
+// open returns the prompts of turns that the context has not repeated.
+func open(r *normalizerstest.Reader) (list []prompt) {
+	for stated := range strings.SplitSeq(r.Noted("open"), "\x01") {
+		if texts, id, ok := strings.Cut(stated, "\x02"); ok {
+			list = append(list, prompt{texts, id})
+		}
 	}
-	return "\x01" + kind + "\x02" + strings.TrimSpace(normalizerstest.Texts(member(v, content))) + "\x03"
+	return list
+}
+
+func setOpen(r *normalizerstest.Reader, list []prompt) {
+	stated := ""
+	for _, p := range list {
+		stated += "\x01" + p.texts + "\x02" + p.id
+	}
+	r.Note("open", stated)
+}
+
+// turnInput notes the prompt of a turn, unless the context had its message before.
+func turnInput(r *normalizerstest.Reader, v any) {
+	id := text(v, "promptId")
+	if text(v, "type") == "turn.steer" {
+		if id = text(v, "messageId"); id == "" && len(list(v, "promptIds")) == 1 {
+			id, _ = list(v, "promptIds")[0].(string)
+		}
+	}
+	if id != "" && r.Noted("appended "+id) != "" {
+		return
+	}
+	setOpen(r, append(open(r), promptOf(v, "input", id)))
+	say(r, list(v, "input"), member(v, "origin"))
+}
+
+// repeats takes the prompt that a message repeats from those that are open; false for none. Ids decide where both are
+// stated.
+func repeats(r *normalizerstest.Reader, is prompt) bool {
+	list := open(r)
+	at := slices.IndexFunc(list, func(p prompt) bool { return p.id != "" && p.id == is.id })
+	if at < 0 {
+		at = slices.IndexFunc(list, func(p prompt) bool { return p.texts == is.texts && (p.id == "" || is.id == "") })
+	}
+	if at >= 0 {
+		setOpen(r, slices.Delete(list, at, at+1))
+	}
+	return at >= 0
 }
 
 // message notes a message of the context, unless it repeats a prompt.
@@ -85,10 +130,10 @@ func message(r *normalizerstest.Reader, v any) {
 	content := list(m, "content")
 	switch text(m, "role") {
 	case "user":
-		if before, after, ok := strings.Cut(r.Noted("open"), promptKey(m, "content")); ok {
-			r.Note("open", before+after)
+		if repeats(r, promptOf(m, "content", text(m, "id"))) {
 			return
 		}
+		r.Note("appended "+text(m, "id"), "x")
 		say(r, content, member(m, "origin"))
 	case "assistant":
 		answer(r, content)
