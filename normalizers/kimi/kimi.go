@@ -224,10 +224,20 @@ func inputIDKey(id lenient.Text) string { return core.FingerprintOf("message", s
 
 // expect notes that a message of the context will repeat an input.
 func expect(w *chat.Writer, kind lenient.Text, text string, id lenient.Text) {
-	for _, key := range [][2]string{{inputs, inputKey(kind, text)}, {inputIDs, inputIDKey(id)}} {
-		open := w.Remembered(key[0]) + key[1]
-		w.Remember(key[0], open[max(0, len(open)-core.MaxName):])
-	}
+	texts, ids := openInputs(w)
+	keepInputs(w, texts+inputKey(kind, text), ids+inputIDKey(id))
+}
+
+// openInputs returns the keys of the inputs that are expected again. A session of an earlier version has no ids.
+func openInputs(w *chat.Writer) (texts, ids string) {
+	texts, ids = w.Remembered(inputs), w.Remembered(inputIDs)
+	return texts, strings.Repeat(inputIDKey(""), max(0, len(texts)-len(ids))/inputSize) + ids
+}
+
+func keepInputs(w *chat.Writer, texts, ids string) {
+	first := max(0, len(texts)-core.MaxName)
+	w.Remember(inputs, texts[first:])
+	w.Remember(inputIDs, ids[first:])
 }
 
 // isExpected reports whether a message of the context repeats an input, which then is no longer expected.
@@ -236,19 +246,17 @@ func isExpected(w *chat.Writer, kind lenient.Text, text string, id lenient.Text)
 	if at < 0 {
 		return false
 	}
-	for _, name := range []string{inputs, inputIDs} {
-		open := w.Remembered(name)
-		w.Remember(name, open[:at]+open[at+inputSize:])
-	}
+	texts, ids := openInputs(w)
+	keepInputs(w, texts[:at]+texts[at+inputSize:], ids[:at]+ids[at+inputSize:])
 	return true
 }
 
 // expected returns the place of the input that a message repeats; -1 for none. The id decides if both state one,
 // because the message may lack images that the model does not accept; else the text does.
 func expected(w *chat.Writer, text string, id lenient.Text) int {
-	texts, ids := w.Remembered(inputs), w.Remembered(inputIDs)
+	texts, ids := openInputs(w)
 	none, is, first := inputIDKey(""), inputIDKey(id), -1
-	for i := 0; i < min(len(texts), len(ids)); i += inputSize {
+	for i := 0; i < len(texts); i += inputSize {
 		of := ids[i : i+inputSize]
 		if of == is && id != "" {
 			return i

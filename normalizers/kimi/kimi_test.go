@@ -5,6 +5,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/chat"
 	"tributary/normalizers/normalizerstest"
 )
 
@@ -49,5 +50,36 @@ func TestTurnInTheJournalOfASubagentIsItsParents(t *testing.T) {
 		if e.EventType != envelopes.UserMessage || e.Origin != want {
 			t.Errorf("%s: the turn is a %s of origin %q, want %q", folder, e.EventType, e.Origin, want)
 		}
+	}
+}
+
+// A session that an earlier version stored expects the message of an input without an id.
+func TestInputOfAnEarlierVersionIsOnePrompt(t *testing.T) {
+	t.Parallel()
+	const log = `{"type":"metadata","protocol_version":"1.5","created_at":1790000000000}
+{"type":"turn.prompt","input":[{"type":"text","text":"Only May."}],"origin":{"kind":"user"},"promptId":"p1","time":1790000001000}
+{"type":"turn.prompt","input":[{"type":"text","text":"Only June."}],"origin":{"kind":"user"},"promptId":"p2","time":1790000002000}
+{"type":"context.append_message","message":{"role":"user","content":[{"type":"text","text":"Only June."}],"id":"p2"},"time":1790000003000}
+{"type":"context.append_message","message":{"role":"user","content":[{"type":"text","text":"Only May."}],"id":"p1"},"time":1790000004000}
+`
+	framed := normalizerstest.Frame(normalizers.File{Source: envelopes.Kimi, Name: "wire.jsonl"}, []byte(log))
+	session := normalizers.NewSession(envelopes.Kimi, framed[0].Record.Session)
+	prompts := 0
+	for i, f := range framed {
+		result, err := normalizers.Normalize(session, f.Record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range result.Events {
+			if e.Event.EventType == envelopes.UserMessage {
+				prompts++
+			}
+		}
+		if i == 1 {
+			delete(session.State.(*chat.State).Values, "input ids")
+		}
+	}
+	if prompts != 2 {
+		t.Errorf("%d prompts, want 2", prompts)
 	}
 }
