@@ -22,7 +22,7 @@ import (
 // on: workers of one revision take over each other's sessions, and events of another revision
 // belong into a generation of their own. TestRevision finds such a change in the cases of testdata,
 // but not that an unknown record becomes more than a meta event.
-const Revision = 14
+const Revision = 15
 
 // Normalize turns one record into the events of its session. It keeps the rules common to all vendors: a record at a
 // place in its file that the session has passed may be a duplicate ([core.Record.Earlier]), and so is a requeued
