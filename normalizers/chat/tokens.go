@@ -85,19 +85,12 @@ func (w *Writer) Use(call lenient.Text, t Tokens) {
 	if w.First < 0 {
 		w.put(w.usageID(), core.SystemDraft(envelopes.Meta, ""))
 	}
-	w.nameModel()
+	if w.First >= 0 { // the tokens are priced by the model, which a summary or a text of the runtime lacks
+		if e := &w.Events[w.First].Event; e.Model == nil {
+			e.Model = w.model()
+		}
+	}
 	w.AddUsage(u, t.set)
-}
-
-// nameModel gives the first event of the record, which has the tokens, the model that they are priced by: a text of the
-// agent's runtime or a summary states none itself.
-func (w *Writer) nameModel() {
-	if w.First < 0 {
-		return
-	}
-	if e := &w.Events[w.First].Event; e.Model == nil {
-		e.Model = w.model()
-	}
 }
 
 // Billed returns what was billed of an API call of a session so far.

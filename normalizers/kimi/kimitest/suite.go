@@ -88,11 +88,11 @@ func open(r *normalizerstest.Reader) (list []prompt) {
 }
 
 func setOpen(r *normalizerstest.Reader, list []prompt) {
-	stated := ""
+	var stated strings.Builder
 	for _, p := range list {
-		stated += "\x01" + p.texts + "\x02" + p.id
+		stated.WriteString("\x01" + p.texts + "\x02" + p.id)
 	}
-	r.Note("open", stated)
+	r.Note("open", stated.String())
 }
 
 // turnInput notes the prompt of a turn, unless the context had its message before.

@@ -89,9 +89,9 @@ var (
 
 // read notes what a record states.
 func (d Dialect) read(r *normalizerstest.Reader, v any) {
-	at, _ := time.Parse(time.RFC3339, text(v, "timestamp"))
+	at, undated := time.Parse(time.RFC3339, text(v, "timestamp")) // what a run prints is of the run itself
 	if forked, err := time.Parse(time.RFC3339, r.Noted("forked")); err == nil {
-		r.Copied = at.Before(forked)
+		r.Copied = undated == nil && at.Before(forked)
 	}
 	if d.Entry != nil && d.Entry(r, v) {
 		return
