@@ -33,8 +33,8 @@ type Update struct {
 	Kind    UpdateKind
 	Session Session // set for Snapshot
 	Change  *Change // set for Changed
-	// Cursor is set for Synced and Changed: pass it to [Watch] to continue after this update. It is the sequence of
-	// the change.
+	// Cursor is set for Synced and Changed, and never 0 there: pass it to [Watch] to continue after this update. It is
+	// the sequence of the change.
 	Cursor uint64
 }
 
@@ -135,7 +135,8 @@ func (w *watch) snapshot(ctx context.Context) error {
 	case stopped:
 		return errStopped
 	}
-	w.cursor, w.fresh = complete, time.Time{}
+	// Without records it is 1, which is before the first change, so that who continues there gets no second snapshot.
+	w.cursor, w.fresh = max(complete, 1), time.Time{}
 	w.missing.after, w.missing.before = 0, 0
 	return w.send(Update{Kind: Synced, Cursor: w.cursor}, nil)
 }
@@ -207,7 +208,7 @@ func (w *watch) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if w.cursor > s.CachedInfo().State.LastSeq {
+	if w.cursor > max(s.CachedInfo().State.LastSeq, 1) {
 		return errMissed // the stream was created anew
 	}
 	record, err := broker.NextStored(ctx, w.js, stream, allMetadata, w.cursor)

@@ -191,6 +191,7 @@ func changeIsInTheSnapshotOrLive(t *testing.T) {
 func watchResumesOrResets(t *testing.T) {
 	t.Parallel()
 	t.Run("resumes_behind_each_change", resumesBehindEachChange)
+	t.Run("resumes_behind_an_empty_snapshot", resumesBehindAnEmptySnapshot)
 	t.Run("resets_when_changes_expired", resetsWhenChangesExpired)
 	t.Run("resets_when_a_change_between_expired", resetsWhenAChangeBetweenExpired)
 	t.Run("goes_on_when_only_the_cursor_expired", goesOnWhenOnlyTheCursorExpired)
@@ -225,6 +226,20 @@ func resumesBehindEachChange(t *testing.T) {
 	}
 	if u := w.expect(t, titles.Changed); u.Change.ID != c.ID {
 		t.Errorf("%+v", u.Change)
+	}
+}
+
+// A watcher that has ended on a stream without records continues with the first change, not with a second snapshot.
+func resumesBehindAnEmptySnapshot(t *testing.T) {
+	f := newFixture(t)
+	k := f.session(t, "a")
+	cursor := watching(t, f.js, 0).expect(t, titles.Synced).Cursor
+	waiting := watching(t, f.js, cursor)
+	first := f.rename(t, k, "1")
+	for _, w := range []*watcher{waiting, watching(t, f.js, cursor)} {
+		if u := w.expect(t, titles.Changed); u.Change.ID != first.ID {
+			t.Errorf("%+v, want %+v", u.Change, first)
+		}
 	}
 }
 
