@@ -263,6 +263,15 @@ func (p *tab) awaitPage(path, text string) {
 	}
 }
 
+// settled waits until the copy of the dead letter on the page, which was requeued just now, was read.
+func (p *tab) settled() {
+	p.t.Helper()
+	p.shows("The record was published again: a worker appends its events")
+	var letter string
+	p.eval("location.pathname", &letter)
+	p.awaitPage(letter, "It cannot be requeued: it is settled")
+}
+
 // unfold opens all that is folded.
 func (p *tab) unfold() {
 	p.t.Helper()

@@ -62,7 +62,7 @@ func TestPipelineIsLiveAndChangedFromItsPages(t *testing.T) {
 	p.shows("is published to the raw stream again")
 	p.accessible("pipeline-confirm")
 	p.follow("main form button")
-	p.shows("a worker appends its events")
+	p.settled()
 	p.until("window.pwned === undefined")
 
 	if err := os.WriteFile(broken, []byte("{broken again\n"), 0o600); err != nil {

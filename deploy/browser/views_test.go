@@ -178,7 +178,7 @@ func TestPipelineFollows(t *testing.T) {
 	p.follow("main a.primary")
 	p.accessible("confirm")
 	p.follow("form.confirm button")
-	p.shows("requeued")
+	p.settled()
 }
 
 // TestToolsOfSamples follows a tool to the search and a failing command to its event.
