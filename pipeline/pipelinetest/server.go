@@ -199,7 +199,19 @@ func Connect(tb testing.TB, url string, options ...nats.Option) jetstream.JetStr
 		tb.Fatalf("connect: %v", err)
 	}
 	tb.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
+	// An answer can take seconds on a busy machine; a test fails for what the answer says.
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(30*time.Second))
+	if err != nil {
+		tb.Fatalf("jetstream: %v", err)
+	}
+	return js
+}
+
+// AsPrograms returns a client on the connection of js that waits for answers only as long as programs do: for a test
+// in which answers are lost.
+func AsPrograms(tb testing.TB, js jetstream.JetStream) jetstream.JetStream {
+	tb.Helper()
+	js, err := jetstream.New(js.Conn())
 	if err != nil {
 		tb.Fatalf("jetstream: %v", err)
 	}

@@ -499,7 +499,7 @@ func TestLostAnswersAtTheBeginning(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				var d pipelinetest.Deaf
-				js := server.JetStream(d.Option())
+				js := pipelinetest.AsPrograms(t, server.JetStream(d.Option()))
 				cfg := subscribe.Config{Name: name, Poll: 200 * time.Millisecond, GenerationChanged: func(context.Context, subscribe.GenerationChanged) error { return nil }}
 				if got := take(t, js, cfg, 1); !slices.Equal(got, []string{"one"}) {
 					t.Errorf("events %q", got)

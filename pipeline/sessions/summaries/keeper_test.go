@@ -110,7 +110,7 @@ func TestRecordsFollowEventsThatGoBack(t *testing.T) {
 				t.Parallel()
 				server := pipelinetest.NewServer(t)
 				top := streams.Topology{Generation: "v1", Partitions: 16}
-				js := server.Provision(top)
+				js := pipelinetest.AsPrograms(t, server.Provision(top))
 				w, err := newWorker(js, worker.Config{Topology: top, Handover: h}, config(1<<20, time.Millisecond))
 				if err != nil {
 					t.Fatal(err)

@@ -224,7 +224,7 @@ func TestFollowEndsWithItsRecords(t *testing.T) {
 	t.Parallel()
 	top := streams.Topology{Generation: "v1", Partitions: 2}
 	server := pipelinetest.NewServer(t)
-	js := server.Provision(top)
+	js := pipelinetest.AsPrograms(t, server.Provision(top))
 	seed := uint64(0)
 	add := func() {
 		t.Helper()
