@@ -47,8 +47,9 @@ func TestFaultsOfTheStreamAreRepairedInExports(t *testing.T) {
 	})
 }
 
-// until waits until a process has done something. It fails when the process ends before.
-func until(t *testing.T, p *process, done func() bool) {
+// until waits until a process has done something. It fails when the process ends before, and logs what the process does
+// instead where it waits in vain.
+func until(t *testing.T, p *process, what string, done func() bool) {
 	t.Helper()
 	limit, look := time.After(patience), time.NewTicker(20*time.Millisecond)
 	defer look.Stop()
@@ -56,10 +57,11 @@ func until(t *testing.T, p *process, done func() bool) {
 		select {
 		case <-look.C:
 		case <-limit:
-			t.Fatalf("it waits in vain\n%s", &p.stderr)
+			p.endWithStacks()
+			t.Fatalf("it waits in vain for %s\n%s", what, &p.stderr)
 		}
 		if !p.running() {
-			t.Fatalf("the process has ended\n%s", &p.stderr)
+			t.Fatalf("the process has ended before %s\n%s", what, &p.stderr)
 		}
 	}
 }
@@ -127,14 +129,16 @@ func exportThroughRollbacks(t *testing.T, seed uint64, format export.Format, pla
 		caughtUp()
 		all := len(sentEvents(t, records[:(n+1)*len(records)/rounds]))
 		if mode == 1 {
-			var read []string // a file never changes, so only other files have other rows
-			until(t, follower, func() bool {
-				now := place.names()
-				if slices.Equal(read, now) {
-					return false
+			rows := map[string]int{} // of the files that were read: a file never changes
+			until(t, follower, "the files with all events", func() bool {
+				sum := 0
+				for _, name := range unreplaced(place.names()) {
+					if _, ok := rows[name]; !ok {
+						rows[name] = len(place.lines(t, format, name))
+					}
+					sum += rows[name]
 				}
-				read = now
-				return len(place.rows(t, format)) == all
+				return sum == all
 			})
 		} else {
 			finish()
@@ -147,7 +151,7 @@ func exportThroughRollbacks(t *testing.T, seed uint64, format export.Format, pla
 			saved.PutBack(streams.EventsStream("v1"))
 			caughtUp()
 			if all > len(sentEvents(t, records[:n*len(records)/rounds+cut])) { // else the copy has all events
-				until(t, follower, func() bool { return strings.Contains(follower.stderr.String(), "the events stream went back in time") })
+				until(t, follower, "the loss to be found", func() bool { return strings.Contains(follower.stderr.String(), "the events stream went back in time") })
 				said = true
 			}
 			follower.signal(syscall.SIGINT)

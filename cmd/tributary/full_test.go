@@ -135,13 +135,13 @@ func TestFaultOfAFullDiskIsSaidAndSurvived(t *testing.T) {
 	cluster.Nodes[0].AwaitOutput("no space left on device")
 	worker.awaitLogged("heartbeats of the workers cannot be exchanged")
 	edge.awaitLogged("broker takes no records: waiting, nothing is lost")
-	until(t, worker.process, func() bool {
+	until(t, worker.process, "a worker that is not ready", func() bool {
 		status, body := worker.get("readyz", "")
 		return status.StatusCode == http.StatusServiceUnavailable && body != ""
 	})
 	var code int
 	var out string
-	until(t, worker.process, func() bool {
+	until(t, worker.process, "the cure of a full disk", func() bool {
 		code, out = ended(start(t, home, url, "doctor"))
 		return strings.Contains(out, "make room and restart it")
 	})
@@ -155,7 +155,7 @@ func TestFaultOfAFullDiskIsSaidAndSurvived(t *testing.T) {
 	cluster.Nodes[0].Kill() // one that does not answer does not end by itself either
 	cluster.Start(cluster.Nodes...)
 	log.requireEach(js)
-	until(t, worker.process, func() bool {
+	until(t, worker.process, "a worker that goes on", func() bool {
 		_, out = ended(start(t, home, url, "doctor"))
 		return strings.Contains(out, "every record is done") && !strings.Contains(out, "no heartbeat of a worker")
 	})

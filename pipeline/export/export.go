@@ -395,6 +395,7 @@ func (e *exporter) run(ctx context.Context, events iter.Seq2[events.Event, error
 						return err
 					}
 				}
+				tick.Reset(e.cfg.Every) // a slow place gets no file of its own for each event that arrived meanwhile
 			}
 		}
 	}
