@@ -89,9 +89,9 @@ var (
 
 // read notes what a record states.
 func (d Dialect) read(r *normalizerstest.Reader, v any) {
-	at, undated := time.Parse(time.RFC3339, text(v, "timestamp")) // what a run prints is of the run itself
 	if forked, err := time.Parse(time.RFC3339, r.Noted("forked")); err == nil {
-		r.Copied = undated == nil && at.Before(forked)
+		at, err := time.Parse(time.RFC3339, text(v, "timestamp"))
+		r.Copied = err == nil && at.Before(forked) // what a run prints has no time, and is of the run itself
 	}
 	if d.Entry != nil && d.Entry(r, v) {
 		return

@@ -33,8 +33,8 @@ type Update struct {
 	Kind    UpdateKind
 	Session Session // set for Snapshot
 	Change  *Change // set for Changed
-	// Cursor is set for Synced and Changed, and never 0 there: pass it to [Watch] to continue after this update. It is
-	// the sequence of the change.
+	// Cursor is set for Synced and Changed: pass it to [Watch] to continue after this update. It is the sequence of the
+	// last change, and 1, which is before the first one, behind a snapshot without records.
 	Cursor uint64
 }
 
@@ -135,7 +135,7 @@ func (w *watch) snapshot(ctx context.Context) error {
 	case stopped:
 		return errStopped
 	}
-	// Without records it is 1, which is before the first change, so that who continues there gets no second snapshot.
+	// From 0, Watch would begin with another snapshot.
 	w.cursor, w.fresh = max(complete, 1), time.Time{}
 	w.missing.after, w.missing.before = 0, 0
 	return w.send(Update{Kind: Synced, Cursor: w.cursor}, nil)
