@@ -55,6 +55,9 @@ type Generation struct {
 // IsLive reports whether the generation is live: workers follow it, and readers get its events by default.
 func (g *Generation) IsLive() bool { return g.State == StateLive }
 
+// CountsExpired reports whether the generation has every record of the raw stream from some sequence on.
+func (g *Generation) CountsExpired() bool { return g.Part.Source == "" && g.Part.Session == "" }
+
 // CellName returns the name of the generation in the cell of a partition.
 func (g *Generation) CellName(partition int) string {
 	return envelopes.CellName(g.Name, g.Layout.Cell(partition))
