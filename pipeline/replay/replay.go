@@ -80,7 +80,7 @@ func Start(ctx context.Context, js jetstream.JetStream, r Request) (streams.Gene
 		if err != nil {
 			return streams.Generation{}, fmt.Errorf("encode %s: %w", streams.GenerationPrefix+r.Name, err)
 		}
-		if err := streams.EnsureKey(ctx, kv, streams.GenerationPrefix+r.Name, starting); err != nil {
+		if err := streams.EnsureKey(ctx, js, kv, streams.GenerationPrefix+r.Name, starting); err != nil {
 			return streams.Generation{}, err
 		}
 	}

@@ -356,7 +356,7 @@ func ProvisionGeneration(ctx context.Context, js jetstream.JetStream, kv jetstre
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", key, err)
 	}
-	return EnsureKey(ctx, kv, key, value)
+	return EnsureKey(ctx, js, kv, key, value)
 }
 
 // lostGeneration returns the error for a generation whose key is lost although its stream is in use.

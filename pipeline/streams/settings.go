@@ -242,7 +242,7 @@ func provisionSettings(ctx context.Context, js jetstream.JetStream, kv jetstream
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", key, err)
 	}
-	if err := EnsureKey(ctx, kv, key, value); err != nil {
+	if err := EnsureKey(ctx, js, kv, key, value); err != nil {
 		return err
 	}
 	stored, err := ReadControl(ctx, js, key)

@@ -254,7 +254,7 @@ func Provision(ctx context.Context, js jetstream.JetStream, t Topology) error {
 	if err := ProvisionStreams(ctx, js, t, t.rawConfigs()); err != nil {
 		return err
 	}
-	if err := EnsureKey(ctx, kv, partitionsKey, []byte(t.Layout().String())); err != nil {
+	if err := EnsureKey(ctx, js, kv, partitionsKey, []byte(t.Layout().String())); err != nil {
 		return err
 	}
 	if err := expectLayout(ctx, js, t); err != nil {
@@ -275,7 +275,7 @@ func Provision(ctx context.Context, js jetstream.JetStream, t Topology) error {
 	if err := ProvisionGeneration(ctx, js, kv, t, Part{}, GenerationRecord{Revision: normalizers.Revision}); err != nil {
 		return err
 	}
-	return EnsureKey(ctx, kv, currentKey, []byte(t.Generation))
+	return EnsureKey(ctx, js, kv, currentKey, []byte(t.Generation))
 }
 
 // provisionBucket creates the control bucket.
@@ -471,13 +471,20 @@ func ReadLayout(ctx context.Context, js jetstream.JetStream) (Layout, error) {
 	return parseLayout(string(stored))
 }
 
-// EnsureKey creates a key, unless it exists.
-func EnsureKey(ctx context.Context, kv jetstream.KeyValue, key string, value []byte) error {
-	_, err := kv.Create(ctx, key, value)
-	if errors.Is(err, jetstream.ErrKeyExists) {
-		return nil
+// EnsureKey creates a key, unless it exists, and returns when the leader of the bucket shows it.
+func EnsureKey(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, key string, value []byte) error {
+	for {
+		if _, err := kv.Create(ctx, key, value); err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
+			return fmt.Errorf("create %s in bucket %s: %w", key, ControlBucket, err)
+		}
+		if _, err := ReadControl(ctx, js, key); !errors.Is(err, jetstream.ErrKeyNotFound) {
+			return err
+		}
+		// The leader refuses a key as soon as another process has sent it, and shows that one once it is replicated.
+		if err := broker.Pause(ctx, 10*time.Millisecond); err != nil {
+			return err
+		}
 	}
-	return broker.Wrap(err, "create "+key+" in bucket "+ControlBucket)
 }
 
 // checkServer returns why no process can work on t: the server lacks it. It changes nothing.

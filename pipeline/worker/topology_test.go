@@ -1,14 +1,17 @@
 package worker_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/normalizers"
@@ -94,6 +97,64 @@ func TestManyProcessesProvisionAtOnce(t *testing.T) {
 	s := start(t, server.JetStream(), worker.Config{Topology: top})
 	ready(t, s)
 	s.stop(t)
+}
+
+// The leader of the bucket refuses a key that another process has sent, although it cannot show that one before it is
+// replicated. The network between it and its replicas is away meanwhile.
+func TestKeyOfAnotherProcessIsAwaited(t *testing.T) {
+	t.Parallel()
+	pipelinetest.SkipShort(t)
+	cluster := pipelinetest.NewCluster(t, 3, 0)
+	cluster.Start(cluster.Nodes...)
+	top := topology(2)
+	top.Replicas = 3
+	js := cluster.Provision(top)
+	bucket, err := js.Stream(t.Context(), "KV_"+streams.ControlBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := streams.ControlSubject("partitions")
+	if err := bucket.Purge(t.Context(), jetstream.WithPurgeSubject(key)); err != nil {
+		t.Fatal(err)
+	}
+	cluster.Settle(js)
+	info, err := bucket.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	leader := cluster.Nodes[slices.IndexFunc(cluster.Nodes, func(n *pipelinetest.Node) bool { return n.Name() == info.Cluster.Leader })]
+	js = pipelinetest.Connect(t, leader.URL())
+	kv, err := js.KeyValue(t.Context(), streams.ControlBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	leader.CutOff()
+	first := nats.NewMsg(key)
+	first.Data = []byte("2")
+	first.Header.Set(jetstream.ExpectedLastSubjSeqHeader, "0")
+	if err := js.Conn().PublishMsg(first); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kv.Create(t.Context(), "partitions", []byte("2")); !errors.Is(err, jetstream.ErrKeyExists) {
+		t.Fatalf("the leader does not refuse a second key: %v", err)
+	}
+	ensured := make(chan error)
+	go func() {
+		err := streams.EnsureKey(t.Context(), js, kv, "partitions", []byte("2"))
+		if err == nil {
+			_, err = streams.ReadLayout(t.Context(), js)
+		}
+		ensured <- err
+	}()
+	leader.Reconnect()
+	if err := <-ensured; errors.Is(err, jetstream.ErrKeyNotFound) {
+		t.Error(err)
+	}
+	cluster.Try("read the layout", func(ctx context.Context) error {
+		_, err := streams.ReadLayout(ctx, js)
+		return err
+	})
 }
 
 func TestProvisionUpdatesWhatCanBeChanged(t *testing.T) {
