@@ -21,14 +21,14 @@ import (
 // outputs runs a command at a broker to its end and returns its output, line by line.
 func outputs(t *testing.T, home, url string, args ...string) (stdout []string, stderr string) {
 	t.Helper()
-	p := start(t, home, url, args...)
-	if code := p.wait(); code != 0 {
-		t.Fatalf("%v: exit code %d\n%s", args, code, &p.stderr)
+	code, out, stderr := inProcess(t, home, url, args...)
+	if code != 0 {
+		t.Fatalf("%v: exit code %d\n%s", args, code, stderr)
 	}
-	for line := range p.lines {
-		stdout = append(stdout, line)
+	for line := range strings.Lines(out) {
+		stdout = append(stdout, strings.TrimSuffix(line, "\n"))
 	}
-	return stdout, p.stderr.String()
+	return stdout, stderr
 }
 
 // TestLargeRecordsBecomeTheEventsOfNormalize ships records that are larger than a message of the

@@ -39,7 +39,7 @@ func TestConsoleListsWhatLsPrints(t *testing.T) {
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(streams.DefaultTopology())
 	start(t, home, server.URL(), "run")
-	if code, out := ended(start(t, home, server.URL(), "ship", "--once", logs)); code != 0 {
+	if code, out := finish(t, home, server.URL(), "ship", "--once", logs); code != 0 {
 		t.Fatalf("ship: exit code %d\n%s", code, out)
 	}
 	if err := replay.CatchUp(t.Context(), js, streams.DefaultTopology()); err != nil {
@@ -67,17 +67,17 @@ func TestConsoleListsWhatLsPrints(t *testing.T) {
 	}
 	ls := func(args ...string) [][]string {
 		t.Helper()
-		p := start(t, home, server.URL(), append([]string{"sessions", "ls", "--limit", "0", "-o", "json"}, args...)...)
+		code, stdout, stderr := inProcess(t, home, server.URL(), append([]string{"sessions", "ls", "--limit", "0", "-o", "json"}, args...)...)
+		if code != 0 {
+			t.Fatalf("ls %q: exit code %d\n%s", args, code, stderr)
+		}
 		var rows [][]string
-		for line := range p.lines {
+		for line := range strings.Lines(stdout) {
 			var v sessionView
 			if err := json.Unmarshal([]byte(line), &v); err != nil {
 				t.Fatal(err)
 			}
 			rows = append(rows, wantedCells(&v))
-		}
-		if code := p.wait(); code != 0 {
-			t.Fatalf("ls %q: exit code %d\n%s", args, code, &p.stderr)
 		}
 		return rows
 	}

@@ -46,7 +46,7 @@ func TestDoctorReportsRecordsThatExpiredUnread(t *testing.T) {
 	}
 	doctor := func(want int, texts ...string) {
 		t.Helper()
-		code, out := ended(start(t, home, server.URL(), "doctor", "--gaps-since", "0s")) // the sessions that go on have gaps, too
+		code, out := finish(t, home, server.URL(), "doctor", "--gaps-since", "0s") // the sessions that go on have gaps, too
 		if code != want || len(texts) == 0 && strings.Contains(out, "before they were read:") {
 			t.Errorf("exit code %d, want %d\n%s", code, want, out)
 		}
@@ -64,16 +64,16 @@ func TestDoctorReportsRecordsThatExpiredUnread(t *testing.T) {
 	worker := work()
 	worker.awaitLogged("records left the raw stream before they were read") // it looks for them beside its work
 	doctor(exitFailure, lost...)
-	code, out := ended(start(t, home, server.URL(), "replay", "status", "v1"))
+	code, out := finish(t, home, server.URL(), "replay", "status", "v1")
 	if code != 0 || !strings.Contains(out, "685 records of RAW before they were read") {
 		t.Errorf("replay status: exit code %d\n%s", code, out)
 	}
-	if code, out := ended(start(t, home, server.URL(), "doctor", "acknowledge")); code != 0 || !strings.Contains(out, "acknowledged: generation v1: 685 records, stored ") {
+	if code, out := finish(t, home, server.URL(), "doctor", "acknowledge"); code != 0 || !strings.Contains(out, "acknowledged: generation v1: 685 records, stored ") {
 		t.Errorf("doctor acknowledge: exit code %d\n%s", code, out)
 	}
 	awaitRecords(t, js, "v1")
 	doctor(0, "685 records before they were read, which are acknowledged")
-	if code, out := ended(start(t, home, server.URL(), "doctor", "acknowledge")); code != 0 || !strings.Contains(out, "nothing to acknowledge") {
+	if code, out := finish(t, home, server.URL(), "doctor", "acknowledge"); code != 0 || !strings.Contains(out, "nothing to acknowledge") {
 		t.Errorf("doctor acknowledge: exit code %d\n%s", code, out)
 	}
 	end(worker)
@@ -110,7 +110,7 @@ func TestStreamThatDiscardsUnreadRecordsIsRefused(t *testing.T) {
 			if args[0] != "ship" && c.want == 0 {
 				continue
 			}
-			code, out := ended(start(t, home, server.URL(), args...))
+			code, out := finish(t, home, server.URL(), args...)
 			if code != c.want || c.want != 0 && !strings.Contains(out, "nats stream edit RAW --discard=new") {
 				t.Errorf("%s: exit code %d, want %d\n%s", args[0], code, c.want, out)
 			}

@@ -39,7 +39,7 @@ func TestDoctorNamesTheLimits(t *testing.T) {
 		if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
 			t.Fatal(err)
 		}
-		if _, out := ended(start(t, home, srv.URL(), "doctor")); !strings.Contains(out, c.want) {
+		if _, out := finish(t, home, srv.URL(), "doctor"); !strings.Contains(out, c.want) {
 			t.Errorf("doctor does not say %q:\n%s", c.want, out)
 		}
 	}
@@ -75,7 +75,7 @@ accounts {
 	worker := start(t, home, url, "run")
 	worker.awaitLogged("worker is running")
 	awaitWorkers(t, js, top, func(w []streams.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == top.Partitions })
-	if code, out := ended(start(t, home, url, "doctor")); code != 0 || !strings.Contains(out, "less than 80% of each limit of the account, the streams and the servers") {
+	if code, out := finish(t, home, url, "doctor"); code != 0 || !strings.Contains(out, "less than 80% of each limit of the account, the streams and the servers") {
 		t.Fatalf("doctor of a broker with room: exit code %d\n%s", code, out)
 	}
 	records := pipelinetest.Workload(1, 30, 300)
@@ -90,7 +90,7 @@ accounts {
 		t.Fatal(err)
 	}
 	worker.awaitLogged("heartbeats of the workers cannot be exchanged")
-	code, out := ended(start(t, home, url, "doctor"))
+	code, out := finish(t, home, url, "doctor")
 	if code != exitFailure {
 		t.Errorf("doctor of a full broker: exit code %d", code)
 	}
@@ -102,7 +102,7 @@ accounts {
 	awaitWorkers(t, js, top, func(w []streams.Worker) bool { return len(w) == 1 && !w[0].Silent(time.Now()) })
 	pipelinetest.Publish(t, js, pipelinetest.Workload(2, 30, 300)...)
 	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
-	if code, out := ended(start(t, home, url, "doctor")); code != 0 {
+	if code, out := finish(t, home, url, "doctor"); code != 0 {
 		t.Errorf("doctor of a broker with room again: exit code %d\n%s", code, out)
 	}
 }

@@ -31,7 +31,7 @@ func TestDoctorReportsHangingNormalizersAndDamagedStates(t *testing.T) {
 	home := t.TempDir()
 	requireProblem := func(texts ...string) {
 		t.Helper()
-		code, out := ended(start(t, home, server.URL(), "doctor"))
+		code, out := finish(t, home, server.URL(), "doctor")
 		for _, text := range texts {
 			if code != exitFailure || !strings.Contains(out, text) {
 				t.Errorf("exit code %d, no %q in\n%s", code, text, out)

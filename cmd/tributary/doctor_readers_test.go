@@ -78,7 +78,7 @@ func TestDoctorShowsSubscriptionsAndExports(t *testing.T) {
 	},
 	) {
 		t.Helper()
-		_, text := ended(start(t, home, server.URL(), "doctor", "-o", "json", "--export", out))
+		_, text := finish(t, home, server.URL(), "doctor", "-o", "json", "--export", out)
 		text, _, _ = strings.Cut(text, "\n")
 		if err := json.Unmarshal([]byte(text), &d); err != nil || len(d.Subscriptions) != 1 || len(d.Exports) != 1 {
 			t.Fatalf("%v: %s", err, text)
@@ -87,7 +87,7 @@ func TestDoctorShowsSubscriptionsAndExports(t *testing.T) {
 	}
 	export := func() {
 		t.Helper()
-		if code, text := ended(start(t, home, server.URL(), "export", "--out", out)); code != 0 {
+		if code, text := finish(t, home, server.URL(), "export", "--out", out); code != 0 {
 			t.Fatalf("export: exit code %d\n%s", code, text)
 		}
 	}
@@ -114,7 +114,7 @@ func TestDoctorShowsSubscriptionsAndExports(t *testing.T) {
 	if d := examine(); !d.Subscriptions[0].WentBack || !d.Exports[0].WentBack {
 		t.Errorf("the stream went back: %+v", d)
 	}
-	_, text := ended(start(t, home, server.URL(), "doctor"))
+	_, text := finish(t, home, server.URL(), "doctor")
 	contains(t, text, "READER", "subscription search", "its stream went back in time")
 	end = work()
 	defer func() { end() }()

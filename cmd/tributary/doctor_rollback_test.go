@@ -35,26 +35,26 @@ func TestDoctorTellsTheCureOfALostTail(t *testing.T) {
 	cure := []string{"raw stream has lost its tail", "the stream ends at 400", "tributary ship --again", "new generation", "tributary replay start NAME", "tributary replay promote NAME --wait"}
 	worker.awaitLogged("raw stream has lost its tail")
 	pipelinetest.RequireInOrder(t, worker.stderr.String(), append([]string{"partition stopped"}, cure...)...)
-	code, out := ended(start(t, home, server.URL(), "doctor"))
+	code, out := finish(t, home, server.URL(), "doctor")
 	if code != exitFailure || strings.Contains(out, "every record is done") || strings.Count(out, "have stopped:") != 1 {
 		t.Errorf("doctor: exit code %d\n%s", code, out)
 	}
 	pipelinetest.RequireInOrder(t, out, append([]string{"unknown: all partitions have stopped", "partitions 0-15 have stopped"}, cure...)...)
-	if code, out := ended(start(t, home, server.URL(), "doctor", "-o", "json")); code != exitFailure || !strings.Contains(out, `"cure":"restore the raw stream as it was`) {
+	if code, out := finish(t, home, server.URL(), "doctor", "-o", "json"); code != exitFailure || !strings.Contains(out, `"cure":"restore the raw stream as it was`) {
 		t.Errorf("doctor -o json: exit code %d\n%s", code, out)
 	}
 
 	pipelinetest.Publish(t, js, records...)
 	began := time.Now()
 	for _, command := range []string{"replay start v2", "replay promote v2 --wait"} {
-		if code, out := ended(start(t, home, server.URL(), strings.Fields(command)...)); code != 0 || strings.Contains(out, "rights") { // this broker has no users
+		if code, out := finish(t, home, server.URL(), strings.Fields(command)...); code != 0 || strings.Contains(out, "rights") { // this broker has no users
 			t.Fatalf("%s: exit code %d\n%s", command, code, out)
 		}
 	}
 	top.Generation = "v2"
 	awaitReady(t, js, "v2", began)
 	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
-	if code, out := ended(start(t, home, server.URL(), "doctor")); code != 0 || !strings.Contains(out, "every record is done") {
+	if code, out := finish(t, home, server.URL(), "doctor"); code != 0 || !strings.Contains(out, "every record is done") {
 		t.Errorf("doctor of the new generation: exit code %d\n%s", code, out)
 	}
 }
@@ -100,14 +100,14 @@ func TestDoctorShowsGaps(t *testing.T) {
 	doctor := func(published ...core.Record) (int, string) {
 		pipelinetest.Publish(t, js, published...)
 		pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
-		return ended(start(t, home, server.URL(), "doctor"))
+		return finish(t, home, server.URL(), "doctor")
 	}
 	code, out := doctor(slices.Concat(records[:20], records[40:])...)
 	if code != exitFailure || !strings.Contains(out, "every record is done") {
 		t.Errorf("a gap: exit code %d\n%s", code, out)
 	}
 	for since, want := range map[string]int{"1h": exitFailure, "0s": 0, "soon": exitUsage} {
-		if code, out := ended(start(t, home, server.URL(), "doctor", "--gaps-since", since)); code != want {
+		if code, out := finish(t, home, server.URL(), "doctor", "--gaps-since", since); code != want {
 			t.Errorf("gaps since %s: exit code %d\n%s", since, code, out)
 		}
 	}

@@ -40,7 +40,7 @@ func TestDoctorFindsThatSessionsAreNotKept(t *testing.T) {
 	home := t.TempDir()
 	requireProblem := func(parts ...string) {
 		t.Helper()
-		code, out := ended(start(t, home, server.URL(), "doctor"))
+		code, out := finish(t, home, server.URL(), "doctor")
 		if code != exitFailure {
 			t.Errorf("exit code %d", code)
 		}
@@ -60,7 +60,7 @@ func TestDoctorFindsThatSessionsAreNotKept(t *testing.T) {
 	awaitWorkers(t, js, top, func(w []streams.Worker) bool {
 		return len(w) == 2 && len(w[0].Partitions)+len(w[1].Partitions) == top.Partitions
 	})
-	if code, out := ended(start(t, home, server.URL(), "doctor")); code != 0 {
+	if code, out := finish(t, home, server.URL(), "doctor"); code != 0 {
 		t.Errorf("with a worker: exit code %d\n%s", code, out)
 	}
 }

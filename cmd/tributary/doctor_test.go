@@ -24,7 +24,7 @@ func TestDoctorReportsWorkersAndProblems(t *testing.T) {
 	server := pipelinetest.NewServer(t)
 	home := t.TempDir()
 	doctor := func(args ...string) (code int, out string) {
-		return ended(start(t, home, server.URL(), append([]string{"doctor"}, args...)...))
+		return finish(t, home, server.URL(), append([]string{"doctor"}, args...)...)
 	}
 	if code, out := doctor(); code != exitFailure || !strings.Contains(out, "tributary run") {
 		t.Errorf("no streams: exit code %d\n%s", code, out)
@@ -89,7 +89,7 @@ func TestServerThatTakesOnlySmallMessagesIsRefused(t *testing.T) {
 		t.Errorf("raw stream: %v", err)
 	}
 	server.Provision(streams.DefaultTopology())
-	if code, out := ended(start(t, t.TempDir(), server.URL(), "doctor")); code != exitFailure || !strings.Contains(out, want) {
+	if code, out := finish(t, t.TempDir(), server.URL(), "doctor"); code != exitFailure || !strings.Contains(out, want) {
 		t.Errorf("doctor: exit code %d\n%s", code, out)
 	}
 }

@@ -41,7 +41,7 @@ func TestDoctorReportsRecordsThatTakeTooMuchWorkToSearch(t *testing.T) {
 	if err := replay.CatchUp(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}
-	code, out := ended(start(t, home, server.URL(), "doctor"))
+	code, out := finish(t, home, server.URL(), "doctor")
 	const problem = "session s of claude_code, takes too much work to search for secrets and is a dead letter without its bytes: tributary dlq requeue 1"
 	if code != exitFailure || !strings.Contains(out, problem) || strings.Contains(out, "xxxx") {
 		t.Errorf("exit code %d, no %q in\n%s", code, problem, out)

@@ -53,7 +53,7 @@ func TestUpFollowsTheLogs(t *testing.T) {
 	}
 
 	for _, args := range [][]string{{"sessions", "title", "0b6a7f58", "Greetings"}, {"sessions", "pin", "0b6a7f58"}} {
-		if code, out := ended(start(t, home, url, args...)); code != 0 {
+		if code, out := finish(t, home, url, args...); code != 0 {
 			t.Errorf("%v: exit code %d\n%s", args, code, out)
 		}
 	}

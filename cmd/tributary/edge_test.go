@@ -170,7 +170,7 @@ func TestFaultOfARolledBackStoreEndsWithEveryEventOnce(t *testing.T) {
 			}
 			generation := "v1"
 			if c.stops {
-				code, out := ended(start(t, h.home, h.server.URL(), "doctor"))
+				code, out := finish(t, h.home, h.server.URL(), "doctor")
 				if code != exitFailure || !strings.Contains(out, "raw stream has lost its tail") || !strings.Contains(out, "replay into a new generation") {
 					t.Errorf("doctor: exit code %d\n%s", code, out)
 				}
@@ -308,7 +308,7 @@ func TestDoctorShowsTheEdges(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitEdge(t, js, func(e streams.Edge) bool { return e.Host == host && e.Follows && !e.Ended })
-	if _, out := ended(start(t, h.home, h.server.URL(), "doctor")); !strings.Contains(out, "EDGE") || !strings.Contains(out, "following") || !strings.Contains(out, "skipped 1 hidden folder:") {
+	if _, out := finish(t, h.home, h.server.URL(), "doctor"); !strings.Contains(out, "EDGE") || !strings.Contains(out, "following") || !strings.Contains(out, "skipped 1 hidden folder:") {
 		t.Errorf("doctor of an edge that follows:\n%s", out)
 	}
 	awaitLog(edge, "matches no agent")
@@ -316,7 +316,7 @@ func TestDoctorShowsTheEdges(t *testing.T) {
 	awaitEdge(t, js, func(e streams.Edge) bool {
 		return e.Ended && e.Files == 2 && e.Records == 2 && e.Behind == 0 && e.Unknown == 1 && e.Error == ""
 	})
-	_, out := ended(start(t, h.home, h.server.URL(), "doctor"))
+	_, out := finish(t, h.home, h.server.URL(), "doctor")
 	if !strings.Contains(out, "ended") || !strings.Contains(out, "does not send 1 file, the last: "+unknown+": the content matches no agent") || strings.Contains(out, "problem: edge") {
 		t.Errorf("doctor of an edge with a file that is no log:\n%s", out)
 	}
@@ -334,7 +334,7 @@ func TestDoctorNamesALogOfAnotherAgent(t *testing.T) {
 		t.Errorf("ship printed\n%s", out)
 	}
 	awaitEdge(t, js, func(e streams.Edge) bool { return e.Ended && e.Records == 2 })
-	if _, out := ended(start(t, h.home, h.server.URL(), "doctor")); !strings.Contains(out, want) || strings.Contains(out, "problem: edge") {
+	if _, out := finish(t, h.home, h.server.URL(), "doctor"); !strings.Contains(out, want) || strings.Contains(out, "problem: edge") {
 		t.Errorf("doctor:\n%s", out)
 	}
 }

@@ -17,7 +17,7 @@ func TestDoctorNamesAnErasureThatWasKilled(t *testing.T) {
 	start(t, home, server.URL(), "run")
 	run := func(want int, args ...string) string {
 		t.Helper()
-		code, out := ended(start(t, home, server.URL(), args...))
+		code, out := finish(t, home, server.URL(), args...)
 		if code != want {
 			t.Fatalf("%v: exit code %d, want %d\n%s", args, code, want, out)
 		}

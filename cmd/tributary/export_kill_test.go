@@ -112,7 +112,7 @@ func shipCorpus(t *testing.T, k *killedExports, corpus string) {
 		if err != nil || len(logs) == 0 {
 			t.Fatalf("%d logs of %s: %v", len(logs), source, err)
 		}
-		if code, out := ended(start(t, k.home, k.url, slices.Concat([]string{"ship", "--once", "--source", string(source)}, logs)...)); code != 0 && code != exitPartly {
+		if code, out := finish(t, k.home, k.url, slices.Concat([]string{"ship", "--once", "--source", string(source)}, logs)...); code != 0 && code != exitPartly {
 			t.Fatalf("ship: exit code %d\n%s", code, out)
 		}
 	}

@@ -266,7 +266,7 @@ func TestCommandsFollowTheLiveGeneration(t *testing.T) {
 	}
 	replay := func(args ...string) {
 		t.Helper()
-		if code, out := ended(start(t, home, url, append([]string{"replay"}, args...)...)); code != 0 {
+		if code, out := finish(t, home, url, append([]string{"replay"}, args...)...); code != 0 {
 			t.Fatalf("%v: exit code %d\n%s", args, code, out)
 		}
 	}

@@ -93,7 +93,7 @@ func TestFullRawStreamRefusesAndDiscardsNothing(t *testing.T) {
 	log.add(60)
 	edge.awaitLogged("broker takes no records: waiting, nothing is lost")
 	contains(t, edge.stderr.String(), "maximum bytes exceeded")
-	code, out := ended(start(t, home, server.URL(), "doctor"))
+	code, out := finish(t, home, server.URL(), "doctor")
 	if code != exitFailure {
 		t.Errorf("doctor: exit code %d", code)
 	}
@@ -107,7 +107,7 @@ func TestFullRawStreamRefusesAndDiscardsNothing(t *testing.T) {
 	}
 	limit(1 << 30)
 	log.requireEach(js)
-	if code, out := ended(start(t, home, server.URL(), "doctor")); code != 0 {
+	if code, out := finish(t, home, server.URL(), "doctor"); code != 0 {
 		t.Errorf("doctor of a stream with room: exit code %d\n%s", code, out)
 	}
 }
@@ -142,7 +142,7 @@ func TestFaultOfAFullDiskIsSaidAndSurvived(t *testing.T) {
 	var code int
 	var out string
 	until(t, worker.process, "the cure of a full disk", func() bool {
-		code, out = ended(start(t, home, url, "doctor"))
+		code, out = finish(t, home, url, "doctor")
 		return strings.Contains(out, "make room and restart it")
 	})
 	if code != exitFailure {
@@ -156,7 +156,7 @@ func TestFaultOfAFullDiskIsSaidAndSurvived(t *testing.T) {
 	cluster.Start(cluster.Nodes...)
 	log.requireEach(js)
 	until(t, worker.process, "a worker that goes on", func() bool {
-		_, out = ended(start(t, home, url, "doctor"))
+		_, out = finish(t, home, url, "doctor")
 		return strings.Contains(out, "every record is done") && !strings.Contains(out, "no heartbeat of a worker")
 	})
 }

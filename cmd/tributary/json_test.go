@@ -47,7 +47,7 @@ func TestJSONOfCommandsKeepsItsFields(t *testing.T) {
 
 	start(t, home, server.URL(), "run")
 	for _, command := range [][]string{{"ship", "--once", log}, {"ship", "--once", claudeLog(t, "erased")}, {"replay", "start", "b", "--set", "tool_metadata=current"}, {"replay", "status", "b", "--wait"}} {
-		if code, out := ended(start(t, home, server.URL(), command...)); code != 0 {
+		if code, out := finish(t, home, server.URL(), command...); code != 0 {
 			t.Fatalf("%v: exit code %d\n%s", command, code, out)
 		}
 	}
@@ -59,7 +59,7 @@ func TestJSONOfCommandsKeepsItsFields(t *testing.T) {
 	if _, err := claims.NewStore(js).Put(t.Context(), []byte("of no record")); err != nil {
 		t.Fatal(err)
 	}
-	if code, out := ended(start(t, home, server.URL(), "erase", "--session", "claude_code/one", "--yes")); code != 0 {
+	if code, out := finish(t, home, server.URL(), "erase", "--session", "claude_code/one", "--yes"); code != 0 {
 		t.Fatalf("erase: exit code %d\n%s", code, out)
 	}
 	awaitRecords(t, js, "v1")
@@ -90,27 +90,28 @@ func TestJSONOfCommandsKeepsItsFields(t *testing.T) {
 	requireAllWithJSON(t, commands)
 	var text strings.Builder
 	for _, command := range slices.Sorted(maps.Keys(commands)) {
-		var out strings.Builder
-		p := watch
+		var out, messages string
 		if command == "sessions watch" {
 			write(t, log, again)
-			if code, out := ended(start(t, home, server.URL(), "ship", "--once", log)); code != 0 {
+			if code, out := finish(t, home, server.URL(), "ship", "--once", log); code != 0 {
 				t.Fatalf("ship: exit code %d\n%s", code, out)
 			}
-			out.WriteString(p.expect("{"))
-			p.signal(syscall.SIGINT)
+			lines := []string{watch.expect("{")}
+			watch.signal(syscall.SIGINT)
+			for line := range watch.lines {
+				lines = append(lines, line)
+			}
+			out, messages = strings.Join(lines, "\n"), watch.stderr.String()
 		} else {
-			p = start(t, home, server.URL(), slices.Concat(strings.Fields(command), commands[command], []string{"-o", "json"})...)
-			if code := p.wait(); code != 0 && code != exitFailure && code != exitPartly {
-				t.Fatalf("%s: exit code %d\n%s", command, code, &p.stderr)
+			var code int
+			code, out, messages = inProcess(t, home, server.URL(), slices.Concat(strings.Fields(command), commands[command], []string{"-o", "json"})...)
+			if code != 0 && code != exitFailure && code != exitPartly {
+				t.Fatalf("%s: exit code %d\n%s", command, code, messages)
 			}
 		}
-		for line := range p.lines {
-			out.WriteString(line + "\n")
-		}
-		fields := jsonFields(t, []byte(out.String()))
+		fields := jsonFields(t, []byte(out))
 		if len(fields) == 0 {
-			t.Errorf("%s prints no field: %s\n%s", command, &out, &p.stderr)
+			t.Errorf("%s prints no field: %s\n%s", command, out, messages)
 		}
 		text.WriteString("tributary " + command + " -o json\n")
 		for _, field := range slices.Sorted(maps.Keys(fields)) {

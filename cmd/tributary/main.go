@@ -54,8 +54,13 @@ func run(args []string) int {
 	}()
 
 	a.config, a.configError = loadConfig()
+	return execute(ctx, a, args)
+}
+
+// execute runs the command that args name, prints its error, and returns the exit code.
+func execute(ctx context.Context, a *app, args []string) int {
 	started := false
-	root := a.rootCommand(&started)
+	root := a.rootCommand(&started) //nolint:contextcheck // commands get it from ExecuteContextC
 	root.SetArgs(args)
 	command, err := root.ExecuteContextC(ctx)
 	code := exitCode(ctx, err, started)

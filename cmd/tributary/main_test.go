@@ -46,6 +46,7 @@ func TestMain(m *testing.M) {
 type leakChecked struct{ m *testing.M }
 
 func (l leakChecked) Run() int {
+	time.Local = time.UTC   // as the processes of tests have it
 	pipelinetest.Parallel() // files on the disk: in memory, a compaction ends before it is killed
 	code := l.m.Run()
 	if code != 0 {

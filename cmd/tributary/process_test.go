@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -18,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
 	"tributary/pipeline/streams"
 )
@@ -210,14 +212,25 @@ func (p *process) awaitLogged(text string) {
 // awaitLoggedWithin is [process.awaitLogged] with a limit of its own.
 func (p *process) awaitLoggedWithin(text string, patience time.Duration) {
 	p.t.Helper()
+	p.awaitLogWithin(text, patience, func(log string) bool { return strings.Contains(log, text) })
+}
+
+// awaitLog waits until shown holds of standard error; what names it.
+func (p *process) awaitLog(what string, shown func(log string) bool) {
+	p.t.Helper()
+	p.awaitLogWithin(what, patience, shown)
+}
+
+func (p *process) awaitLogWithin(what string, patience time.Duration, shown func(log string) bool) {
+	p.t.Helper()
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
 	limit := time.After(patience)
-	for !strings.Contains(p.stderr.String(), text) {
+	for !shown(p.stderr.String()) {
 		select {
 		case <-look.C:
 		case <-limit:
-			p.t.Fatalf("no %q in standard error:\n%s", text, &p.stderr)
+			p.t.Fatalf("no %q in standard error:\n%s", what, &p.stderr)
 		}
 	}
 }
@@ -239,6 +252,32 @@ func output(tb testing.TB, wantCode int, args ...string) []byte {
 		tb.Fatalf("%v: exit code %d, want %d\n%s", args, code, wantCode, &stderr)
 	}
 	return out
+}
+
+// inProcess runs a command to its end in the process of the test, which takes a tenth of the time of a process of its
+// own, and returns its exit code and what it has printed. The command gets no signal, and its environment is that of
+// the test but for the folder of its state and the broker.
+func inProcess(tb testing.TB, home, url string, args ...string) (code int, stdout, stderr string) {
+	tb.Helper()
+	settings, wrong := loadConfig()
+	if wrong != nil {
+		tb.Fatal(wrong)
+	}
+	settings.XDGStateHome, settings.Identity = filepath.Join(home, ".local", "state"), "off"
+	if url != "" {
+		settings.NATSURL = url
+	}
+	var data, messages bytes.Buffer
+	a := &app{config: settings, stdin: strings.NewReader(""), stdout: &data, stderr: terminal.Safe(&messages)}
+	code = execute(context.WithoutCancel(tb.Context()), a, args)
+	return code, data.String(), messages.String()
+}
+
+// finish is [inProcess] with standard output and error as one text.
+func finish(tb testing.TB, home, url string, args ...string) (code int, out string) {
+	tb.Helper()
+	code, stdout, stderr := inProcess(tb, home, url, args...)
+	return code, stdout + stderr
 }
 
 // arrivals counts the messages that are published on a subject, whether they are stored or not,

@@ -124,10 +124,7 @@ func newFleet(t *testing.T) *fleet {
 // ship ships logs.
 func (f *fleet) ship(t *testing.T, args ...string) {
 	t.Helper()
-	p := start(t, f.home, f.url, append([]string{"ship", "--once"}, args...)...)
-	if code := p.wait(); code != 0 {
-		t.Fatalf("ship %v: exit code %d\n%s", args, code, &p.stderr)
-	}
+	f.run(t, append([]string{"ship", "--once"}, args...)...)
 }
 
 // shipSamples ships the built-in samples, one after the other: a session of two files has one order.
@@ -160,8 +157,11 @@ func (f *fleet) settle(t *testing.T) {
 // run runs a command and returns its standard output.
 func (f *fleet) run(t *testing.T, args ...string) string {
 	t.Helper()
-	lines, _ := outputs(t, f.home, f.url, args...)
-	return strings.Join(lines, "\n") + "\n"
+	code, stdout, stderr := inProcess(t, f.home, f.url, args...)
+	if code != 0 {
+		t.Fatalf("%v: exit code %d\n%s", args, code, stderr)
+	}
+	return stdout
 }
 
 // ask exports the events, and returns the answers to the questions in SQL, by their names: a row a line.

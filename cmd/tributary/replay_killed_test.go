@@ -27,7 +27,7 @@ func TestKilledRollbackIsFinishedAndGoesNoFurther(t *testing.T) {
 	start(t, home, server.URL(), "run")
 	run := func(want int, args ...string) string {
 		t.Helper()
-		code, out := ended(start(t, home, server.URL(), args...))
+		code, out := finish(t, home, server.URL(), args...)
 		if code != want {
 			t.Fatalf("%v: exit code %d, want %d\n%s", args, code, want, out)
 		}
@@ -86,7 +86,7 @@ func TestDoctorFindsWhatOlderVersionsLeftHalfDone(t *testing.T) {
 	}
 	run := func(want int, texts string, args ...string) {
 		t.Helper()
-		code, out := ended(start(t, home, server.URL(), args...))
+		code, out := finish(t, home, server.URL(), args...)
 		if code != want || !strings.Contains(out, texts) {
 			t.Errorf("%v: exit code %d, want %d and %q\n%s", args, code, want, texts, out)
 		}
@@ -199,7 +199,7 @@ func TestDoctorNamesWorkersOfAnotherRevision(t *testing.T) {
 	})
 	awaitWorkers(t, js, streams.Topology{Generation: "_waiting"}, func(w []streams.Worker) bool { return len(w) == 1 })
 	want := fmt.Sprintf("worker fresh of revision %d does nothing: the live generation is of revision %d: with the worker's program, build a generation of its revision", normalizers.Revision+1, normalizers.Revision)
-	code, out := ended(start(t, home, server.URL(), "doctor"))
+	code, out := finish(t, home, server.URL(), "doctor")
 	stop()
 	beats.Wait()
 	if code != exitFailure || !strings.Contains(out, want) {

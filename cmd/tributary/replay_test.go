@@ -118,7 +118,7 @@ func TestReplayOfExpiredRecordsIsRefusedWithItsCures(t *testing.T) {
 		if code == 0 {
 			args = append(args, "--allow-expired")
 		}
-		got, out := ended(start(t, home, server.URL(), args...))
+		got, out := finish(t, home, server.URL(), args...)
 		refused := strings.Contains(out, "the first record is 41") && strings.Contains(out, "pass --allow-expired") && strings.Contains(out, "--sequence")
 		if got != code || refused != (code == 1) {
 			t.Errorf("%v: exit code %d\n%s", args, got, out)
@@ -144,7 +144,7 @@ func TestCommandsOfTheReplayPageWorkInTheirOrder(t *testing.T) {
 		case "diff":
 			want = []int{0, 1}
 		}
-		code, out := ended(start(t, home, server.URL(), args...))
+		code, out := finish(t, home, server.URL(), args...)
 		if !slices.Contains(want, code) {
 			t.Fatalf("%s: exit code %d\n%s", m[1], code, out)
 		}

@@ -151,9 +151,8 @@ func TestAsyncAPIDescribesEveryMessageOnTheBroker(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				p := start(t, home, server.URL(), args...)
-				if code := p.wait(); code != 0 {
-					t.Fatalf("%v: exit code %d\n%s", args, code, &p.stderr)
+				if code, out := finish(t, home, server.URL(), args...); code != 0 {
+					t.Fatalf("%v: exit code %d\n%s", args, code, out)
 				}
 			}
 			found := map[string]int{}

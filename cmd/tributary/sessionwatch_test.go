@@ -32,7 +32,7 @@ func TestWatchPrintsWholeSessionsWhenTheyChange(t *testing.T) {
 		if err := os.WriteFile(log, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if code, out := ended(start(t, home, server.URL(), "ship", "--once", "--source", "claude_code", log)); code != 0 {
+		if code, out := finish(t, home, server.URL(), "ship", "--once", "--source", "claude_code", log); code != 0 {
 			t.Fatalf("ship: exit code %d\n%s", code, out)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), patience)

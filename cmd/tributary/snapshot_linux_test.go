@@ -171,7 +171,7 @@ func TestIDsOnATerminalNameOneSession(t *testing.T) {
 		write(t, filepath.Join(logs, id+".jsonl"), strings.ReplaceAll(hello, "0b6a7f58", id))
 	}
 	write(t, filepath.Join(logs, "qwen.jsonl"), `{"uuid":"u1","parentUuid":null,"sessionId":"0b6a7f58-of-qwen","timestamp":"2026-03-09T09:00:00Z","type":"user","message":{"role":"user","parts":[{"text":"x"}]}}`+"\n")
-	if code, out := ended(start(t, home, server.URL(), "ship", "--once", logs)); code != 0 {
+	if code, out := finish(t, home, server.URL(), "ship", "--once", logs); code != 0 {
 		t.Fatalf("ship: exit code %d\n%s", code, out)
 	}
 	awaitSubject(t, js, "events.v1.>", 3)
@@ -180,7 +180,7 @@ func TestIDsOnATerminalNameOneSession(t *testing.T) {
 		_, shown := onTerminal(t, 80, plain, home, server.URL(), "sessions", "ls", flag)
 		_, rows, _ := strings.Cut(shown, "\n")
 		id, _, _ := strings.Cut(rows, " ")
-		if code, out := ended(start(t, home, server.URL(), "sessions", "show", id)); code != 0 || id == "" {
+		if code, out := finish(t, home, server.URL(), "sessions", "show", id); code != 0 || id == "" {
 			t.Errorf("sessions ls %s shows %q, with which sessions show ends with %d\n%s\n%s", flag, id, code, shown, out)
 		}
 	}

@@ -38,7 +38,7 @@ func TestStoreOfAnOlderProgramIsRead(t *testing.T) {
 	defer server.Shutdown()
 	run := func(want int, args ...string) string {
 		t.Helper()
-		code, out := ended(start(t, home, server.ClientURL(), args...))
+		code, out := finish(t, home, server.ClientURL(), args...)
 		if code != want {
 			t.Fatalf("%v: exit code %d, want %d\n%s", args, code, want, out)
 		}
