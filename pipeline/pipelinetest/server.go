@@ -102,7 +102,7 @@ func StartConfigured(tb testing.TB, file string) *server.Server {
 func Parallel() {
 	_ = flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0))) // the flag exists
 	if !measures() {
-		debug.SetGCPercent(400)
+		debug.SetGCPercent(200)
 	}
 }
 
