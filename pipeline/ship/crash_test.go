@@ -214,6 +214,7 @@ func TestBrokerAwayIsWaitedFor(t *testing.T) {
 func TestStopWhileTheBrokerIsAwayLosesNothing(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
+	e.js = e.server.JetStream(nats.ReconnectBufSize(-1)) // as programs have it: the connection keeps nothing for later
 	e.write("garden/one.jsonl", lines(prompt("one", 1)))
 	f := e.follow()
 	f.until("the first record is stored", func(s ship.Summary) bool { return s.Records == 1 })
