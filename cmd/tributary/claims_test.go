@@ -21,10 +21,7 @@ import (
 // outputs runs a command at a broker to its end and returns its output, line by line.
 func outputs(t *testing.T, home, url string, args ...string) (stdout []string, stderr string) {
 	t.Helper()
-	code, out, stderr := inProcess(t, home, url, args...)
-	if code != 0 {
-		t.Fatalf("%v: exit code %d\n%s", args, code, stderr)
-	}
+	out, stderr := succeed(t, home, url, args...)
 	for line := range strings.Lines(out) {
 		stdout = append(stdout, strings.TrimSuffix(line, "\n"))
 	}

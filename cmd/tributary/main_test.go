@@ -46,7 +46,10 @@ func TestMain(m *testing.M) {
 type leakChecked struct{ m *testing.M }
 
 func (l leakChecked) Run() int {
-	time.Local = time.UTC   // as the processes of tests have it
+	time.Local = time.UTC // as the processes of tests have it
+	for _, s := range settings() {
+		os.Unsetenv(s.name) // what the shell of the caller has set is not for commands in this process
+	}
 	pipelinetest.Parallel() // files on the disk: in memory, a compaction ends before it is killed
 	code := l.m.Run()
 	if code != 0 {

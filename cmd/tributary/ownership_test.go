@@ -23,7 +23,7 @@ func TestLogNamesEachChangeOfOwnership(t *testing.T) {
 	first.awaitLogged("partitions acquired")
 	contains(t, first.logged("partitions acquired"), "epoch=1", "cause=start", "generation=v1")
 	awaitWorkers(t, js, top, func(w []streams.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == top.Partitions })
-	first.awaitLog("all partitions", func(log string) bool { return len(acquiredIn(log)) == top.Partitions }) // in one line, unless one was slow
+	first.awaitLogWithin("all partitions", patience, func(log string) bool { return len(acquiredIn(log)) == top.Partitions }) // in one line, unless one was slow
 	second := start(t, home, server.URL(), "run")
 	awaitWorkers(t, js, top, func(w []streams.Worker) bool { return len(w) == 2 && len(w[0].Partitions) == len(w[1].Partitions) })
 	second.awaitLogged("cause=handover")

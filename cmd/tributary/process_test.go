@@ -215,12 +215,7 @@ func (p *process) awaitLoggedWithin(text string, patience time.Duration) {
 	p.awaitLogWithin(text, patience, func(log string) bool { return strings.Contains(log, text) })
 }
 
-// awaitLog waits until shown holds of standard error; what names it.
-func (p *process) awaitLog(what string, shown func(log string) bool) {
-	p.t.Helper()
-	p.awaitLogWithin(what, patience, shown)
-}
-
+// awaitLogWithin waits until shown holds of standard error; what names it.
 func (p *process) awaitLogWithin(what string, patience time.Duration, shown func(log string) bool) {
 	p.t.Helper()
 	look := time.NewTicker(10 * time.Millisecond)
@@ -255,8 +250,8 @@ func output(tb testing.TB, wantCode int, args ...string) []byte {
 }
 
 // inProcess runs a command to its end in the process of the test, which takes a tenth of the time of a process of its
-// own, and returns its exit code and what it has printed. The command gets no signal, and its environment is that of
-// the test but for the folder of its state and the broker.
+// own, and returns its exit code and what it has printed. The command gets no signal, and has no settings but the folder
+// of its state and the broker.
 func inProcess(tb testing.TB, home, url string, args ...string) (code int, stdout, stderr string) {
 	tb.Helper()
 	settings, wrong := loadConfig()
@@ -278,6 +273,16 @@ func finish(tb testing.TB, home, url string, args ...string) (code int, out stri
 	tb.Helper()
 	code, stdout, stderr := inProcess(tb, home, url, args...)
 	return code, stdout + stderr
+}
+
+// succeed is [inProcess] for a command that must succeed.
+func succeed(tb testing.TB, home, url string, args ...string) (stdout, stderr string) {
+	tb.Helper()
+	code, stdout, stderr := inProcess(tb, home, url, args...)
+	if code != 0 {
+		tb.Fatalf("%v: exit code %d\n%s", args, code, stderr)
+	}
+	return stdout, stderr
 }
 
 // arrivals counts the messages that are published on a subject, whether they are stored or not,

@@ -157,10 +157,7 @@ func (f *fleet) settle(t *testing.T) {
 // run runs a command and returns its standard output.
 func (f *fleet) run(t *testing.T, args ...string) string {
 	t.Helper()
-	code, stdout, stderr := inProcess(t, f.home, f.url, args...)
-	if code != 0 {
-		t.Fatalf("%v: exit code %d\n%s", args, code, stderr)
-	}
+	stdout, _ := succeed(t, f.home, f.url, args...)
 	return stdout
 }
 
